@@ -1,0 +1,1 @@
+"""Row sets: columns derived from a timeline, on which rules are matched."""

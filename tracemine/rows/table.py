@@ -1,0 +1,66 @@
+"""The types of a row set: what rules are matched against.
+
+A row set holds derived columns, vectorised, over one kind of thing (GPU activities, idle gaps). A column is either
+numbers or categories; both can be null, and a test on a null never holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """int64 (or float64) values, one a row. `valid` is None where no row is null."""
+
+    values: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+    valid: BoolArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """Strings, one a row, as int32 codes into `values`; code -1 is null."""
+
+    codes: npt.NDArray[np.int32]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Booleans, one a row; never null."""
+
+    values: BoolArray
+
+
+Column = Numbers | Categories | Flags
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDoc:
+    """What a rule may test: the column's name, its kind, unit or values, and what null means."""
+
+    name: str
+    kind: str  # "numbers", "categories" or "flags"
+    says: str
+    null: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One row set: `kind` names it in a rule's `rows`, `columns` all have `count` rows.
+
+    >>> import numpy as np
+    >>> rows = Rows("activities", 2, {"dur_ns": Numbers(np.array([5, 7]))})
+    >>> rows.count
+    2
+    """
+
+    kind: str
+    count: int
+    columns: dict[str, Column]

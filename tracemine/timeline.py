@@ -1,0 +1,323 @@
+"""The timeline: what a profiler said, as Arrow tables with one documented schema, stored as Parquet.
+
+Facts only. Classes, gaps, bounds and other opinions are derived from these tables when they are loaded, so a
+better classifier improves old files without reading the profiler's export again.
+
+A row number ("row" in a column's name) is a position in the table it names. Null means "not recorded".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tracemine.errors import Location, TimelineError
+
+SCHEMA_VERSION = 1
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its Arrow type, whether it may be null, what it says, and what null means."""
+
+    name: str
+    type: pa.DataType
+    says: str
+    null: str | None = None  # what an absent value means; None: the column is never null
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the timeline: what a row is, in which order the rows stand, and its columns."""
+
+    name: str
+    row: str
+    order: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema that every table of this name has.
+
+        >>> TABLES["steps"].schema.names
+        ['name', 'number', 'start_ns', 'dur_ns', 'pid', 'tid']
+        """
+        return pa.schema([pa.field(c.name, c.type, nullable=c.null is not None) for c in self.columns])
+
+
+_NOT_IN_THIS_FORMAT = "the export does not record it"
+_NO_SHAPES = "shapes were not recorded (record_shapes was off), or an older profiler did not write them"
+
+_TABLES = (
+    Table(
+        "activities",
+        "one GPU kernel, copy or set",
+        "start_ns, then device, stream, and the order in the file",
+        (
+            Column("kind", _TEXT, "`kernel`, `memcpy` or `memset`"),
+            Column("name", _TEXT, "kernel name as the profiler demangled it, or the copy's or set's title"),
+            Column("start_ns", pa.int64(), "start on the trace's clock, nanoseconds (since the Unix epoch where the export has it)"),
+            Column("dur_ns", pa.int64(), "duration in nanoseconds"),
+            Column("device", pa.int32(), "device ordinal as recorded", "the export does not say which device"),
+            Column("stream", pa.int64(), "stream id as recorded; 0 is the ordinary stream on ROCm", "the export does not say which stream"),
+            Column("context", pa.int64(), "context id", _NOT_IN_THIS_FORMAT),
+            Column("correlation", pa.int64(), "id shared with the host call that launched it; all kernels of one graph replay share one", _NOT_IN_THIS_FORMAT),
+            Column("external_id", pa.int64(), "the profiler's own link to an operator; kept as a fact, known to be wrong at times", _NOT_IN_THIS_FORMAT),
+            Column("grid", pa.list_(pa.int32(), 3), "blocks in x, y, z", "not a kernel, or not recorded (ROCm before 2024-08, ROCm graphs)"),
+            Column("block", pa.list_(pa.int32(), 3), "threads a block in x, y, z", "not a kernel, or not recorded"),
+            Column("registers_per_thread", pa.int32(), "registers a thread", "not a kernel, or not recorded"),
+            Column("shared_memory_bytes", pa.int64(), "static plus dynamic shared memory a block, bytes", "not a kernel, or not recorded"),
+            Column("occupancy_percent", pa.float32(), "the profiler's estimate of theoretical occupancy from the launch configuration (not measured)", "not a kernel, or not recorded"),
+            Column("bytes", pa.int64(), "bytes moved by a copy or written by a set", "a kernel, or not recorded"),
+            Column("copy_kind", _TEXT, "direction of a copy: `HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH` …", "not a copy, or not recorded"),
+            Column("source_memory", _TEXT, "kind of memory copied from: `pageable`, `pinned`, `device`, `managed`, `array`", "not a copy, or not recorded"),
+            Column("target_memory", _TEXT, "kind of memory copied to", "not a copy, or not recorded"),
+            Column("graph_id", pa.int64(), "CUDA graph the activity belongs to", "not launched by a graph, or not recorded (most exports)"),
+            Column("graph_node_id", pa.int64(), "node of that graph", "as graph_id"),
+            Column("collective", _TEXT, "name of the collective a communication kernel carries out", "not a collective, or not recorded"),
+            Column("group_size", pa.int64(), "ranks taking part in the collective", "as collective"),
+            Column("launch_row", pa.int64(), "row of `api`: the host call that launched it", "see unowned_reason"),
+            Column("op_row", pa.int64(), "row of `ops`: the innermost operator that encloses the launch on its thread", "see unowned_reason"),
+            Column("owner_evidence", _TEXT, "how op_row was found: `nesting` (in time, on the launching thread) or `external_id` (the profiler's id, accepted only where that operator encloses the launch)", "op_row is null"),
+            Column("unowned_reason", _TEXT, "why op_row is null: `before_window` (launched before recording began), `no_host_events`, `no_launch_call`, `outside_any_op`, `graph_replay`", "op_row is set"),
+            Column("step_row", pa.int64(), "row of `steps`: the step whose host span encloses the launch call; where the launch is not recorded, the one whose device span encloses the start", "outside every step, or no steps recorded"),
+        ),
+    ),
+    Table(
+        "ops",
+        "one host operator or annotation",
+        "start_ns, longer first, then the order in the file",
+        (
+            Column("kind", _TEXT, "`op` (ATen, autograd, Triton …) or `annotation` (record_function, profiler steps)"),
+            Column("name", _TEXT, "operator name, such as `aten::mul`"),
+            Column("start_ns", pa.int64(), "start, nanoseconds on the trace's clock"),
+            Column("dur_ns", pa.int64(), "duration in nanoseconds"),
+            Column("pid", pa.int64(), "process id", "the export does not say"),
+            Column("tid", pa.int64(), "thread id", "the export does not say"),
+            Column("parent_row", pa.int64(), "row of `ops`: the innermost operator or annotation around it on its thread", "outermost"),
+            Column("external_id", pa.int64(), "id that activities and host calls repeat", _NOT_IN_THIS_FORMAT),
+            Column("record_function_id", pa.int64(), "id shared with a PyTorch execution trace", "no execution trace was being recorded, or torch before 2.4"),
+            Column("sequence_number", pa.int64(), "autograd sequence number; a backward operator repeats its forward's", "not part of autograd, or not recorded"),
+            Column("forward_thread_id", pa.int64(), "internal number of the thread of the forward operator; 0 on forward operators", "as sequence_number"),
+            Column("input_shapes", _TEXT, "JSON: a list of ints for each input; a list of such lists for a TensorList; `[]` for scalars, None and 0-dim tensors", _NO_SHAPES),
+            Column("input_dtypes", _TEXT, "JSON: the recorded type name of each input", _NO_SHAPES),
+            Column("input_strides", _TEXT, "JSON: as input_shapes, in elements", "not recorded (torch before 2.4, or record_shapes off)"),
+            Column("concrete_inputs", _TEXT, "JSON: text of each scalar input, `\"\"` for tensors", "not recorded (torch before 2.1, or record_shapes off)"),
+            Column("kernel_backend", _TEXT, "`triton` on Inductor's own kernels", "no generated kernel"),
+            Column("module", _TEXT, "names of the nn.Modules around it, outermost first, joined by `.`; each is its class and a counter", "no stacks were recorded, or outside any module"),
+            Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
+        ),
+    ),
+    Table(
+        "api",
+        "one host call into the GPU runtime or driver, or one recorded synchronisation",
+        "start_ns, then the order in the file",
+        (
+            Column("kind", _TEXT, "`runtime`, `driver`, or `sync` (a synchronisation as the device reported it)"),
+            Column("name", _TEXT, "name of the call, such as `cudaLaunchKernel`; of a sync, its kind"),
+            Column("start_ns", pa.int64(), "start, nanoseconds on the trace's clock"),
+            Column("dur_ns", pa.int64(), "duration in nanoseconds"),
+            Column("pid", pa.int64(), "process id", "a sync, or not recorded"),
+            Column("tid", pa.int64(), "thread id", "a sync, or not recorded"),
+            Column("correlation", pa.int64(), "id that the launched activities repeat", _NOT_IN_THIS_FORMAT),
+            Column("external_id", pa.int64(), "the profiler's own link to an operator", _NOT_IN_THIS_FORMAT),
+            Column("device", pa.int32(), "device a sync waited for", "not a sync, or not recorded"),
+            Column("stream", pa.int64(), "stream a sync waited for", "not a sync, or it waited for a whole context or an event"),
+            Column("op_row", pa.int64(), "row of `ops`: the innermost operator (not annotation) around it on its thread", "outside any operator"),
+            Column("module", _TEXT, "as in `ops`", "no stacks were recorded, or outside any module"),
+            Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
+        ),
+    ),
+    Table(
+        "steps",
+        "one step as the profiler's schedule marked it (`ProfilerStep#N`)",
+        "start_ns",
+        (
+            Column("name", _TEXT, "name of the mark"),
+            Column("number", pa.int64(), "N of `ProfilerStep#N`", "the name carries no number"),
+            Column("start_ns", pa.int64(), "start on the host, nanoseconds on the trace's clock"),
+            Column("dur_ns", pa.int64(), "duration on the host in nanoseconds"),
+            Column("pid", pa.int64(), "process id", "the export does not say"),
+            Column("tid", pa.int64(), "thread id", "the export does not say"),
+        ),
+    ),
+    Table(
+        "stacks",
+        "one distinct Python call path: a frame under its caller's path",
+        "callers before callees",
+        (
+            Column("parent_row", pa.int64(), "row of `stacks`: the caller's path", "outermost frame"),
+            Column("frame", _TEXT, "the frame as recorded: `file.py(line): function`, `nn.Module: Name_0`, or a built-in"),
+            Column("file", _TEXT, "source file", "a built-in or an nn.Module"),
+            Column("line", pa.int32(), "line the function begins at, 1-based", "as file"),
+            Column("function", _TEXT, "function name", "as file"),
+            Column("module", _TEXT, "names of the nn.Modules on this path, outermost first, joined by `.`", "outside any module"),
+        ),
+    ),
+)  # fmt: skip
+
+TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as the export describes it. Null: not recorded."""
+
+    ordinal: int
+    name: str | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    warp_size: int | None = None
+    max_threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_memory_per_sm_bytes: int | None = None
+
+
+class IngestReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of every event: read, left out and why, repaired and how, and what is incomplete."""
+
+    events: dict[str, int] = {}  # events by category, as found
+    skipped: dict[str, int] = {}  # events that carry no row, by category
+    dropped: dict[str, int] = {}  # events that could not be kept, by reason
+    repaired: dict[str, int] = {}  # events kept after a repair, by repair
+    unowned: dict[str, int] = {}  # activities without an operator, by reason
+    warnings: tuple[str, ...] = ()  # what a reader must know about completeness, one sentence each
+    truncated: bool = False
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the whole timeline. Only listed facts of the export's header get here, never its rest."""
+
+    schema_version: int = SCHEMA_VERSION
+    tracemine_version: str
+    source: str  # file name, without its folder
+    format: str  # `kineto`, …
+    producer: str | None = None  # what the export was made by, as far as its features tell
+    time_resolution_ns: int = 1  # 1000 where every time in the file is a whole microsecond
+    devices: tuple[Device, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    record_shapes: bool | None = None
+    with_stack: bool | None = None
+    profile_memory: bool | None = None
+    versions: dict[str, str] = {}  # CUDA, CUPTI, HIP versions as recorded
+    ingest: IngestReport = IngestReport()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All tables of one trace, checked against the schema once, here.
+
+    Raises TimelineError naming the table and the column that differ.
+
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> empty.activities.num_rows
+    0
+    """
+
+    meta: Meta
+    activities: pa.Table = None
+    ops: pa.Table = None
+    api: pa.Table = None
+    steps: pa.Table = None
+    stacks: pa.Table = None
+
+    def __post_init__(self) -> None:
+        for table in _TABLES:
+            given = getattr(self, table.name)
+            object.__setattr__(self, table.name, _checked(given, table))
+
+    def write(self, directory: Path) -> None:
+        """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
+
+        Raises TimelineError if `directory` exists already and is not a timeline's.
+        """
+        if directory.exists() and not _is_timeline(directory):
+            raise TimelineError(
+                "exists and is not a timeline directory, so it is left alone",
+                where=Location(str(directory)),
+                hint="choose another directory with -o",
+            )
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        try:
+            for table in _TABLES:
+                pq.write_table(getattr(self, table.name), staging / f"{table.name}.parquet", compression="zstd")
+            (staging / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
+            staging.chmod(0o755)
+            _replace(staging, directory)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+
+    @staticmethod
+    def read(directory: Path) -> Timeline:
+        """Read a Parquet directory that `write` made.
+
+        Raises TimelineError if a file is missing, damaged, or of another schema version.
+        """
+        try:
+            meta = msgspec.json.decode((directory / "meta.json").read_bytes(), type=Meta)
+            if meta.schema_version != SCHEMA_VERSION:
+                raise TimelineError(
+                    f"has schema version {meta.schema_version}, this tracemine reads {SCHEMA_VERSION}",
+                    where=Location(str(directory)),
+                    hint="ingest the profiler's export again",
+                )
+            tables = {t.name: pq.read_table(directory / f"{t.name}.parquet") for t in _TABLES}
+        except (OSError, pa.ArrowInvalid, msgspec.DecodeError) as error:
+            raise TimelineError(
+                f"is not a readable timeline: {error}",
+                where=Location(str(directory)),
+                hint="ingest the profiler's export again",
+            ) from None
+        return Timeline(meta=meta, **tables)
+
+
+def _checked(given: Any, table: Table) -> pa.Table:
+    schema = table.schema
+    if given is None:
+        return schema.empty_table()
+    if given.schema.names != schema.names:
+        missing = [n for n in schema.names if n not in given.schema.names]
+        extra = [n for n in given.schema.names if n not in schema.names]
+        raise TimelineError(f"table {table.name}: missing columns {missing}, unknown columns {extra}, or another order")
+    for field in schema:
+        column = given.column(field.name)
+        if column.type != field.type:
+            raise TimelineError(f"table {table.name}, column {field.name}: {column.type} instead of {field.type}")
+        if not field.nullable and column.null_count:
+            raise TimelineError(f"table {table.name}, column {field.name}: {column.null_count} nulls where none may be")
+    return pa.Table.from_arrays(given.columns, schema=schema)
+
+
+def _is_timeline(directory: Path) -> bool:
+    return (directory / "meta.json").is_file() and (directory / "activities.parquet").is_file()
+
+
+def _replace(staging: Path, directory: Path) -> None:
+    """Give `staging` its final name; an older timeline there goes only once the new one is complete."""
+    old = None
+    if directory.exists():
+        old = staging.with_name(staging.name + ".old")
+        os.replace(directory, old)  # noqa: PTH105 - os.replace has no Path twin that refuses copies
+    try:
+        staging.rename(directory)
+    except OSError:
+        if old is not None:
+            with contextlib.suppress(OSError):
+                old.rename(directory)
+        raise
+    if old is not None:
+        shutil.rmtree(old)
