@@ -1,0 +1,99 @@
+"""The device table: right rows for the names that profilers write, none for what it does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracemine.devices import devices, devices_page, find_device, unknown_device_text
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM"),
+        ("NVIDIA H100 PCIe", "NVIDIA H100 PCIe"),
+        ("NVIDIA H100 NVL", "NVIDIA H100 NVL"),
+        ("NVIDIA H200", "NVIDIA H200 SXM"),
+        ("NVIDIA H200 NVL", "NVIDIA H200 NVL"),
+        ("Tesla V100-SXM2-16GB", "NVIDIA V100 SXM"),
+        ("Tesla V100-SXM2-32GB", "NVIDIA V100 SXM"),
+        ("Tesla V100-DGXS-32GB", "NVIDIA V100 SXM"),
+        ("Tesla V100-PCIE-32GB", "NVIDIA V100 PCIe"),
+        ("Tesla T4", "NVIDIA T4"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80 GB SXM"),
+        ("A100-SXM4-40GB", "NVIDIA A100 40 GB"),
+        ("NVIDIA A100-PG509-200", "NVIDIA A100 40 GB"),
+        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 80 GB PCIe"),
+        ("NVIDIA A10", "NVIDIA A10"),
+        ("NVIDIA A10G", "NVIDIA A10G"),
+        ("NVIDIA L4", "NVIDIA L4"),
+        ("NVIDIA L40S", "NVIDIA L40S"),
+        ("NVIDIA B200", "NVIDIA B200"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+        ("AMD Instinct MI300X", "AMD Instinct MI300X"),
+        ("AMD Instinct MI300X VF", "AMD Instinct MI300X"),
+    ],
+)
+def test_a_name_as_profilers_write_it_finds_its_row(name: str, title: str) -> None:
+    device = find_device(name)
+    assert device is not None
+    assert device.title == title
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        "",
+        "AMD Radeon Graphics",
+        "NVIDIA GH200 480GB",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA L40",
+        "*",
+        "cpu",
+    ],
+)
+def test_a_generic_or_unknown_name_finds_nothing(name: str | None) -> None:
+    assert find_device(name) is None
+
+
+def test_a_slice_of_a_gpu_is_not_taken_for_the_whole() -> None:
+    assert find_device("NVIDIA H100 80GB HBM3", sm_count=132) is not None
+    assert find_device("NVIDIA H100 80GB HBM3", sm_count=16) is None
+    assert find_device("AMD Instinct MI300X", sm_count=38) is None
+
+
+def test_the_multiprocessor_count_decides_between_products_that_share_a_name() -> None:
+    both = "AMD Instinct MI250X / MI250"
+    assert [find_device(both, sm_count=n).title[:20] for n in (110, 104)] == [
+        "AMD Instinct MI250X ",
+        "AMD Instinct MI250 (",
+    ]  # type: ignore[union-attr]
+
+
+def test_recorded_memory_that_contradicts_the_row_rules_it_out() -> None:
+    assert find_device("NVIDIA H100", memory_bytes=79 * GIB) is not None
+    assert find_device("NVIDIA H100", memory_bytes=93 * GIB) is None
+
+
+def test_every_row_is_plausible_and_has_a_source() -> None:
+    for device in devices():
+        assert device.sources, device.title
+        assert all(name == name.casefold() for name in device.names), device.title
+        assert 0 < device.achieved < 1
+        assert 10**11 < device.bandwidth_bytes_per_s < 10**13
+        assert device.launch_floor_ns[0] <= device.launch_floor_ns[1]
+        assert device.flops_per_s.get("fp8", 0) >= 0
+
+
+def test_the_page_names_every_gpu_and_marks_what_was_measured() -> None:
+    page = devices_page()
+    assert all(device.title in page for device in devices())
+    assert "90% m" in page
+
+
+def test_an_unknown_gpu_is_told_in_one_line() -> None:
+    assert "\n" not in unknown_device_text("X")
+    assert "'X' is not in the device table" in unknown_device_text("X")

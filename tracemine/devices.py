@@ -1,0 +1,156 @@
+"""What each GPU can do: a table with its sources, and the one function that finds a trace's GPU in it.
+
+A GPU that is not in the table gets no estimate rather than a stranger's numbers; whatever needs none still works.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One GPU model, as one device of a trace sees it. Null: no data sheet states it beyond doubt."""
+
+    title: str
+    names: tuple[str, ...]  # lower case, `*` for anything
+    sm_count: int
+    memory_bytes: tuple[int, int] | None  # least and most that the driver reports, where the name is not enough
+    bandwidth_bytes_per_s: int
+    achieved: float  # share of the bandwidth that a large copy reaches
+    achieved_measured: bool  # False: an assumption
+    l2_bytes: int | None
+    host_link_bytes_per_s: int  # raw rate one way
+    host_link_share: float  # of it, from pinned memory; an assumption
+    launch_floor_ns: tuple[int, int]  # the smallest pointwise kernel, the smallest row reduction
+    launch_floor_measured: bool
+    flops_per_s: dict[str, int]  # dense peak by dtype; a missing dtype is unsupported or not known
+    sources: tuple[str, ...]
+
+    @property
+    def achieved_bytes_per_s(self) -> int:
+        """Bandwidth that a large copy reaches.
+
+        >>> find_device("NVIDIA H200").achieved_bytes_per_s
+        4300800000000
+        """
+        return round(self.bandwidth_bytes_per_s * self.achieved)
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """Every row of devices.toml, in its order."""
+    table = tomllib.loads(resources.files(__package__).joinpath("devices.toml").read_text("utf-8"))
+    return tuple(_device(row, table["assumed"], table["links"]) for row in table["device"])
+
+
+def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int | None = None) -> Device | None:
+    """The row for a GPU as a profiler names it, the longest name that fits first; None where the table has no such GPU.
+
+    A row is passed over when the recorded multiprocessor count or memory contradicts it, so a MIG slice or a partition
+    is never taken for the whole product. Generic names ("AMD Radeon Graphics") fit nothing.
+
+    >>> find_device("NVIDIA H100 80GB HBM3").title, find_device("NVIDIA H100 PCIe", sm_count=114).title
+    ('NVIDIA H100 SXM', 'NVIDIA H100 PCIe')
+    >>> find_device("NVIDIA H200", sm_count=16) is None
+    True
+    """
+    if not name:
+        return None
+    name = " ".join(name.casefold().split())
+    fitting = [
+        (len(pattern.replace("*", "")), device)
+        for device in devices()
+        for pattern in device.names
+        if fnmatch.fnmatchcase(name, pattern) and _agrees(device, sm_count, memory_bytes)
+    ]
+    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def unknown_device_text(name: str | None) -> str:
+    """What to tell a person whose GPU is not in the table.
+
+    >>> unknown_device_text("Brand New")
+    "GPU 'Brand New' is not in the device table: savings of GPU time are not estimated; add a row to devices.toml"
+    >>> unknown_device_text(None)
+    'the trace does not name its GPU: savings of GPU time are not estimated'
+    """
+    if not name:
+        return "the trace does not name its GPU: savings of GPU time are not estimated"
+    return f"GPU {name!r} is not in the device table: savings of GPU time are not estimated; add a row to devices.toml"
+
+
+def devices_page() -> str:
+    """The text of docs/devices.md: the table, what is measured and what is assumed, and the sources."""
+    head = (
+        "# Devices\n\n"
+        "Generated from `tracemine/devices.toml`; change it there. Bandwidths are data-sheet values; *achieved* is\n"
+        "the share that a large copy reaches, *floor* the duration of the smallest pointwise kernel and of the\n"
+        "smallest row reduction. *m* marks what this project measured; the rest of those two columns is assumed.\n"
+        "Peaks are dense, in TFLOP/s. An empty cell is not known beyond doubt.\n\n"
+    )
+    dtypes = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+    titles = ("GPU", "SMs", "GB/s", "achieved", "L2 MiB", "host GB/s", "floor µs", *dtypes)
+    lines = [_line(titles), _line(["---"] * len(titles))]
+    for d in devices():
+        floor = " / ".join(f"{ns / 1000:.2g}" for ns in d.launch_floor_ns)
+        lines.append(
+            _line(
+                (
+                    d.title,
+                    str(d.sm_count),
+                    f"{d.bandwidth_bytes_per_s / 1e9:g}",
+                    f"{d.achieved:.0%}" + " m" * d.achieved_measured,
+                    "" if d.l2_bytes is None else f"{d.l2_bytes / _MIB:g}",
+                    f"{d.host_link_bytes_per_s / 1e9:g}",
+                    floor + " m" * d.launch_floor_measured,
+                    *(f"{d.flops_per_s[t] / 1e12:g}" if t in d.flops_per_s else "" for t in dtypes),
+                )
+            )
+        )
+    names = "\n".join(f"- **{d.title}**: {', '.join(f'`{n}`' for n in d.names)}" for d in devices())
+    sources = "\n".join(f"- **{d.title}**: {'; '.join(d.sources)}" for d in devices())
+    return f"{head}{chr(10).join(lines)}\n\n## Names\n\n{names}\n\n## Sources\n\n{sources}\n"
+
+
+def _line(cells: Any) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _agrees(device: Device, sm_count: int | None, memory_bytes: int | None) -> bool:
+    if sm_count is not None and sm_count != device.sm_count:
+        return False
+    if memory_bytes is None or device.memory_bytes is None:
+        return True
+    least, most = device.memory_bytes
+    return least <= memory_bytes <= most
+
+
+def _device(row: dict[str, Any], assumed: dict[str, Any], links: dict[str, float]) -> Device:
+    memory = row.get("memory_gib")
+    l2_mib = row.get("l2_mib")
+    pointwise, reduction = row.get("launch_floor_ns", assumed["launch_floor_ns"])
+    return Device(
+        title=row["title"],
+        names=tuple(row["names"]),
+        sm_count=row["sm_count"],
+        memory_bytes=None if memory is None else (memory[0] * _GIB, memory[1] * _GIB),
+        bandwidth_bytes_per_s=row["bandwidth_gb_s"] * 10**9,
+        achieved=row.get("achieved", assumed["achieved"]),
+        achieved_measured="achieved" in row,
+        l2_bytes=None if l2_mib is None else l2_mib * _MIB,
+        host_link_bytes_per_s=round(links[row["host_link"]] * 1e9),
+        host_link_share=assumed["host_link_share"],
+        launch_floor_ns=(pointwise, reduction),
+        launch_floor_measured="launch_floor_ns" in row,
+        flops_per_s={dtype: round(peak * 1e12) for dtype, peak in row["tflops"].items()},
+        sources=tuple(row["sources"]),
+    )
