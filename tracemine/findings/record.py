@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
+from tracemine.cost import NOTHING, Range, Traffic
+
+__all__ = [
+    "NOTHING",
+    "Finding",
+    "Intensity",
+    "Range",
+    "Scan",
+    "Source",
+    "StepSummary",
+    "Summary",
+    "TraceSummary",
+    "Traffic",
+]
+
 FINDINGS_SCHEMA_VERSION = 1
-
-
-class Range(msgspec.Struct, frozen=True):
-    """A low, middle and high estimate in integer nanoseconds; low ≤ mid ≤ high."""
-
-    low: int
-    mid: int
-    high: int
-
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.mid + other.mid, self.high + other.high)
-
-
-NOTHING = Range(0, 0, 0)
-
-
-class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Device memory traffic in bytes, unfused and fused."""
-
-    before: int
-    after: int
 
 
 class Intensity(msgspec.Struct, frozen=True, kw_only=True):

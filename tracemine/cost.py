@@ -1,0 +1,298 @@
+"""What a change would save: a first estimate from bytes, bandwidth and launch floors, always as an interval.
+
+The unfused time is never modelled: it is what the trace measured. Only the time after the change is predicted, as
+`floor + bytes / bandwidth` with few, physical parameters; every one that was not measured is said in the assumptions.
+An estimate that has nothing to stand on abstains and says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+import numpy as np
+
+from tracemine.devices import Device
+from tracemine.rows.table import IntArray
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A low, middle and high estimate in integer nanoseconds; low ≤ mid ≤ high."""
+
+    low: int
+    mid: int
+    high: int
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low + other.low, self.mid + other.mid, self.high + other.high)
+
+    def __mul__(self, times: int) -> Range:
+        return Range(self.low * times, self.mid * times, self.high * times)
+
+    def at_most(self, limit: int) -> Range:
+        """Each end cut at `limit`.
+
+        >>> Range(1, 5, 9).at_most(6)
+        Range(low=1, mid=5, high=6)
+        """
+        return Range(min(self.low, limit), min(self.mid, limit), min(self.high, limit))
+
+
+NOTHING = Range(0, 0, 0)
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """Device memory traffic in bytes, unfused and fused."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What one operator reads or writes, as far as a trace tells one tensor from another."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One operator of a chain with all the kernels that it launched there."""
+
+    dur_ns: int  # mean over the instances
+    compute: bool = False  # its time is arithmetic (a matrix product, a convolution), which fusing does not shorten
+    row_wise: bool = False  # it reduces rows: reductions, norms, softmax, scans
+    reads: tuple[Tensor, ...] | None = None  # None: not known
+    writes: tuple[Tensor, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One instance after the change."""
+
+    after_ns: Range
+    traffic_bytes: Traffic | None = None
+    intermediate_bytes: int | None = None
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """No estimate, and the reason: a key of the scan's `dropped`."""
+
+    reason: str
+
+
+# Share of the bandwidth that a large copy reaches, by row-wise: (mid, high time). Pointwise kernels with log, tanh or
+# erf in a 2-byte type and row reductions of long or odd rows stay far below it; the low time takes the data sheet's.
+_SHARE = {False: (1.0, 0.65), True: (0.75, 0.45)}
+# Launch floor times these: (low, high), for a measured floor and for an assumed one.
+_FLOOR = {True: (0.9, 1.2), False: (0.6, 1.5)}
+# Traffic that fits half the L2 cache may never reach device memory; 2.5 times its bandwidth is what XLA assumes too.
+_L2_SPEEDUP = 2.5
+# A chain with durations alone: the share of the time beyond its longest member that the mid estimate saves.
+_SHARE_OF_THE_REST = 0.5
+
+# What a graph replay leaves between two kernels; 1–1.3 µs a node is reported for Hopper.
+REPLAY_FLOOR_NS = 1_000
+# By cause of a gap: the share of what lies above the floor that closing it gives back (low, mid, high).
+_GAP_SHARE = {
+    "launch_latency": (0.5, 1.0, 1.0),
+    "host_bound": (0.5, 1.0, 1.0),
+    "synchronisation": (0.0, 0.5, 1.0),
+}
+_GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
+
+
+def fused(chain: Sequence[Call], device: Device | None) -> Estimate | Abstained:
+    """One kernel in place of a chain of operators on `device`.
+
+    Members whose time is arithmetic keep their measured time. Without shapes the estimate rests on durations alone.
+
+    >>> from tracemine.devices import find_device
+    >>> x = Tensor((1 << 25,), "bfloat16", 1 << 26)
+    >>> chain = [Call(dur_ns=34_000, reads=(x,), writes=(x,)), Call(dur_ns=34_000, reads=(x,), writes=(x,))]
+    >>> estimate = fused(chain, find_device("NVIDIA H200"))
+    >>> estimate.after_ns.mid, estimate.traffic_bytes
+    (32608, Traffic(before=268435456, after=134217728))
+    >>> fused(chain, None)
+    Abstained(reason='device_unknown')
+    """
+    if device is None:
+        return Abstained("device_unknown")
+    compute_ns = sum(call.dur_ns for call in chain if call.compute)
+    runs = [list(run) for compute, run in groupby(chain, key=lambda call: call.compute) if not compute]
+    if not runs:
+        return Abstained("compute_bound")
+    parts = [_one_kernel(run, device) for run in runs]
+    after = Range(compute_ns, compute_ns, compute_ns)
+    for part in parts:
+        after += part.after_ns
+    assumptions = list(dict.fromkeys(text for part in parts for text in part.assumptions))
+    if compute_ns:
+        # A generated kernel need not reach the library's: only the low end counts on an epilogue of the same kernel.
+        after = Range(compute_ns, after.mid, after.high)
+        assumptions.append("products and convolutions keep their time; only the low end lets the rest ride on them")
+    traffics = [part.traffic_bytes for part in parts if part.traffic_bytes is not None]
+    known = len(traffics) == len(parts) and not compute_ns
+    return Estimate(
+        after_ns=after,
+        traffic_bytes=traffics[0] if known else None,
+        intermediate_bytes=parts[0].intermediate_bytes if known else None,
+        assumptions=tuple(assumptions),
+    )
+
+
+def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
+    """A copy between host and device from pinned memory instead of pageable.
+
+    >>> from tracemine.devices import find_device
+    >>> pinned(50_400_000, find_device("NVIDIA H200")).after_ns
+    Range(low=801000, mid=1001000, high=1501000)
+    """
+    if device is None:
+        return Abstained("device_unknown")
+    if nbytes is None:
+        return Abstained("bytes_unknown")
+    raw_ns = nbytes * 1e9 / device.host_link_bytes_per_s
+    mid_ns = raw_ns / device.host_link_share
+    share, link = f"{device.host_link_share:.0%}", f"{device.host_link_bytes_per_s / 1e9:g} GB/s"
+    return Estimate(
+        after_ns=_range(1_000 + raw_ns, 1_000 + mid_ns, 1_000 + 1.5 * mid_ns),
+        assumptions=(
+            f"a pinned copy reaches {share} of the {device.title}'s host link ({link}) and takes 1 µs to begin; "
+            "low end: all of the link, high end: half as long again (assumed)",
+        ),
+    )
+
+
+def closed_gaps(dur_ns: IntArray, cause: str | None) -> tuple[Range, tuple[str, ...]]:
+    """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
+
+    >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
+    Range(low=5000, mid=10000, high=11600)
+    """
+    above = int(np.maximum(dur_ns - REPLAY_FLOOR_NS, 0).sum())
+    low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
+    total = int(dur_ns.sum())
+    saving = Range(int(above * low), int(above * mid), int(total * high))
+    return saving, (
+        f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
+        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and all that was recorded at the high end (assumed)",
+    )
+
+
+def _one_kernel(run: Sequence[Call], device: Device) -> Estimate:
+    """One kernel in place of a run of members none of which is arithmetic."""
+    if any(call.reads is None or call.writes is None for call in run):
+        return _from_durations(run)
+    flow = _flow(run)
+    before = sum(t.nbytes for call in run for t in (*(call.reads or ()), *(call.writes or ())))
+    return Estimate(
+        after_ns=_times(flow, any(call.row_wise for call in run), device),
+        traffic_bytes=Traffic(before=before, after=min(flow.mid, before)),
+        intermediate_bytes=flow.intermediate,
+        assumptions=(
+            "which tensor feeds which kernel is inferred from shape, dtype and order; the high end also writes every "
+            "intermediate",
+            *_device_assumptions(device),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """Bytes that one kernel in place of a run moves, and those of the tensors that need not exist any more."""
+
+    low: int
+    mid: int
+    high: int
+    intermediate: int
+
+
+def _flow(run: Sequence[Call]) -> _Flow:
+    """Which inputs come from outside and which outputs somebody else may read, by shape, dtype and order alone.
+
+    An input is taken for internal when an earlier member wrote a tensor of its shape and dtype; an operator's two
+    inputs of one kind are two tensors. An output that no later member can read is live.
+    """
+    written: Counter[tuple[tuple[int, ...], str]] = Counter()
+    kinds: dict[tuple[tuple[int, ...], str], int] = {}  # bytes of each kind of outside tensor
+    outside = doubtful = live = intermediate = 0
+    for position, call in enumerate(run):
+        own: Counter[tuple[tuple[int, ...], str]] = Counter()
+        for tensor in call.reads or ():
+            kind = (tensor.shape, tensor.dtype)
+            own[kind] += 1
+            if own[kind] > written[kind]:
+                outside += tensor.nbytes
+                kinds[kind] = tensor.nbytes
+            elif own[kind] > 1:
+                doubtful += tensor.nbytes
+        later = {(t.shape, t.dtype) for other in run[position + 1 :] for t in other.reads or ()}
+        for tensor in call.writes or ():
+            kind = (tensor.shape, tensor.dtype)
+            written[kind] += 1
+            if kind in later:
+                intermediate += tensor.nbytes
+            else:
+                live += tensor.nbytes
+    # The cheapest reading: all outside tensors of one kind are one tensor. The dearest: no two inputs are shared, and
+    # somebody outside reads every intermediate.
+    return _Flow(
+        low=sum(kinds.values()) + live,
+        mid=outside + live,
+        high=outside + doubtful + live + intermediate,
+        intermediate=intermediate,
+    )
+
+
+def _times(flow: _Flow, row_wise: bool, device: Device) -> Range:
+    mid_share, high_share = _SHARE[row_wise]
+    floor_low, floor_high = _FLOOR[device.launch_floor_measured]
+    floor_ns = device.launch_floor_ns[row_wise]
+    peak = device.bandwidth_bytes_per_s
+    if device.l2_bytes is not None and flow.low <= device.l2_bytes // 2:
+        peak = round(peak * _L2_SPEEDUP)
+    copy = device.achieved_bytes_per_s
+    return _range(
+        floor_ns * floor_low + flow.low * 1e9 / peak,
+        floor_ns + flow.mid * 1e9 / (copy * mid_share),
+        floor_ns * floor_high + flow.high * 1e9 / (copy * high_share),
+    )
+
+
+def _from_durations(run: Sequence[Call]) -> Estimate:
+    """Shapes unknown: between the longest member and all of them, and half-way for want of anything better."""
+    total = sum(call.dur_ns for call in run)
+    longest = max(call.dur_ns for call in run)
+    return Estimate(
+        after_ns=Range(longest, total - round((total - longest) * _SHARE_OF_THE_REST), total),
+        assumptions=(
+            "shapes are not known for every member: one kernel takes as long as the longest member (low), as all of "
+            "them (high), or half-way between",
+        ),
+    )
+
+
+def _device_assumptions(device: Device) -> tuple[str, ...]:
+    how = "measured" if device.achieved_measured else "assumed"
+    floor = "measured" if device.launch_floor_measured else "assumed"
+    bandwidth = device.achieved_bytes_per_s / 1e12
+    return (
+        f"{device.title}: a copy reaches {bandwidth:.3g} TB/s ({how}); low end: the data sheet's bandwidth, or "
+        "2.5 times it where everything fits half the L2 cache",
+        f"launch floor {device.launch_floor_ns[0] / 1000:g} µs pointwise, {device.launch_floor_ns[1] / 1000:g} µs row "
+        f"reduction ({floor})",
+    )
+
+
+def _range(low: float, mid: float, high: float) -> Range:
+    """Whole nanoseconds, rounded outwards."""
+    return Range(math.floor(low), round(mid), math.ceil(high))
