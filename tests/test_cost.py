@@ -15,7 +15,7 @@ MB = 1_000_000
 
 
 def tensor(kind: str, nbytes: int = 100 * MB) -> Tensor:
-    return Tensor((nbytes // 2,), kind, nbytes)
+    return Tensor(nbytes // 2, kind, nbytes)
 
 
 def estimate(*chain: Call, device: Device | None = H200) -> Estimate:
@@ -25,7 +25,7 @@ def estimate(*chain: Call, device: Device | None = H200) -> Estimate:
 
 
 X, Y = tensor("bfloat16"), tensor("float32", 200 * MB)
-ROW = Tensor((4096,), "bfloat16", 8192)
+ROW = Tensor(4096, "bfloat16", 8192)
 
 
 def test_an_intermediate_is_neither_read_nor_written_by_the_fused_kernel() -> None:

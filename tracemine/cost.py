@@ -54,11 +54,17 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What one operator reads or writes, as far as a trace tells one tensor from another."""
+    """What one operator reads or writes, as far as a trace tells one tensor from another: views move no bytes, so
+    two tensors of equal element count and dtype may be the same memory whatever their shapes."""
 
-    shape: tuple[int, ...]
+    elements: int
     dtype: str
     nbytes: int
+
+    @property
+    def kind(self) -> tuple[int, str]:
+        """What must be equal for two tensors to be able to be one."""
+        return self.elements, self.dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +122,7 @@ def fused(chain: Sequence[Call], device: Device | None) -> Estimate | Abstained:
     Members whose time is arithmetic keep their measured time. Without shapes the estimate rests on durations alone.
 
     >>> from tracemine.devices import find_device
-    >>> x = Tensor((1 << 25,), "bfloat16", 1 << 26)
+    >>> x = Tensor(1 << 25, "bfloat16", 1 << 26)
     >>> chain = [Call(dur_ns=34_000, reads=(x,), writes=(x,)), Call(dur_ns=34_000, reads=(x,), writes=(x,))]
     >>> estimate = fused(chain, find_device("NVIDIA H200"))
     >>> estimate.after_ns.mid, estimate.traffic_bytes
@@ -199,7 +205,7 @@ def _one_kernel(run: Sequence[Call], device: Device) -> Estimate:
         traffic_bytes=Traffic(before=before, after=min(flow.mid, before)),
         intermediate_bytes=flow.intermediate,
         assumptions=(
-            "which tensor feeds which kernel is inferred from shape, dtype and order; the high end also writes every "
+            "which tensor feeds which kernel is inferred from size, dtype and order; the high end also writes every "
             "intermediate",
             *_device_assumptions(device),
         ),
@@ -217,27 +223,27 @@ class _Flow:
 
 
 def _flow(run: Sequence[Call]) -> _Flow:
-    """Which inputs come from outside and which outputs somebody else may read, by shape, dtype and order alone.
+    """Which inputs come from outside and which outputs somebody else may read, by size, dtype and order alone.
 
-    An input is taken for internal when an earlier member wrote a tensor of its shape and dtype; an operator's two
+    An input is taken for internal when an earlier member wrote a tensor of its size and dtype; an operator's two
     inputs of one kind are two tensors. An output that no later member can read is live.
     """
-    written: Counter[tuple[tuple[int, ...], str]] = Counter()
-    kinds: dict[tuple[tuple[int, ...], str], int] = {}  # bytes of each kind of outside tensor
+    written: Counter[tuple[int, str]] = Counter()
+    kinds: dict[tuple[int, str], int] = {}  # bytes of each kind of outside tensor
     outside = doubtful = live = intermediate = 0
     for position, call in enumerate(run):
-        own: Counter[tuple[tuple[int, ...], str]] = Counter()
+        own: Counter[tuple[int, str]] = Counter()
         for tensor in call.reads or ():
-            kind = (tensor.shape, tensor.dtype)
+            kind = tensor.kind
             own[kind] += 1
             if own[kind] > written[kind]:
                 outside += tensor.nbytes
                 kinds[kind] = tensor.nbytes
             elif own[kind] > 1:
                 doubtful += tensor.nbytes
-        later = {(t.shape, t.dtype) for other in run[position + 1 :] for t in other.reads or ()}
+        later = {t.kind for other in run[position + 1 :] for t in other.reads or ()}
         for tensor in call.writes or ():
-            kind = (tensor.shape, tensor.dtype)
+            kind = tensor.kind
             written[kind] += 1
             if kind in later:
                 intermediate += tensor.nbytes

@@ -1,0 +1,112 @@
+"""The books: what the timeline measured, and the rules that no sum over findings may break.
+
+Everything that says "never more than there is" is here: which part of the device's busy time each activity alone
+stands for, the trace's totals, and the check that a scan keeps within them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary
+from tracemine.rows.arrow import rows_of
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """What was measured. Nanoseconds; arrays have one entry an activity."""
+
+    dur_ns: IntArray
+    exclusive_ns: IntArray  # the time that the device would be less busy without it: parts of the union in start order
+    devices: int  # devices that were active
+    span_ns: int  # first activity's start to the last one's end, over all devices
+    gpu_time_ns: int
+    gpu_busy_ns: int
+    per_step: StepSummary | None
+
+    @property
+    def gpu_idle_ns(self) -> int:
+        """Idle time of all devices within the span."""
+        return self.devices * self.span_ns - self.gpu_busy_ns
+
+
+def measure(timeline: Timeline) -> Accounts:
+    """Add up a timeline. Nanoseconds.
+
+    >>> from tracemine.timeline import Meta
+    >>> measure(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).span_ns
+    0
+    """
+    activities = timeline.activities
+    start, dur = rows_of(activities["start_ns"]), rows_of(activities["dur_ns"])
+    device = rows_of(activities["device"])
+    exclusive = np.zeros(len(dur), dtype=np.int64)
+    ordinals = np.unique(device)
+    for ordinal in ordinals:
+        rows = np.flatnonzero(device == ordinal)
+        end = start[rows] + dur[rows]
+        covered = np.maximum.accumulate(end)  # rows stand in start order
+        before = np.concatenate((start[rows[:1]], covered[:-1]))
+        exclusive[rows] = np.maximum(end - np.maximum(start[rows], before), 0)
+    return Accounts(
+        dur_ns=dur,
+        exclusive_ns=exclusive,
+        devices=len(ordinals),
+        span_ns=int((start + dur).max() - start.min()) if len(dur) else 0,
+        gpu_time_ns=int(dur.sum()),
+        gpu_busy_ns=int(exclusive.sum()),
+        per_step=_per_step(timeline, exclusive),
+    )
+
+
+def summarise(accounts: Accounts, findings: Sequence[Finding]) -> Summary:
+    """The summary of a scan, checked: a sum that exceeds what was measured is a bug and raises RuntimeError."""
+    gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
+    step = sum((f.step_saving_ns for f in findings), NOTHING)
+    check(accounts, findings, step)
+    return Summary(
+        span_ns=accounts.span_ns,
+        gpu_time_ns=accounts.gpu_time_ns,
+        gpu_busy_ns=accounts.gpu_busy_ns,
+        gpu_idle_ns=accounts.gpu_idle_ns,
+        per_step=accounts.per_step,
+        gpu_saving_ns=gpu,
+        step_saving_ns=step,
+    )
+
+
+def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
+    """Raise RuntimeError if findings claim anything twice, or more than there is."""
+    on_gpu = [f for f in findings if f.gpu_saving_ns != NOTHING]
+    claimed = [row for f in on_gpu for occurrence in f.activities for row in occurrence]
+    in_gaps = sum(f.measured_ns for f in findings if f.gpu_saving_ns == NOTHING)
+    for holds, rule in (
+        (len(claimed) == len(set(claimed)), "an activity is claimed twice"),
+        (sum(f.measured_ns for f in on_gpu) <= accounts.gpu_time_ns, "findings measure more than the GPU's time"),
+        (all(_ordered(f.gpu_saving_ns, f.measured_ns) for f in findings), "a GPU saving exceeds what was measured"),
+        (all(_ordered(f.step_saving_ns, f.measured_ns) for f in findings), "a step saving exceeds what was measured"),
+        (in_gaps <= accounts.gpu_idle_ns, "gaps claim more than the idle time"),
+        (step.high <= accounts.span_ns, "the steps' savings exceed the span"),
+    ):
+        if not holds:
+            raise RuntimeError(f"accounting: {rule}")
+
+
+def _ordered(saving: Range, measured_ns: int) -> bool:
+    return 0 <= saving.low <= saving.mid <= saving.high <= measured_ns
+
+
+def _per_step(timeline: Timeline, exclusive_ns: IntArray) -> StepSummary | None:
+    steps = timeline.steps.num_rows
+    if not steps:
+        return None
+    inside = rows_of(timeline.activities["step_row"]) >= 0
+    return StepSummary(
+        span_ns=int(rows_of(timeline.steps["dur_ns"]).sum()) // steps,
+        gpu_busy_ns=int(exclusive_ns[inside].sum()) // steps,
+    )

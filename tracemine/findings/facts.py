@@ -1,0 +1,128 @@
+"""What findings need to know of each activity and each gap, as arrays: read once, used by every rule."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.rows.arrow import categories, mapped, rows_of, take
+from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers, Rows
+from tracemine.timeline import Timeline
+
+_COUNTER = re.compile(r"_\d+(?=\.|$)")
+UNLIMITED_NS = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One entry a row of a row set. Row numbers and categories are −1 where there is none.
+
+    `op` is the operator's name, or the kernel's family where no operator is known.
+    """
+
+    op: Categories
+    op_row: IntArray
+    shapes: Categories  # of all the operator's inputs, as recorded
+    dtypes: Categories
+    dtype: Categories
+    module: Categories  # with counters replaced by `*`
+    stack_row: IntArray
+    dur_ns: IntArray
+
+
+def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
+    """Facts of the row set "activities"."""
+    op_row = rows_of(timeline.activities["op_row"])
+    return Facts(
+        op=_first_known(category(rows, "op"), category(rows, "family")),
+        op_row=op_row,
+        shapes=take(categories(timeline.ops["input_shapes"]), op_row),
+        dtypes=take(categories(timeline.ops["input_dtypes"]), op_row),
+        dtype=category(rows, "dtype"),
+        module=mapped(category(rows, "module"), pattern_of),
+        stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
+        dur_ns=number(rows, "dur_ns"),
+    )
+
+
+def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
+    """Facts of the row set "gaps": what the host did that the device waited for, a synchronisation before a launch."""
+    nothing = Categories(np.full(rows.count, -1, np.int32), ())
+    call = number(rows, "sync_row", null=-1)
+    call = np.where(call >= 0, call, number(rows, "launch_row", null=-1))
+    return Facts(
+        op=category(rows, "op"),
+        op_row=np.full(rows.count, -1, np.int64),
+        shapes=nothing,
+        dtypes=nothing,
+        dtype=nothing,
+        module=mapped(category(rows, "module"), pattern_of),
+        stack_row=_taken(rows_of(timeline.api["stack_row"]), call),
+        dur_ns=number(rows, "dur_ns"),
+    )
+
+
+def queue_slack_ns(timeline: Timeline, rows: Rows) -> tuple[BoolArray, IntArray]:
+    """For each activity: was it queued behind another, and by how much could what follows on its stream start earlier.
+
+    An activity was queued when its launch had returned before the one in front of it ended: it waited longer than the
+    stream stood idle. What follows can start earlier by the time that it waited behind others; without limit after
+    the last activity of a stream.
+    """
+    queued, gap = numbers_of(rows, "queued_ns"), numbers_of(rows, "gap_ns")
+    known = _valid(queued) & _valid(gap)
+    waited = np.where(known, queued.values.astype(np.int64) - gap.values.astype(np.int64), 0)
+    activities = timeline.activities
+    device, stream = rows_of(activities["device"]), rows_of(activities["stream"])
+    order = np.lexsort((np.arange(rows.count), stream, device))
+    after = np.full(rows.count, UNLIMITED_NS, dtype=np.int64)
+    same = (device[order][1:] == device[order][:-1]) & (stream[order][1:] == stream[order][:-1])
+    after[order[:-1][same]] = np.maximum(waited[order[1:][same]], 0)
+    return waited > 0, after
+
+
+def pattern_of(module: str) -> str:
+    """A module path with its counters replaced.
+
+    >>> pattern_of("Llama_0.Layer_12.Conv2d_0")
+    'Llama_*.Layer_*.Conv2d_*'
+    """
+    return _COUNTER.sub("_*", module)
+
+
+def numbers_of(rows: Rows, name: str) -> Numbers:
+    """A number column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Numbers), name  # noqa: S101 - the row sets' documented kinds
+    return column
+
+
+def number(rows: Rows, name: str, null: int = 0) -> IntArray:
+    """A number column as int64, nulls replaced."""
+    column = numbers_of(rows, name)
+    values = column.values.astype(np.int64, copy=False)
+    return values if column.valid is None else np.where(column.valid, values, null)
+
+
+def category(rows: Rows, name: str) -> Categories:
+    """A category column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Categories), name  # noqa: S101 - the row sets' documented kinds
+    return column
+
+
+def _first_known(first: Categories, other: Categories) -> Categories:
+    codes = np.where(first.codes >= 0, first.codes, np.where(other.codes >= 0, other.codes + len(first.values), -1))
+    return Categories(codes.astype(np.int32), first.values + other.values)
+
+
+def _taken(values: IntArray, rows: IntArray) -> IntArray:
+    if not len(values):
+        return np.full(len(rows), -1, dtype=np.int64)
+    return np.where(rows >= 0, values[rows], -1)
+
+
+def _valid(column: Numbers) -> BoolArray:
+    return np.ones(len(column.values), dtype=bool) if column.valid is None else column.valid
