@@ -26,6 +26,7 @@ class Facts:
     op_row: IntArray
     shapes: Categories  # of all the operator's inputs, as recorded
     dtypes: Categories
+    strides: Categories
     dtype: Categories
     module: Categories  # with counters replaced by `*`
     stack_row: IntArray
@@ -40,6 +41,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         op_row=op_row,
         shapes=take(categories(timeline.ops["input_shapes"]), op_row),
         dtypes=take(categories(timeline.ops["input_dtypes"]), op_row),
+        strides=take(categories(timeline.ops["input_strides"]), op_row),
         dtype=category(rows, "dtype"),
         module=mapped(category(rows, "module"), pattern_of),
         stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
@@ -57,6 +59,7 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
         op_row=np.full(rows.count, -1, np.int64),
         shapes=nothing,
         dtypes=nothing,
+        strides=nothing,
         dtype=nothing,
         module=mapped(category(rows, "module"), pattern_of),
         stack_row=_taken(rows_of(timeline.api["stack_row"]), call),

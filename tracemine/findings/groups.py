@@ -39,11 +39,11 @@ def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
 
 
 def unclaimed(
-    rows: IntArray, offsets: IntArray, variables: IntArray, claimed: BoolArray
+    rows: IntArray, offsets: IntArray, variables: IntArray, claimed: BoolArray, least: int = 2
 ) -> tuple[IntArray, IntArray, int]:
     """What is left of matches when some of their rows are taken: rows, offsets, and how many matches left nothing.
 
-    A match of one repeated variable may be cut: every run of two or more free neighbours is a match of its own. Any
+    A match of one repeated variable may be cut: every run of `least` or more free neighbours is a match of its own. Any
     other match stands whole or not at all. Among matches of one rule that overlap, the earlier stands.
 
     >>> taken = np.array([False, False, True, False, False, False])
@@ -66,7 +66,7 @@ def unclaimed(
     if filled.any():
         starts = offsets[:-1][filled]
         one_variable[filled] = np.minimum.reduceat(variables, starts) == np.maximum.reduceat(variables, starts)
-    good = (piece_length == lengths[piece_match]) | (one_variable[piece_match] & (piece_length >= 2))
+    good = (piece_length == lengths[piece_match]) | (one_variable[piece_match] & (piece_length >= least))
     kept = kept[good[piece[kept]]]
     lost = len(lengths) - len(np.unique(piece_match[good]))
     return rows[kept], np.concatenate(([0], np.cumsum(piece_length[good]))), lost

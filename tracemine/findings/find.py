@@ -1,0 +1,477 @@
+"""Matches to findings: claimed without overlap, grouped by what they are, estimated, ranked.
+
+Rules claim in the order of their priority. A match keeps its rows only if its finding is reported: what one rule finds
+not worth reporting is free for the next. Python runs once a distinct chain, never once a match.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.cost import NOTHING, Abstained, Call, Estimate, Range, Traffic, closed_gaps, fused, pinned
+from tracemine.devices import Device, find_device, unknown_device_text
+from tracemine.engine.rule import Matches, Rule
+from tracemine.findings.accounts import Accounts, measure, summarise
+from tracemine.findings.facts import Facts, activity_facts, category, gap_facts, number, queue_slack_ns
+from tracemine.findings.groups import combined, groups_of_sequences, unclaimed
+from tracemine.findings.record import Finding, Scan, Source, TraceSummary
+from tracemine.findings.sources import short, sources
+from tracemine.findings.tensors import traffic
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
+from tracemine.timeline import Timeline
+
+# A finding whose larger saving is at least this share of the span is of this severity.
+SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
+# Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
+_DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
+_ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
+_RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
+_NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
+
+
+def find(
+    timeline: Timeline,
+    rows: dict[str, Rows],
+    matches: Iterable[Matches],
+    device: Device | None,
+    *,
+    min_saving_ns: int | None = None,
+    path: str | None = None,
+) -> Scan:
+    """Everything worth saying about a trace, most step time first, then most GPU time.
+
+    `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
+    are both below `min_saving_ns` is counted in `dropped` and not reported; the default is a thousandth of the span.
+    `path` is only repeated in the scan.
+    """
+    book = _Book(timeline, rows, device, measure(timeline))
+    threshold = (
+        max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
+    )
+    findings: list[Finding] = []
+    for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
+        findings += _of_rule(book, found, threshold)
+    findings.sort(key=lambda f: (-f.step_saving_ns.mid, -f.gpu_saving_ns.mid, f.fingerprint))
+    unowned = timeline.activities["op_row"].null_count
+    return Scan(
+        trace=TraceSummary(
+            path=timeline.meta.source if path is None else path,
+            format=timeline.meta.format,
+            gpu=_gpu_name(timeline),
+            steps=timeline.steps.num_rows,
+            activities=timeline.activities.num_rows,
+            unattributed=unowned,
+        ),
+        summary=summarise(book.accounts, findings),
+        findings=tuple(findings),
+        dropped=dict(sorted(book.dropped.items())),
+        warnings=_warnings(timeline, device),
+    )
+
+
+def device_of(timeline: Timeline) -> Device | None:
+    """The device table's row for the GPU that a timeline's activities ran on; None where it is unknown, or several."""
+    active = set(rows_of(timeline.activities["device"]).tolist())
+    found = {
+        (device.title, device)[0]: device
+        for d in timeline.meta.devices
+        if d.ordinal in active or active <= {-1}
+        for device in [find_device(d.name, d.sm_count, d.memory_bytes)]
+        if device is not None
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def fingerprint(parts: dict[str, object]) -> str:
+    """Sixteen hex digits that depend on the given parts alone, whatever their order.
+
+    >>> fingerprint({"rule": "x", "ops": ["aten::mul"]}) == fingerprint({"ops": ["aten::mul"], "rule": "x"})
+    True
+    """
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class _Book:
+    """What all rules share: the facts, what is claimed so far, what was left out and why."""
+
+    timeline: Timeline
+    rows: dict[str, Rows]
+    device: Device | None
+    accounts: Accounts
+    dropped: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(init=False)
+    claimed: dict[str, BoolArray] = field(init=False)
+    queued: BoolArray = field(init=False)
+    slack_ns: IntArray = field(init=False)
+    kernel_names: Categories = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = {
+            "activities": activity_facts(self.timeline, self.rows["activities"]),
+            "gaps": gap_facts(self.timeline, self.rows["gaps"]),
+        }
+        self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
+        self.queued, self.slack_ns = queue_slack_ns(self.timeline, self.rows["activities"])
+        self.kernel_names = categories(self.timeline.activities["name"])
+
+    def drop(self, reason: str, occurrences: int) -> None:
+        if occurrences:
+            self.dropped[reason] = self.dropped.get(reason, 0) + occurrences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Class:
+    """Matches that are alike in everything an estimate or a group depends on. Totals over them, nanoseconds."""
+
+    matrix: IntArray  # [matches, rows of each]
+    measured_ns: int
+    after_ns: Range | None
+    gpu_saving_ns: Range
+    step_saving_ns: Range
+    queued: int | None  # occurrences that were queued behind other work; None: idle time, not work
+    traffic_bytes: Traffic | None
+    intermediate_bytes: int | None
+    assumptions: tuple[str, ...]
+    evidence: str
+    label: _Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Label:
+    """What a class is, in words: the same in tomorrow's trace."""
+
+    ops: tuple[str, ...]
+    shapes: str | None  # for people
+    all_shapes: tuple[str | None, ...]  # for telling apart
+    dtype: str | None
+    module: str | None
+    source: tuple[Source, ...]
+
+    def signature(self, rule: Rule) -> dict[str, object]:
+        """The facets that the rule groups by."""
+        facets: dict[str, object] = {
+            "ops": self.ops,
+            "shapes": self.all_shapes,
+            "dtype": self.dtype,
+            "module": self.module,
+            "source": short(self.source[0]) if self.source else None,
+        }
+        return {"rule": rule.id} | {name: facets[name] for name in rule.group_by}
+
+
+def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[Finding]:
+    rule = found.rule
+    kind = rule.rows
+    members, offsets, lost = unclaimed(
+        found.rows,
+        found.offsets,
+        found.variables.astype(np.int64),
+        book.claimed[kind],
+        least=1 if kind == "gaps" else 2,
+    )
+    book.drop("claimed_by_another_rule", lost)
+    groups: dict[str, list[_Class]] = {}
+    for matrix in _classes(book.facts[kind], book.rows[kind], rule, members, offsets):
+        estimated = _ESTIMATES[rule.saving](book, rule, matrix)
+        if isinstance(estimated, Abstained):
+            book.drop(estimated.reason, len(matrix))
+        elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:
+            book.drop("nothing_to_win", len(matrix))
+        else:
+            groups.setdefault(fingerprint(estimated.label.signature(rule)), []).append(estimated)
+    findings = []
+    for mark, classes in groups.items():
+        finding = _finding(book, rule, mark, classes)
+        if max(finding.gpu_saving_ns.mid, finding.step_saving_ns.mid) < threshold_ns:
+            book.drop("below_threshold", finding.occurrences)
+            continue
+        for one in classes:
+            book.claimed[kind][one.matrix] = True
+        findings.append(finding)
+    return findings
+
+
+def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: IntArray) -> Iterable[IntArray]:
+    """Matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
+    if len(offsets) < 2:
+        return
+    of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype)
+    columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
+    columns += [facts.module.codes] if "module" in rule.group_by else []
+    columns += [facts.stack_row] if "source" in rule.group_by else []
+    columns += [category(rows, "cause").codes] if rule.saving == "close_gap" else []
+    columns += [number(rows, "bytes")] if rule.saving == "pin_memory" else []
+    op_row = facts.op_row[members]
+    follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
+    follows[offsets[:-1]] = False  # the first of a match continues nothing
+    code = combined(*(column[members].astype(np.int64) for column in columns), follows.astype(np.int64))
+    group = groups_of_sequences(code, offsets)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for block in sorted(np.split(order, starts[1:]), key=lambda block: int(block[0])):
+        length = int(offsets[block[0] + 1] - offsets[block[0]])
+        yield members[offsets[block][:, None] + np.arange(length)]
+
+
+def _fuse(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
+    if matrix.shape[1] < 2:
+        return Abstained("nothing_to_win")
+    facts, count = book.facts["activities"], len(matrix)
+    durations = facts.dur_ns[matrix]
+    estimate = fused(_calls(book, matrix[0], durations.mean(axis=0)), book.device)
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, count)
+
+
+def _pin(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
+    durations = book.facts["activities"].dur_ns[matrix]
+    nbytes = number(book.rows["activities"], "bytes", null=-1)[matrix[0]]
+    estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), book.device)
+    return (
+        estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, len(matrix), True)
+    )
+
+
+def _on_gpu(
+    book: _Book, matrix: IntArray, estimate: Estimate, durations: IntArray, count: int, recorded: bool = False
+) -> _Class:
+    """A class with a saving of GPU time; the step gains it where the device, not the host, was what held it up."""
+    measured = int(durations.sum())
+    after = (estimate.after_ns * count).at_most(measured)
+    saving = Range(measured - after.high, measured - after.mid, measured - after.low)
+    step, queued = _step_saving(book, matrix, saving)
+    traffic_bytes = estimate.traffic_bytes
+    return _Class(
+        matrix=matrix,
+        measured_ns=measured,
+        after_ns=after,
+        gpu_saving_ns=saving,
+        step_saving_ns=step,
+        queued=queued,
+        traffic_bytes=None
+        if traffic_bytes is None
+        else Traffic(before=traffic_bytes.before * count, after=traffic_bytes.after * count),
+        intermediate_bytes=estimate.intermediate_bytes,
+        assumptions=estimate.assumptions,
+        evidence="proven" if recorded else "adjacent",
+        label=_label(book, book.facts["activities"], matrix[0]),
+    )
+
+
+def _step_saving(book: _Book, matrix: IntArray, saving: Range) -> tuple[Range, int]:
+    """Of a GPU saving, what shortens the step, and of how many occurrences: those queued behind other work.
+
+    Each occurrence gives at most the time for which what follows it was waiting, and at most what the device would be
+    less busy without it.
+    """
+    count = len(matrix)
+    bound = book.queued[matrix].all(axis=1)
+    limit = np.minimum(book.slack_ns[matrix[:, -1]], book.accounts.exclusive_ns[matrix].sum(axis=1))[bound]
+    ends = (int(np.minimum(end // count, limit).sum()) for end in (saving.low, saving.mid, saving.high))
+    low, mid, high = (end // max(book.accounts.devices, 1) for end in ends)
+    return Range(low, mid, high), int(bound.sum())
+
+
+def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
+    rows, facts = book.rows["gaps"], book.facts["gaps"]
+    causes = category(rows, "cause")
+    cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
+    saving, assumptions = closed_gaps(facts.dur_ns[matrix].reshape(-1), cause)
+    devices = max(book.accounts.devices, 1)
+    return _Class(
+        matrix=matrix,
+        measured_ns=int(facts.dur_ns[matrix].sum()),
+        after_ns=None,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=Range(saving.low // devices, saving.mid // devices, saving.high // devices),
+        queued=None,
+        traffic_bytes=None,
+        intermediate_bytes=None,
+        assumptions=assumptions,
+        # The cause follows from recorded call times, or it is called unknown.
+        evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
+        label=_label(book, facts, matrix[0]),
+    )
+
+
+_ESTIMATES: dict[str, Callable[[_Book, Rule, IntArray], _Class | Abstained]] = {
+    "fuse": _fuse,
+    "pin_memory": _pin,
+    "close_gap": _close,
+}
+
+
+def _calls(book: _Book, members: IntArray, durations_ns: IntArray) -> list[Call]:
+    """The operators of one match, neighbours that one operator launched taken together."""
+    facts, rows = book.facts["activities"], book.rows["activities"]
+    written = number(rows, "bytes_written", null=-1)
+    bound, classes = category(rows, "bound"), category(rows, "op_class")
+    calls = []
+    for part in _by_operator(facts, members):
+        at = members[part]
+        shapes, dtypes = _text(facts.shapes, at[0]), _text(facts.dtypes, at[0])
+        known = None
+        if shapes is not None and dtypes is not None and (written[at] >= 0).all():
+            op, strides, dtype = (_text(column, at[0]) for column in (facts.op, facts.strides, facts.dtype))
+            known = traffic(op or "", shapes, dtypes, strides, dtype, int(written[at].max()))
+        calls.append(
+            Call(
+                dur_ns=round(float(durations_ns[part].sum())),
+                compute=any(_text(bound, row) == "compute" for row in at),
+                row_wise=any(_text(classes, row) in _ROW_WISE for row in at),
+                reads=None if known is None else known[0],
+                writes=None if known is None else known[1],
+            )
+        )
+    return calls
+
+
+def _label(book: _Book, facts: Facts, members: IntArray) -> _Label:
+    heads = [members[part][0] for part in _by_operator(facts, members)]
+    stack = next((int(facts.stack_row[row]) for row in members if facts.stack_row[row] >= 0), None)
+    return _Label(
+        ops=tuple(op for row in heads if (op := _text(facts.op, row)) is not None),
+        shapes=_shapes_text([_text(facts.shapes, row) for row in heads]),
+        all_shapes=tuple(_text(facts.shapes, row) for row in heads),
+        dtype=next((name for row in heads if (name := _text(facts.dtype, row)) is not None), None),
+        module=_common_module([_text(facts.module, row) for row in heads]),
+        source=sources(book.timeline, stack),
+    )
+
+
+def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> Finding:
+    """One finding of the classes with one fingerprint; what is not the same in all of them is null."""
+    largest = max(classes, key=lambda one: (one.measured_ns, one.label.ops))
+    label = largest.label
+    gpu = sum((one.gpu_saving_ns for one in classes), NOTHING)
+    step = sum((one.step_saving_ns for one in classes), NOTHING)
+    after = [one.after_ns for one in classes if one.after_ns is not None]
+    traffics = [one.traffic_bytes for one in classes if one.traffic_bytes is not None]
+    intermediates = [one.intermediate_bytes for one in classes if one.intermediate_bytes is not None]
+    occurrences = _occurrences(book, rule, classes)
+    first = [row for one in classes for row in one.matrix[:1].tolist()]
+    share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
+    return Finding(
+        fingerprint=mark,
+        rule=rule.id,
+        title=rule.title,
+        evidence=min((one.evidence for one in classes), key=("adjacent", "consistent", "proven").index),
+        severity=next(name for least, name in SEVERITIES if share >= least),
+        occurrences=sum(len(one.matrix) for one in classes),
+        activities=occurrences,
+        ops=label.ops,
+        kernels=() if rule.rows == "gaps" else _kernels(book, min(first)),
+        shapes=_same(one.label.shapes for one in classes),
+        dtype=_same(one.label.dtype for one in classes),
+        module=_same(one.label.module for one in classes),
+        source=label.source,
+        measured_ns=sum(one.measured_ns for one in classes),
+        fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,
+        traffic_bytes=Traffic(before=sum(t.before for t in traffics), after=sum(t.after for t in traffics))
+        if len(traffics) == len(classes)
+        else None,
+        flops=None,
+        arithmetic_intensity=None,
+        intermediate_bytes=max(intermediates) if len(intermediates) == len(classes) else None,
+        gpu_saving_ns=gpu,
+        step_saving_ns=step,
+        why=rule.why,
+        fix=rule.fix,
+        assumptions=(*dict.fromkeys(text for one in classes for text in one.assumptions), *_step_text(classes)),
+    )
+
+
+def _step_text(classes: Sequence[_Class]) -> tuple[str, ...]:
+    """How the step's saving follows from the GPU's."""
+    queued = sum(one.queued for one in classes if one.queued is not None)
+    count = sum(len(one.matrix) for one in classes if one.queued is not None)
+    if not count:
+        return ()
+    if not queued:
+        return ("no occurrence was queued behind other work: the host sets the pace, and the step gains nothing",)
+    return (
+        f"{queued} of {count} occurrences were queued behind other work; only those shorten the step, each by no more "
+        "than what follows it was waiting",
+    )
+
+
+def _occurrences(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[tuple[int, ...], ...]:
+    """Activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
+    lists: list[list[int]] = []
+    for one in classes:
+        if rule.rows == "gaps":
+            rows = book.rows["gaps"]
+            following, leading = number(rows, "next_row", null=-1), number(rows, "previous_row", null=-1)
+            around = np.where(following >= 0, following, leading)[one.matrix]
+            lists += [[row for row in occurrence if row >= 0] for occurrence in around.tolist()]
+        else:
+            lists += one.matrix.tolist()
+    return tuple(tuple(occurrence) for occurrence in sorted(lists))
+
+
+def _kernels(book: _Book, members: Sequence[int]) -> tuple[str, ...]:
+    return tuple((_text(book.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
+
+
+def _by_operator(facts: Facts, members: IntArray) -> list[slice]:
+    """Slices of a match, one an operator call: neighbours with the same operator row belong to one call."""
+    op_row = facts.op_row[members]
+    cuts = [0, *(np.flatnonzero((op_row[1:] != op_row[:-1]) | (op_row[1:] < 0)) + 1).tolist(), len(members)]
+    return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def _text(column: Categories, row: int | np.int64) -> str | None:
+    code = int(column.codes[row])
+    return column.values[code] if code >= 0 else None
+
+
+def _shapes_text(recorded: Sequence[str | None]) -> str | None:
+    """Each distinct shape of a first tensor input, in order; None where none was recorded."""
+    firsts: dict[str, None] = {}
+    for text in recorded:
+        dims = msgspec.json.decode(text) if text is not None else []
+        shape = next((d for d in dims if isinstance(d, list) and d and isinstance(d[0], int)), None)
+        if shape is not None:
+            firsts[str(shape)] = None
+    return ", ".join(firsts) or None
+
+
+def _common_module(patterns: Sequence[str | None]) -> str | None:
+    """The innermost module that encloses all members for which one is known."""
+    paths = [pattern.split(".") for pattern in patterns if pattern is not None]
+    common = []
+    for names in zip(*paths, strict=False):
+        if len(set(names)) > 1:
+            break
+        common.append(names[0])
+    return ".".join(common) or None
+
+
+def _same(values: Iterable[str | None]) -> str | None:
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _gpu_name(timeline: Timeline) -> str | None:
+    active = set(rows_of(timeline.activities["device"]).tolist())
+    names = [d.name for d in timeline.meta.devices if d.name and (d.ordinal in active or active <= {-1})]
+    return names[0] if names else None
+
+
+def _warnings(timeline: Timeline, device: Device | None) -> tuple[str, ...]:
+    texts = list(timeline.meta.ingest.warnings)
+    if device is None and timeline.activities.num_rows:
+        texts.append(unknown_device_text(_gpu_name(timeline)))
+    if timeline.stacks.num_rows:
+        texts.append(
+            "Python stacks were recorded: recording them slows the host, so its gaps are longer than in production"
+        )
+    return tuple(texts)
