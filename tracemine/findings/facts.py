@@ -30,6 +30,7 @@ class Facts:
     dtype: Categories
     module: Categories  # with counters replaced by `*`
     stack_row: IntArray
+    source: Categories  # innermost line of the user's own
     dur_ns: IntArray
 
 
@@ -45,6 +46,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         dtype=category(rows, "dtype"),
         module=mapped(category(rows, "module"), pattern_of),
         stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
+        source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
     )
 
@@ -63,27 +65,39 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
         dtype=nothing,
         module=mapped(category(rows, "module"), pattern_of),
         stack_row=_taken(rows_of(timeline.api["stack_row"]), call),
+        source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
     )
 
 
 def queue_slack_ns(timeline: Timeline, rows: Rows) -> tuple[BoolArray, IntArray]:
-    """For each activity: was it queued behind another, and by how much could what follows on its stream start earlier.
+    """For each activity: was it queued behind other work, and how much earlier could what follows on its stream start.
 
     An activity was queued when its launch had returned before the one in front of it ended: it waited longer than the
-    stream stood idle. What follows can start earlier by the time that it waited behind others; without limit after
-    the last activity of a stream.
+    stream stood idle. Within a graph replay each follows the one before it without the host. What follows can start
+    earlier by the time that it waited behind others; without limit after the last activity of a stream.
     """
-    queued, gap = numbers_of(rows, "queued_ns"), numbers_of(rows, "gap_ns")
-    known = _valid(queued) & _valid(gap)
-    waited = np.where(known, queued.values.astype(np.int64) - gap.values.astype(np.int64), 0)
-    activities = timeline.activities
-    device, stream = rows_of(activities["device"]), rows_of(activities["stream"])
-    order = np.lexsort((np.arange(rows.count), stream, device))
+    activities, api = timeline.activities, timeline.api
+    launch = rows_of(activities["launch_row"])
+    returned = _taken(rows_of(api["start_ns"]) + rows_of(api["dur_ns"]), launch)
+    gap = numbers_of(rows, "gap_ns")
+    known = (launch >= 0) & _valid(gap)
+    waited = np.where(known, rows_of(activities["start_ns"]) - returned - gap.values.astype(np.int64), 0)
+    stream = np.stack((rows_of(activities["device"]), rows_of(activities["stream"]), launch))
+    order = np.lexsort((np.arange(rows.count), stream[1], stream[0]))
+    same = (stream[:, order[1:]] == stream[:, order[:-1]]).all(axis=0) & (launch[order[1:]] >= 0)
+    replayed = np.zeros(rows.count, dtype=bool)
+    replayed[order[1:][same]] = True
     after = np.full(rows.count, UNLIMITED_NS, dtype=np.int64)
-    same = (device[order][1:] == device[order][:-1]) & (stream[order][1:] == stream[order][:-1])
-    after[order[:-1][same]] = np.maximum(waited[order[1:][same]], 0)
-    return waited > 0, after
+    # The next activity on the stream that a launch of its own started; those before it in one replay move with it.
+    position = np.arange(rows.count)
+    own = np.where(replayed[order], rows.count, position)
+    next_own = np.minimum.accumulate(own[::-1])[::-1][1:] if rows.count else own
+    found = next_own < rows.count
+    here, there = order[:-1][found], order[next_own[found]]
+    one_stream = (stream[:2, here] == stream[:2, there]).all(axis=0)
+    after[here[one_stream]] = np.maximum(waited[there[one_stream]], 0)
+    return (waited > 0) | replayed, after
 
 
 def pattern_of(module: str) -> str:

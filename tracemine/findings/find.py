@@ -207,9 +207,9 @@ def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: I
     of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype)
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
     columns += [facts.module.codes] if "module" in rule.group_by else []
-    columns += [facts.stack_row] if "source" in rule.group_by else []
+    columns += [facts.source.codes] if "source" in rule.group_by else []
     columns += [category(rows, "cause").codes] if rule.saving == "close_gap" else []
-    columns += [number(rows, "bytes")] if rule.saving == "pin_memory" else []
+    columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
     follows[offsets[:-1]] = False  # the first of a match continues nothing
@@ -233,7 +233,7 @@ def _fuse(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
 
 def _pin(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
     durations = book.facts["activities"].dur_ns[matrix]
-    nbytes = number(book.rows["activities"], "bytes", null=-1)[matrix[0]]
+    nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
     estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), book.device)
     return (
         estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, len(matrix), True)

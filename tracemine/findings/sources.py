@@ -8,9 +8,10 @@ from tracemine.findings.record import Source
 from tracemine.timeline import Timeline
 
 _MOST_FRAMES = 5
-# Frames that every model shares and nobody can change: torch itself, the standard library, frozen and built-in code.
+# Frames that say how a call was dispatched and not who made it: the framework's and the interpreter's own.
 _NOT_THE_USERS = re.compile(
-    r"(^|/)(torch|contextlib\.py|functools\.py|threading\.py|runpy\.py)(/|$)|^<|/torch/|^torch/"
+    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor)[/\\]"
+    r"|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
 )
 
 
@@ -35,4 +36,5 @@ def short(source: Source) -> str:
     >>> short(Source(file="/home/x/site-packages/models/llama.py", line=71, function="forward"))
     'models/llama.py: forward'
     """
-    return f"{'/'.join(source.file.rsplit('/', 2)[-2:])}: {source.function}"
+    names = source.file.replace("\\", "/").split("/")
+    return f"{'/'.join(names[-2:])}: {source.function}"
