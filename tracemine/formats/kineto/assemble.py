@@ -1,0 +1,268 @@
+"""From the scanner's columns to a checked timeline: sort, join, nest, and name what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracemine import __version__
+from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
+from tracemine.formats.kineto import header, launches, names
+from tracemine.formats.kineto.nesting import Nesting, time_order
+from tracemine.formats.kineto.report import Seen, warnings
+from tracemine.formats.kineto.scan import ABSENT, RawTrace
+from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
+from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+_ACTIVITY_KINDS = ["kernel", "memcpy", "memset"]
+_OP_KINDS = ["op", "annotation"]
+_API_KINDS = ["runtime", "driver", "sync"]
+_MEMCPY, _ANNOTATION, _SYNC = 1, 1, 2
+_UNNAMED = "(unnamed)"
+
+
+def assemble(raw: RawTrace, source_name: str) -> Timeline:
+    """Join the scanner's columns into a timeline; `source_name` is the file's name without its folder.
+
+    The columns are taken out of `raw` as they are used, so that a big trace is not held twice.
+    """
+    seen = Seen.of(raw)
+    strings = raw.strings
+    _number_threads(raw.calls, raw.ops, raw.frames)
+    ops = _ops_in_order(raw.ops, strings)
+    api = _api_in_order(raw.calls, raw.syncs, strings)
+    gpu = _activities_in_order(raw.gpu, strings)
+
+    is_op = ops["category"] != _ANNOTATION
+    ops["parent_row"] = Nesting(ops["start_ns"], ops["end_ns"], ops["thread"]).parents()
+    api["op_row"] = launches.call_operators(api, ops, is_op)
+    launch = launches.launch_rows(gpu["correlation"], api["launch_correlation"], api["name"], strings)
+    owners = launches.owners(gpu, launch, api, ops, is_op, strings)
+    late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
+
+    step_rows = np.flatnonzero(~is_op & launches.named(ops["name"], strings, names.STEP))
+    step = _step_rows(take(api["start_ns"], launch, MISSING), ops["start_ns"][step_rows], ops["end_ns"][step_rows])
+    steps = _steps_table(ops, step_rows, strings)
+
+    paths = _stack_rows(raw.frames, ops, api, strings)
+    stacks, module_of_path, modules = stacks_table(paths, strings)
+    for host in (ops, api):
+        host["module"] = take(module_of_path, host["stack_row"])
+
+    recorded_devices = distinct(gpu["device"][gpu["device"] != MISSING])[1]
+    unowned = Counter(launches.REASONS[code] for code in owners.reason[owners.reason >= 0].tolist())
+    meta = Meta(
+        tracemine_version=__version__,
+        source=source_name,
+        format="kineto",
+        producer=None if seen.torch is None else f"PyTorch {seen.torch[0]}.{seen.torch[1]} or later",
+        time_resolution_ns=raw.time_resolution_ns,
+        devices=header.devices(raw.header, recorded_devices.tolist()),
+        rank=header.rank(raw.header, source_name),
+        world_size=header.world_size(raw.header),
+        record_shapes=seen.record_shapes,
+        with_stack=seen.with_stack,
+        profile_memory=seen.profile_memory,
+        versions=header.versions(raw.header),
+        ingest=IngestReport(
+            events=_sorted(raw.events),
+            skipped=_sorted(raw.skipped),
+            dropped=_sorted(raw.dropped),
+            repaired=_sorted(raw.repaired),
+            unowned=_sorted(unowned),
+            warnings=(*raw.warnings, *warnings(raw, seen, unowned, launched_late=late)),
+            truncated=raw.truncated,
+        ),
+    )
+    return Timeline(
+        meta=meta,
+        activities=_activities_table(gpu, launch, owners, step, strings),
+        ops=_ops_table(ops, strings, modules),
+        api=_api_table(api, strings, modules),
+        steps=steps,
+        stacks=stacks,
+    )
+
+
+def _number_threads(*tables: Columns) -> None:
+    """Give each table a column `thread`: (pid, tid) as a small number that means the same in all of them."""
+    pid = distinct(np.concatenate([table["pid"] for table in tables]))[0].astype(np.int64)
+    tid = distinct(np.concatenate([table["tid"] for table in tables]))[0]
+    thread = distinct((pid << 32) | tid)[0]
+    ends = np.cumsum([len(table["pid"]) for table in tables])
+    for table, codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
+        table["thread"] = codes
+
+
+def _in_order(table: Columns, order: Array) -> Columns:
+    """The columns by `order`, each taken out of `table` as it is copied; where they stand so already, as they are."""
+    if bool((order[1:] > order[:-1]).all()):
+        return {name: table.pop(name) for name in list(table)}
+    return {name: table.pop(name)[order] for name in list(table)}
+
+
+def _ops_in_order(table: Columns, strings: list[str]) -> Columns:
+    ops = _in_order(table, time_order(table["start_ns"], -table["dur_ns"], table.pop("event_index")))
+    ops["end_ns"] = ops["start_ns"] + ops["dur_ns"]
+    ops["name"] = _named(ops["name"], strings)
+    marks = launches.named(ops["name"], strings, names.MARKS)
+    ops["category"] = np.where(marks, _ANNOTATION, ops["category"]).astype(np.int8)
+    return ops
+
+
+def _api_in_order(calls: Columns, syncs: Columns, strings: list[str]) -> Columns:
+    """Calls and synchronisations as one table. A synchronisation has no thread and launches nothing."""
+    count, none = len(calls["start_ns"]), np.full(len(syncs["start_ns"]), MISSING)
+    joined = {
+        "category": np.concatenate((calls["category"], np.full(len(none), _SYNC))).astype(np.int8),
+        "thread": np.concatenate((calls["thread"], np.full(len(none), calls["thread"].max(initial=-1) + 1))),
+    }
+    for name in ("name", "start_ns", "dur_ns", "correlation"):
+        joined[name] = np.concatenate((calls[name], syncs[name]))
+    for name in ("pid", "tid", "external_id"):
+        joined[name] = np.concatenate((calls[name], none))
+    for name in ("device", "stream"):
+        joined[name] = np.concatenate((np.full(count, MISSING), _not_negative(syncs[name])))
+    calls.clear()
+    syncs.clear()
+    api = _in_order(joined, time_order(joined["start_ns"], -joined["dur_ns"]))
+    api["end_ns"] = api["start_ns"] + api["dur_ns"]
+    api["name"] = _named(api["name"], strings)
+    api["launch_correlation"] = np.where(api["category"] == _SYNC, 0, api["correlation"])
+    return api
+
+
+def _activities_in_order(table: Columns, strings: list[str]) -> Columns:
+    gpu = _in_order(table, time_order(table["start_ns"], table["device"], table["stream"]))
+    gpu["name"] = _named(gpu["name"], strings)
+    for name in ("device", "stream"):
+        gpu[name] = _not_negative(gpu[name])
+    return gpu
+
+
+def _stack_rows(frames: Columns, ops: Columns, api: Columns, strings: list[str]) -> CallPaths:
+    """Give ops and api their column `stack_row`."""
+    if len(frames["start_ns"]):
+        moments = [(host["start_ns"], host["thread"]) for host in (ops, api)]
+        paths, (ops["stack_row"], api["stack_row"]) = FrameStacks.of(frames).paths_around(moments)
+    else:  # torch before 1.11 wrote the stack of each operator with it; a call has that of its operator
+        paths, ops["stack_row"] = recorded_stacks(ops["call_stack"], strings)
+        api["stack_row"] = take(ops["stack_row"], api["op_row"])
+    return paths
+
+
+def _step_rows(launched_ns: Array, start: Array, end: Array) -> Array:
+    """The step whose host span holds the launch, -1 where none does or the launch is not known."""
+    last = np.searchsorted(start, launched_ns, "right") - 1
+    return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
+
+
+def _steps_table(ops: Columns, rows: Array, strings: list[str]) -> pa.Table:
+    numbers = [names.step_number(strings[i]) for i in ops["name"][rows].tolist()]
+    columns = [
+        texts(ops["name"][rows], strings),
+        integers(np.array([MISSING if n is None else n for n in numbers], np.int64), pa.int64()),
+        *(integers(ops[name][rows], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")),
+    ]
+    return pa.Table.from_arrays(columns, schema=TABLES["steps"].schema)
+
+
+def _activities_table(
+    gpu: Columns, launch: Array, owners: launches.Owners, step: Array, strings: list[str]
+) -> pa.Table:
+    copied = np.where(gpu["category"] == _MEMCPY, gpu["name"], ABSENT)
+    columns = [
+        texts(gpu["category"], _ACTIVITY_KINDS),
+        texts(gpu["name"], strings),
+        integers(gpu["start_ns"], pa.int64()),
+        integers(gpu["dur_ns"], pa.int64()),
+        integers(gpu["device"], pa.int32()),
+        integers(gpu["stream"], pa.int64()),
+        integers(gpu["context"], pa.int64()),
+        integers(_positive(gpu["correlation"]), pa.int64()),
+        integers(_positive(gpu["external_id"]), pa.int64()),
+        triples(gpu["grid"], strings, names.triple),
+        triples(gpu["block"], strings, names.triple),
+        integers(gpu["registers"], pa.int32()),
+        integers(gpu["shared_memory"], pa.int64()),
+        floats(gpu["occupancy"]),
+        integers(gpu["bytes"], pa.int64()),
+        texts(copied, strings, names.copy_kind),
+        texts(copied, strings, names.source_memory),
+        texts(copied, strings, names.target_memory),
+        integers(_positive(gpu["graph_id"]), pa.int64()),
+        integers(_positive(gpu["graph_node_id"]), pa.int64()),
+        texts(gpu["collective"], strings),
+        integers(gpu["group_size"], pa.int64()),
+        row_numbers(launch),
+        row_numbers(owners.op),
+        texts(owners.evidence, launches.EVIDENCE),
+        texts(owners.reason, launches.REASONS),
+        row_numbers(step),
+    ]
+    return pa.Table.from_arrays(columns, schema=TABLES["activities"].schema)
+
+
+def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table:
+    ops.pop("end_ns")
+    ops.pop("thread")
+    columns = [
+        texts(ops.pop("category"), _OP_KINDS),
+        texts(ops.pop("name"), strings),
+        *(integers(ops.pop(name), pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")),
+        row_numbers(ops.pop("parent_row")),
+        *(integers(_positive(ops.pop(name)), pa.int64()) for name in ("external_id", "record_function_id")),
+        *(integers(_not_negative(ops.pop(name)), pa.int64()) for name in ("sequence_number", "forward_thread_id")),
+        *(
+            texts(ops.pop(name), strings, names.compact_json)
+            for name in ("input_dims", "input_types", "input_strides", "concrete_inputs")
+        ),
+        texts(ops.pop("kernel_backend"), strings, decoded),
+        texts(ops.pop("module"), modules),
+        row_numbers(ops.pop("stack_row")),
+    ]
+    return pa.Table.from_arrays(columns, schema=TABLES["ops"].schema)
+
+
+def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table:
+    columns = [
+        texts(api["category"], _API_KINDS),
+        texts(api["name"], strings),
+        *(integers(api[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")),
+        *(integers(_positive(api[name]), pa.int64()) for name in ("correlation", "external_id")),
+        integers(api["device"], pa.int32()),
+        integers(api["stream"], pa.int64()),
+        row_numbers(api["op_row"]),
+        texts(api["module"], modules),
+        row_numbers(api["stack_row"]),
+    ]
+    return pa.Table.from_arrays(columns, schema=TABLES["api"].schema)
+
+
+def _named(ids: Array, strings: list[str]) -> Array:
+    """A name is never null: an event that has none says so."""
+    if not (ids < 0).any():
+        return ids
+    strings.append(_UNNAMED)
+    return np.where(ids < 0, len(strings) - 1, ids).astype(np.int32)
+
+
+def _positive(ids: Array) -> Array:
+    """Ids of which 0 means "none"."""
+    return np.where(ids > 0, ids, MISSING)
+
+
+def _not_negative(numbers: Array) -> Array:
+    """Numbers of which a negative one means "none"."""
+    return np.where(numbers >= 0, numbers, MISSING)
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))

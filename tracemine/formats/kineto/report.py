@@ -1,0 +1,102 @@
+"""What a reader must know about a trace's completeness, and which PyTorch and which options it shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from tracemine.formats.kineto import header
+from tracemine.formats.kineto.events import CATEGORIES
+from tracemine.formats.kineto.scan import RawTrace
+
+Array = npt.NDArray[Any]
+
+# Categories that carry no row by design: other events say it too, or it is no part of a timeline.
+_WITHOUT_ROWS = frozenset(
+    [
+        *("ac2g", "async_gpu", "async", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "cpu_to_cuda"),
+        *("trace", "overhead", "cpu_instant_event", "gpu_user_annotation", "cuda_event", "cuda_profiler_range"),
+        *("external_correlation", "collective_comm", "hardware_counters", "xpu_scope_profiler", "metadata", ""),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the events themselves show, taken before their columns are used up."""
+
+    torch: tuple[int, int] | None
+    activities: int
+    operators: int
+    record_shapes: bool | None
+    with_stack: bool | None
+    profile_memory: bool | None
+
+    @staticmethod
+    def of(raw: RawTrace) -> Seen:
+        categories = {category.lower() for category in raw.events}
+        features: list[header.Feature] = [("category", category) for category in categories]
+        features += [("header", key) for key in raw.header]
+        features += [("column", name) for name in header.TELLING_COLUMNS if _any(raw.ops[name])]
+        torch = header.torch_version(features, whole_microseconds=raw.time_resolution_ns > 1)
+        since_2_0 = torch is not None and torch >= (2, 0)
+
+        def switched_on(key: str, *, seen: bool) -> bool | None:
+            return header.switched_on(raw.header, key, seen=seen, absent_means_off=since_2_0)
+
+        return Seen(
+            torch=torch,
+            activities=len(raw.gpu["start_ns"]),
+            operators=len(raw.ops["start_ns"]),
+            record_shapes=switched_on("record_shapes", seen=_any(raw.ops["input_dims"])),
+            with_stack=switched_on("with_stack", seen=bool(len(raw.frames["name"])) or _any(raw.ops["call_stack"])),
+            profile_memory=switched_on("profile_memory", seen="cpu_instant_event" in categories),
+        )
+
+
+def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late: int) -> list[str]:
+    """One sentence for each thing that makes the trace say less than it could, with the way to record more."""
+    unknown = Counter(
+        {
+            category: count
+            for category, count in raw.events.items()
+            if category.lower() not in CATEGORIES and category.lower() not in _WITHOUT_ROWS
+        }
+    )
+    left_out = ", ".join(f"{category} ({count})" for category, count in sorted(unknown.items())[:9])
+    facts = (
+        (
+            seen.activities and not seen.operators,
+            "No operators were recorded, so no activity has an owner: profile with ProfilerActivity.CPU too.",
+        ),
+        (
+            seen.operators and not seen.record_shapes,
+            "Shapes were not recorded, so bytes and savings cannot be derived: profile with record_shapes=True.",
+        ),
+        (
+            seen.operators and not seen.with_stack,
+            "Stacks were not recorded, so no source line can be named: profile with with_stack=True.",
+        ),
+        (
+            unowned["before_window"],
+            f"{unowned['before_window']} activities were launched before recording began: their operators are unknown.",
+        ),
+        (
+            unowned["no_launch_call"],
+            f"{unowned['no_launch_call']} activities have no recorded launch call: their operators are unknown.",
+        ),
+        (
+            launched_late,
+            f"{launched_late} activities start before the call that launched them: the trace's clocks disagree.",
+        ),
+        (unknown, f"Events of categories that tracemine does not know were left out: {left_out}."),
+    )
+    return [sentence for holds, sentence in facts if holds]
+
+
+def _any(column: Array) -> bool:
+    """Whether any row has a value: absent ones are negative in every column."""
+    return bool((column >= 0).any())

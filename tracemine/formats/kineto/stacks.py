@@ -1,0 +1,185 @@
+"""Python call stacks: frames in time, or the `Call stack` text of torch before 1.11, to one trie of call paths."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, texts
+from tracemine.formats.kineto.nesting import Nesting, time_order
+from tracemine.timeline import TABLES
+
+Array = npt.NDArray[Any]
+
+_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+_MODULE = "nn.Module: "
+
+
+@dataclass(frozen=True, slots=True)
+class CallPaths:
+    """Distinct call paths, callers before callees: the caller's path (-1: outermost) and the frame's string id."""
+
+    parent: Array
+    frame: Array
+
+
+def call_paths(parent: Array, frame: Array) -> tuple[CallPaths, Array]:
+    """The distinct paths of a forest of frames, and for each frame the row of its path.
+
+    `parent` is a row of the same columns (-1: outermost), `frame` a string id.
+
+    >>> paths, path = call_paths(np.array([-1, 0, -1, 2]), np.array([7, 8, 7, 8]))
+    >>> paths.parent.tolist(), paths.frame.tolist(), path.tolist()
+    ([-1, 0], [7, 8], [0, 1, 0, 1])
+    """
+    depth = _depths(parent)
+    by_depth = np.argsort(depth.astype(np.uint16) if depth.max(initial=0) < 1 << 16 else depth, kind="stable")
+    levels = np.searchsorted(depth[by_depth], np.arange(depth.max(initial=-1) + 2))
+    path = np.full(len(parent), -1, np.int32)
+    parents: list[Array] = []
+    frames: list[Array] = []
+    count = 0
+    for first, last in pairwise(levels.tolist()):
+        rows = by_depth[first:last]
+        above = path[parent[rows]].astype(np.int64) if count else np.full(len(rows), -1)
+        codes, pairs = distinct((above << 32) | frame[rows])
+        path[rows] = codes + count
+        count += len(pairs)
+        parents.append((pairs >> 32).astype(np.int32))
+        frames.append((pairs & 0xFFFFFFFF).astype(np.int32))
+    empty = [np.zeros(0, np.int32)]
+    return CallPaths(np.concatenate(parents or empty), np.concatenate(frames or empty)), path
+
+
+def _depths(parent: Array) -> Array:
+    """How many are above each, by doubling the distance looked up: log(depth) rounds."""
+    ancestor = np.append(parent, -1)
+    depth = (ancestor >= 0).astype(np.int32)
+    while (ancestor >= 0).any():
+        depth += depth[ancestor]
+        ancestor = ancestor[ancestor]
+    return depth[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStacks:
+    """Frames in time, to be asked for the call path around a moment."""
+
+    nesting: Nesting
+    parent: Array
+    name: Array
+
+    @staticmethod
+    def of(frames: dict[str, Array]) -> FrameStacks:
+        """Takes the columns out of `frames` as it goes, to free them."""
+        start, dur = frames.pop("start_ns"), frames.pop("dur_ns")
+        order = time_order(start, -dur)
+        start = start[order]
+        end = start + dur[order]
+        nesting = Nesting(start, end, frames.pop("thread")[order])
+        return FrameStacks(nesting, nesting.parents(), frames.pop("name")[order])
+
+    def paths_around(self, moments: list[tuple[Array, Array]]) -> tuple[CallPaths, list[Array]]:
+        """For each (time, thread) the row of the call path of the innermost frame then running there, -1 if none.
+
+        Only paths asked for, and their callers, become rows.
+        """
+        found = [self.nesting.innermost(time, time, thread) for time, thread in moments]
+        needed = np.zeros(len(self.name) + 1, np.bool_)
+        for frames in found:
+            needed[frames] = True
+        needed[-1] = False
+        latest = np.flatnonzero(needed[:-1])
+        while len(latest):
+            above = np.unique(self.parent[latest])
+            latest = above[(above >= 0) & ~needed[above]]
+            needed[latest] = True
+        kept = np.flatnonzero(needed[:-1])
+        renumbered = np.full(len(needed), -1, np.int32)
+        renumbered[kept] = np.arange(len(kept), dtype=np.int32)
+        paths, path = call_paths(renumbered[self.parent[kept]], self.name[kept])
+        path = np.append(path, np.int32(-1))
+        return paths, [path[renumbered[frames]] for frames in found]
+
+
+def recorded_stacks(call_stack: Array, strings: list[str]) -> tuple[CallPaths, Array]:
+    """The paths of `Call stack` texts (innermost frame first, `;` between), and each row's path, -1 where none.
+
+    `call_stack` are string ids of raw JSON text; frames are added to `strings`.
+    """
+    known: dict[str, int] = {}
+    parent: list[int] = []
+    frame: list[int] = []
+    innermost = np.full(len(strings) + 1, -1, np.int32)
+    for text_id in np.unique(call_stack[call_stack >= 0]).tolist():
+        above = -1
+        for name in reversed(decoded(strings[text_id]).split(";")):
+            if not name.strip():
+                continue
+            if name not in known:
+                known[name] = len(strings)
+                strings.append(name)
+            parent.append(above)
+            frame.append(known[name])
+            above = len(parent) - 1
+        innermost[text_id] = above
+    paths, path = call_paths(np.array(parent, np.int32), np.array(frame, np.int32))
+    return paths, np.append(path, np.int32(-1))[innermost[call_stack]]
+
+
+def decoded(text: str) -> str:
+    """The string that a JSON text stands for; text that is no JSON string stands for itself.
+
+    >>> decoded('"a\\\\tb"'), decoded("triton")
+    ('a\\tb', 'triton')
+    """
+    if not text.startswith('"'):
+        return text
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.DecodeError:
+        return text.strip('"')
+
+
+def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array, list[str]]:
+    """The table `stacks`, and each row's module path as ids (-1: none) into the list of module paths."""
+    modules: dict[str, int] = {}
+    module = np.full(len(paths.parent), -1, np.int32)
+    names: list[str] = []
+    parts = {
+        i: strings[i].removeprefix(_MODULE) for i in np.unique(paths.frame).tolist() if strings[i].startswith(_MODULE)
+    }
+    for row, (above, frame) in enumerate(zip(paths.parent.tolist(), paths.frame.tolist(), strict=True)):
+        around = module[above] if above >= 0 else -1
+        if frame in parts:
+            name = parts[frame] if around < 0 else f"{names[around]}.{parts[frame]}"
+            if name not in modules:
+                modules[name] = len(names)
+                names.append(name)
+            around = modules[name]
+        module[row] = around
+    lines = np.full(len(strings) + 1, MISSING, np.int64)
+    for i in np.unique(paths.frame).tolist():
+        if match := _FRAME.fullmatch(strings[i]):
+            lines[i] = int(match["line"][:18])
+    columns = [
+        row_numbers(paths.parent),
+        texts(paths.frame, strings),
+        texts(paths.frame, strings, lambda frame: _part(frame, "file")),
+        integers(lines[paths.frame], pa.int32()),
+        texts(paths.frame, strings, lambda frame: _part(frame, "function")),
+        texts(module, names),
+    ]
+    return pa.Table.from_arrays(columns, schema=TABLES["stacks"].schema), module, names
+
+
+def _part(frame: str, part: str) -> str | None:
+    match = _FRAME.fullmatch(frame)
+    return match[part] if match else None
