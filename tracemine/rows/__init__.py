@@ -1,1 +1,26 @@
-"""Row sets: columns derived from a timeline, on which rules are matched."""
+"""Row sets: columns derived from a timeline, on which rules are matched.
+
+row_sets(timeline)   → {"activities": Rows, "gaps": Rows}
+ROW_DOCS             what each column says, its kind, and what null means
+"""
+
+from __future__ import annotations
+
+from tracemine.rows.activities import activity_rows
+from tracemine.rows.docs import ROW_DOCS
+from tracemine.rows.gaps import gap_rows
+from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
+from tracemine.timeline import Timeline
+
+__all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", "Rows", "row_sets"]
+
+
+def row_sets(timeline: Timeline) -> dict[str, Rows]:
+    """Every row set of a timeline, by name.
+
+    >>> from tracemine.timeline import Meta
+    >>> sets = row_sets(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
+    >>> {name: rows.count for name, rows in sets.items()}
+    {'activities': 0, 'gaps': 0}
+    """
+    return {"activities": activity_rows(timeline), "gaps": gap_rows(timeline)}

@@ -1,0 +1,378 @@
+"""The row set "activities": one row a GPU kernel, copy or set, numbered as in the timeline's table.
+
+Everything is derived from the timeline, vectorised over rows; what a name or a signature means is asked once for each
+distinct one. What each column says stands in docs.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.ops import CLASSES, classify, functor, lookup
+from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, take, take_numbers
+from tracemine.rows.signature import first_tensor, texts
+from tracemine.rows.source import source_lines
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
+from tracemine.rows.traffic import UNKNOWN, Traffic, traffic
+from tracemine.timeline import Timeline
+
+# Operators whose main kernel is theirs alone to choose: what else they launch cannot be fused by anybody outside.
+_LIBRARY_CLASSES = frozenset({"gemm", "conv", "attention", "rnn", "linalg", "fft"})
+# An operator's class says nothing of a kernel where the operator itself does no work.
+_IDLE_CLASSES = frozenset({"view", "allocate", "metadata", "sync", "other"})
+_ELEMENT_BYTES = re.compile(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy names its element's size
+
+
+def activity_rows(timeline: Timeline) -> Rows:
+    """The activities with their derived columns.
+
+    >>> from tracemine.timeline import Meta
+    >>> activity_rows(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).count
+    0
+    """
+    table = timeline.activities
+    column: Callable[[str], pa.ChunkedArray] = table.column
+    count = table.num_rows
+    kind, name, collective = (categories(column(each)) for each in ("kind", "name", "collective"))
+    is_kernel = _equals(kind, "kernel")
+    start, dur = (numbers(column(each)).values.astype(np.int64) for each in ("start_ns", "dur_ns"))
+    op_row, launch_row = rows_of(column("op_row")), rows_of(column("launch_row"))
+    launch = _launches(timeline, launch_row, _present(column("graph_id")), start, dur)
+    alone = is_kernel & (kernels_of_operator(op_row, is_kernel) == 1)
+    call = _Calls(timeline, op_row, name, alone)
+    family, op_class, auxiliary = _what(name, call.op_class, kind, is_kernel, alone, collective.codes >= 0)
+    read, written = _bytes(table, call, is_kernel)
+    device, stream = numbers(column("device")), numbers(column("stream"))
+    step = numbers(column("step_row"))
+    stack = _first_known(
+        rows_of(timeline.ops.column("stack_row")), op_row, rows_of(timeline.api.column("stack_row")), launch_row
+    )
+    return Rows(
+        "activities",
+        count,
+        {
+            "kind": kind,
+            "name": name,
+            "family": family,
+            "op": call.op,
+            "operation": _operation(call.op, name),
+            "op_class": op_class,
+            "bound": mapped(op_class, lambda each: CLASSES[each].bound),
+            "auxiliary": Flags(auxiliary),
+            "generated": Flags(_equals(family, "triton") | call.generated),
+            "start_ns": Numbers(start),
+            "dur_ns": Numbers(dur),
+            "gap_ns": stream_gaps(start, dur, device, stream),
+            "bytes_read": read,
+            "bytes_written": written,
+            "bytes": _sum(read, written),
+            "bytes_moved": numbers(column("bytes")),
+            "shape": call.shape,
+            "dtype": call.dtype,
+            "module": _module(timeline, op_row, launch_row),
+            "source": take(source_lines(timeline.stacks), stack),
+            "device": device,
+            "stream": stream,
+            "step": step,
+            "segment": Numbers(segments(step)),
+            "copy_kind": categories(column("copy_kind")),
+            "source_memory": categories(column("source_memory")),
+            "target_memory": categories(column("target_memory")),
+            "collective": collective,
+            "group_size": numbers(column("group_size")),
+            **launch,
+        },
+    )
+
+
+def segments(step: Numbers) -> IntArray:
+    """1 + the step's row, 0 outside steps: never null, so that it can partition.
+
+    >>> segments(Numbers(np.array([0, 7]), np.array([True, False]))).tolist()
+    [1, 0]
+    """
+    values = step.values.astype(np.int64) + 1
+    return values if step.valid is None else np.where(step.valid, values, 0)
+
+
+def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers) -> Numbers:
+    """Idle time of its own stream before each activity: start − latest end so far, at least 0; null for the first.
+
+    Rows are in order of start. Activities of one stream can overlap (programmatic dependent launch): hence the running
+    maximum.
+
+    >>> one = Numbers(np.zeros(3, np.int64))
+    >>> gaps = stream_gaps(np.array([0, 10, 12]), np.array([5, 9, 1]), one, one)
+    >>> gaps.values.tolist(), gaps.valid.tolist()
+    ([0, 5, 0], [False, True, True])
+    """
+    if not len(start):
+        return Numbers(np.zeros(0, np.int64))
+    place = place_codes(device, stream)
+    order = np.argsort(place, kind="stable")
+    ordered = place[order]
+    first = np.r_[True, ordered[1:] != ordered[:-1]]
+    begins, ends = start[order], start[order] + dur[order]
+    previous = np.r_[np.int64(0), grouped_running_maximum(ends, ordered)[:-1]]
+    gaps = np.empty(len(start), np.int64)
+    gaps[order] = np.where(first, 0, np.maximum(begins - previous, 0))
+    valid = np.empty(len(start), np.bool_)
+    valid[order] = ~first
+    return Numbers(gaps, valid)
+
+
+def grouped_running_maximum(values: IntArray, groups: IntArray) -> IntArray:
+    """Running maximum within each group; equal groups stand side by side, in ascending order.
+
+    >>> grouped_running_maximum(np.array([3, 1, 2, 5]), np.array([0, 0, 1, 1])).tolist()
+    [3, 3, 2, 5]
+    """
+    result = np.empty_like(values)
+    bounds = np.r_[0, np.flatnonzero(np.diff(groups)) + 1, len(values)]
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        np.maximum.accumulate(values[low:high], out=result[low:high])
+    return result
+
+
+def place_codes(*columns: Numbers) -> IntArray:
+    """A code for each distinct combination of values, null being a value of its own.
+
+    >>> place_codes(Numbers(np.array([0, 0, 1])), Numbers(np.array([7, 7, 7]))).tolist()
+    [0, 0, 1]
+    """
+    code = np.zeros(len(columns[0].values), np.int64)
+    for column in columns:
+        _, part = np.unique(column.values, return_inverse=True)
+        part = part.astype(np.int64) + 1
+        if column.valid is not None:
+            part = np.where(column.valid, part, 0)
+        _, code = np.unique(code * (part.max(initial=0) + 1) + part, return_inverse=True)
+        code = code.astype(np.int64)
+    return code
+
+
+# --- operators -------------------------------------------------------------------------------------------------------
+
+
+class _Calls:
+    """What the operator that owns each activity was called with; each distinct call is read once."""
+
+    def __init__(self, timeline: Timeline, op_row: IntArray, name: Categories, alone: BoolArray) -> None:
+        ops = timeline.ops
+        self.op = take(categories(ops.column("name")), op_row)
+        self.generated = take(categories(ops.column("kernel_backend")), op_row).codes >= 0
+        recorded = (
+            take(categories(ops.column(each)), op_row)
+            for each in ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+        )
+        element = mapped(name, lambda text: found[1] if (found := _ELEMENT_BYTES.search(text)) else None)
+        calls, of = distinct(self.op, *recorded, element)
+        firsts = [first_tensor(shapes, dtypes) for _, shapes, dtypes, *_ in calls]
+        self.shape = coded([shape for shape, _ in firsts], of)
+        self.dtype = coded([dtype for _, dtype in firsts], of)
+        self.op_class = coded([_class_of_call(op, dtypes) for op, _, dtypes, *_ in calls], of)
+        counts = [_traffic(*call) for call in calls]
+        of_alone = np.where(alone, of, -1)
+        self.read = _spread([each.read_bytes for each in counts], of_alone)
+        self.written = _spread([each.written_bytes for each in counts], of_alone)
+
+
+def _class_of_call(op: str | None, dtypes: str | None) -> str | None:
+    """Class of the overload that was called where its input types tell, else of the operator."""
+    operator = None if op is None else lookup(op)
+    if operator is None:
+        return None
+    types = texts(dtypes)
+    overload = operator.pick(types) if types else None
+    return operator.op_class if overload is None else overload.op_class
+
+
+def _traffic(
+    op: str | None,
+    shapes: str | None,
+    dtypes: str | None,
+    strides: str | None,
+    concrete: str | None,
+    element_bytes: str | None,
+) -> Traffic:
+    if op is None:
+        return UNKNOWN
+    return traffic(op, shapes, dtypes, strides, concrete, None if element_bytes is None else int(element_bytes))
+
+
+def _operation(op: Categories, name: Categories) -> Categories:
+    """`aten::mul` → `mul`, in place or not; where no operator is known, what the kernel's name shows."""
+    from_op = mapped(op, lambda each: each.removeprefix("aten::").rstrip("_") if each.startswith("aten::") else each)
+    from_name = mapped(name, functor)
+    return joined(from_op, from_name)
+
+
+def _what(
+    name: Categories,
+    by_op: Categories,
+    kind: Categories,
+    is_kernel: BoolArray,
+    alone: BoolArray,
+    is_collective: BoolArray,
+) -> tuple[Categories, Categories, BoolArray]:
+    """Family, class, and whether the kernel is only an auxiliary of a library's operator.
+
+    The operator says what its only kernel does. Of several, each kernel's own name decides.
+    """
+    families = classify(name.values)
+    family = coded([each.family for each in families], name.codes.astype(np.int64))
+    by_name = coded([each.op_class for each in families], name.codes.astype(np.int64))
+    names = sorted(CLASSES)
+    position = {each: i for i, each in enumerate(names)}
+
+    def recoded(column: Categories) -> IntArray:
+        return np.array([*(position.get(value, -1) for value in column.values), -1], np.int64)[column.codes]
+
+    kernel_class, operator_class = recoded(by_name), recoded(by_op)
+    idle = np.isin(operator_class, [position[each] for each in _IDLE_CLASSES]) | (operator_class < 0)
+    unnamed = (kernel_class < 0) | (kernel_class == position["other"])
+    use_operator = is_kernel & ~idle & (alone | unnamed)
+    code = np.where(use_operator, operator_class, kernel_class)
+    code[_equals(kind, "memcpy")] = position["copy"]
+    code[_equals(kind, "memset")] = position["fill"]
+    code[is_collective] = position["collective"]
+    library = [position[each] for each in _LIBRARY_CLASSES]
+    auxiliary = np.isin(operator_class, library) & ~np.isin(code, library)
+    return family, Categories(code.astype(np.int32), tuple(names)), auxiliary
+
+
+def kernels_of_operator(op_row: IntArray, is_kernel: BoolArray) -> IntArray:
+    """How many kernels (not copies, not sets) the operator that owns each activity launched itself; 0 without one.
+
+    >>> kernels_of_operator(np.array([3, 3, -1, 3]), np.array([True, False, True, True])).tolist()
+    [2, 2, 0, 2]
+    """
+    owned = np.bincount(op_row[is_kernel & (op_row >= 0)], minlength=int(op_row.max(initial=-1)) + 2)
+    return np.where(op_row >= 0, owned[op_row], 0).astype(np.int64)
+
+
+def _bytes(table: pa.Table, call: _Calls, is_kernel: BoolArray) -> tuple[Numbers, Numbers]:
+    """Bytes of device memory read and written: of an operator's only kernel by its shapes, of copies and sets as
+    recorded.
+    """
+    moved, copy_kind = numbers(table.column("bytes")), categories(table.column("copy_kind"))
+    known = ~is_kernel if moved.valid is None else moved.valid & ~is_kernel
+    reads = known & _equals(copy_kind, "DtoD", "DtoH", "PtoP")
+    writes = known & (_equals(copy_kind, "DtoD", "HtoD", "PtoP") | (copy_kind.codes < 0))
+    return _moved(call.read, moved, reads, writes), _moved(call.written, moved, writes, reads)
+
+
+def _moved(shaped: Numbers, moved: Numbers, here: BoolArray, there: BoolArray) -> Numbers:
+    """`shaped`, but all that was moved `here`, and 0 where device memory took part only on the other side."""
+    valid = here | there
+    values = np.where(here, moved.values, np.where(there, 0, shaped.values)).astype(np.int64)
+    return Numbers(values, valid if shaped.valid is None else valid | shaped.valid)
+
+
+def _sum(one: Numbers, other: Numbers) -> Numbers:
+    known = [each.valid for each in (one, other) if each.valid is not None]
+    if not known:
+        return Numbers(one.values + other.values)
+    valid = np.logical_and.reduce(known)
+    return Numbers(np.where(valid, one.values + other.values, 0), valid)
+
+
+def _spread(values: Sequence[int | None], of: IntArray) -> Numbers:
+    """Numbers whose row i is `values[of[i]]`; null where that is None, or `of` is −1."""
+    known = np.array([*(value is not None for value in values), False], np.bool_)
+    filled = np.array([*(value or 0 for value in values), 0], np.int64)
+    return Numbers(filled[of], known[of])
+
+
+def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArray]:
+    """Each distinct combination of values, and for each row the position of its own; −1 where `first` is null.
+
+    >>> one = Categories(np.array([0, -1, 0], np.int32), ("a",))
+    >>> distinct(one, Categories(np.array([0, 0, -1], np.int32), ("b",)))
+    ([('a', None), ('a', 'b')], array([ 1, -1,  0]))
+    """
+    rows = np.flatnonzero(first.codes >= 0)
+    code, size = first.codes[rows].astype(np.int64), len(first.values)
+    for column in others:
+        code, size = _compact(code * (len(column.values) + 1) + column.codes[rows] + 1, size * (len(column.values) + 1))
+    code, size = _compact(code, size)
+    example = np.empty(size, np.int64)
+    example[code] = rows
+    of = np.full(len(first.codes), -1, np.int64)
+    of[rows] = code
+    combinations = [
+        tuple(column.values[at] if (at := int(column.codes[row])) >= 0 else None for column in (first, *others))
+        for row in example.tolist()
+    ]
+    return combinations, of
+
+
+def _compact(code: IntArray, size: int) -> tuple[IntArray, int]:
+    """Codes below `size`, renumbered without holes and in order; and how many there are."""
+    if size > 4 * len(code) + 1_000_000:  # a table of all codes would cost more than sorting those that occur
+        values, compact = np.unique(code, return_inverse=True)
+        return compact.astype(np.int64), len(values)
+    occurs = np.zeros(size, np.bool_)
+    occurs[code] = True
+    number = np.cumsum(occurs) - 1
+    return number[code], int(occurs.sum())
+
+
+# --- launches --------------------------------------------------------------------------------------------------------
+
+
+def _launches(
+    timeline: Timeline, launch_row: IntArray, in_graph: BoolArray, start: IntArray, dur: IntArray
+) -> dict[str, Any]:
+    api = timeline.api
+    launch = take(categories(api.column("name")), launch_row)
+    begins = take_numbers(numbers(api.column("start_ns")), launch_row)
+    lasts = take_numbers(numbers(api.column("dur_ns")), launch_row)
+    graph = in_graph | is_graph_launch(launch)
+    alone = (launch_row >= 0) & ~graph
+    known = Numbers(np.where(alone, lasts.values, 0), alone)
+    queued = np.where(alone, start - (begins.values + lasts.values), 0)
+    return {
+        "launch": launch,
+        "launch_dur_ns": known,
+        "launch_excess_ns": Numbers(np.where(alone, lasts.values - dur, 0), alone),
+        "queued_ns": Numbers(queued, alone),
+        "graph": Flags(graph),
+    }
+
+
+def is_graph_launch(launch: Categories) -> BoolArray:
+    """Which host calls replay a whole graph: one call, many activities."""
+    return np.array([*("GraphLaunch" in name for name in launch.values), False], np.bool_)[launch.codes]
+
+
+# --- small things ----------------------------------------------------------------------------------------------------
+
+
+def _module(timeline: Timeline, op_row: IntArray, launch_row: IntArray) -> Categories:
+    """The operator's module, else the launch call's."""
+    of_op = take(categories(timeline.ops.column("module")), op_row)
+    return joined(of_op, take(categories(timeline.api.column("module")), launch_row))
+
+
+def _first_known(one: IntArray, one_rows: IntArray, other: IntArray, other_rows: IntArray) -> IntArray:
+    """`one[one_rows]` where both are known, else `other[other_rows]`, else −1."""
+    first, second = (
+        np.where(rows >= 0, values[rows], -1) if len(values) else np.full(len(rows), -1, np.int64)
+        for values, rows in ((one, one_rows), (other, other_rows))
+    )
+    return np.where(first >= 0, first, second)
+
+
+def _equals(column: Categories, *wanted: str) -> BoolArray:
+    return np.array([*(value in wanted for value in column.values), False], np.bool_)[column.codes]
+
+
+def _present(column: pa.ChunkedArray) -> BoolArray:
+    found = numbers(column)
+    return np.ones(len(found.values), np.bool_) if found.valid is None else found.valid

@@ -1,0 +1,121 @@
+"""Arrow columns to numpy, by their buffers: pyarrow's own conversions would import pandas where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
+
+_WIDTH = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float32(): np.float32}
+
+
+def numbers(column: pa.ChunkedArray) -> Numbers:
+    """An int32, int64 or float32 column as Numbers; a null's value is 0."""
+    values, valid = _flat(column, _primitive, _WIDTH[column.type])
+    values = values.astype(np.float64 if column.type == pa.float32() else np.int64, copy=False)
+    if valid is None:
+        return Numbers(values)
+    return Numbers(np.where(valid, values, 0), valid)
+
+
+def rows_of(column: pa.ChunkedArray) -> IntArray:
+    """A column of row numbers as int64, −1 where null: for taking from another table, never for a rule."""
+    found = numbers(column)
+    return found.values.astype(np.int64) if found.valid is None else np.where(found.valid, found.values, -1)
+
+
+def categories(column: pa.ChunkedArray) -> Categories:
+    """A dictionary column as Categories.
+
+    >>> names = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int32()), pa.array(["a", "b"]))
+    >>> found = categories(pa.chunked_array([names]))
+    >>> found.codes.tolist(), found.values
+    ([1, -1, 0], ('a', 'b'))
+    """
+    if column.num_chunks > 1:
+        column = column.unify_dictionaries()
+    values = tuple(column.chunk(0).dictionary.to_pylist()) if column.num_chunks else ()
+    codes, valid = _flat(column, lambda chunk, dtype: _primitive(chunk.indices, dtype), np.int32)
+    return Categories(codes.astype(np.int32) if valid is None else np.where(valid, codes, -1).astype(np.int32), values)
+
+
+def take(categories: Categories, rows: IntArray) -> Categories:
+    """The category at each of `rows`; null where the row number is −1."""
+    if not len(categories.codes):
+        return Categories(np.full(len(rows), -1, np.int32), categories.values)
+    return Categories(np.where(rows >= 0, categories.codes[rows], -1).astype(np.int32), categories.values)
+
+
+def take_numbers(numbers: Numbers, rows: IntArray) -> Numbers:
+    """The number at each of `rows`; null where the row number is −1."""
+    known = rows >= 0
+    if not len(numbers.values):
+        return Numbers(np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_))
+    if numbers.valid is not None:
+        known = known & numbers.valid[rows]
+    return Numbers(np.where(known, numbers.values[rows], 0), None if known.all() else known)
+
+
+def mapped(categories: Categories, to: Callable[[str], str | None]) -> Categories:
+    """The categories that `to` makes of each distinct value, called once a value that occurs."""
+    values: dict[str, int] = {}
+    codes = np.full(len(categories.values) + 1, -1, np.int32)  # the last answers for code −1
+    for code in np.unique(categories.codes).tolist():
+        result = to(categories.values[code]) if code >= 0 else None
+        if result is not None:
+            codes[code] = values.setdefault(result, len(values))
+    return Categories(codes[categories.codes], tuple(values))
+
+
+def coded(values: Sequence[str | None], of: IntArray) -> Categories:
+    """Categories whose row i is `values[of[i]]`: a few results spread over many rows.
+
+    >>> found = coded(["x", None, "x"], np.array([0, 1, 2, 2]))
+    >>> found.codes.tolist(), found.values
+    ([0, -1, 0, 0], ('x',))
+    """
+    distinct: dict[str, int] = {}
+    codes = [-1 if value is None else distinct.setdefault(value, len(distinct)) for value in values]
+    return Categories(np.array([*codes, -1], np.int32)[of], tuple(distinct))
+
+
+def joined(first: Categories, other: Categories) -> Categories:
+    """`first`, and `other` where that is null.
+
+    >>> one, two = Categories(np.array([0, -1], np.int32), ("a",)), Categories(np.array([0, 0], np.int32), ("b",))
+    >>> found = joined(one, two)
+    >>> [found.values[code] for code in found.codes]
+    ['a', 'b']
+    """
+    merged = {value: code for code, value in enumerate(dict.fromkeys((*first.values, *other.values)))}
+    codes = [np.array([*(merged[v] for v in each.values), -1], np.int32)[each.codes] for each in (first, other)]
+    return Categories(np.where(first.codes >= 0, codes[0], codes[1]).astype(np.int32), tuple(merged))
+
+
+def _flat(
+    column: pa.ChunkedArray, read: Callable[[Any, Any], npt.NDArray[Any]], dtype: Any
+) -> tuple[npt.NDArray[Any], BoolArray | None]:
+    parts = [read(chunk, dtype) for chunk in column.chunks]
+    values = np.concatenate(parts) if parts else np.empty(0, dtype)
+    if not column.null_count:
+        return values, None
+    return values, np.concatenate([_valid(chunk) for chunk in column.chunks])
+
+
+def _primitive(array: Any, dtype: Any) -> npt.NDArray[Any]:
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, count=array.offset + len(array))[array.offset :]
+
+
+def _valid(array: Any) -> BoolArray:
+    bitmap = array.buffers()[0]
+    if bitmap is None:
+        return np.ones(len(array), np.bool_)
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)

@@ -1,0 +1,106 @@
+"""What each column of each row set says: what a rule may test, and the page that documents it."""
+
+from __future__ import annotations
+
+from tracemine.ops import CLASSES
+from tracemine.rows.table import ColumnDoc
+
+_OUTSIDE_OPERATORS = "no operator owns it (launched before the window, by a graph, or outside any operator)"
+_NO_SHAPES = "no operator owns it, or shapes were not recorded"
+_NO_STACKS = "no stacks were recorded, or none of its frames has a file"
+_NOT_ALONE = "its launch was not recorded, or one call launched a whole graph"
+_NO_BYTES = (
+    "shapes were not recorded, the operator's output does not follow from them, or the operator launched "
+    "more than one kernel"
+)
+_A_KERNEL = "a kernel, or not recorded"
+
+_ACTIVITIES = (
+    ColumnDoc("kind", "categories", "`kernel`, `memcpy` or `memset`"),
+    ColumnDoc("name", "categories", "kernel name as recorded, or the copy's or set's title"),
+    ColumnDoc("family", "categories", "who wrote the kernel and how, told from its name: `aten_elementwise`, `cublas`, `triton` …"),
+    ColumnDoc("op", "categories", "operator that owns it, such as `aten::mul`", _OUTSIDE_OPERATORS),
+    ColumnDoc("operation", "categories", "the operator's name without `aten::` and the `_` of in-place operators; where no operator owns it, the operation that the kernel's name shows: `mul`, `pow`, `rsqrt`", "neither is known"),
+    ColumnDoc("op_class", "categories", "kind of work, one of " + ", ".join(f"`{name}`" for name in CLASSES) + "; the operator decides for its only kernel, each kernel's own name where there are several or none is known"),
+    ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class", "the class does not tell"),
+    ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. Nobody outside can fuse it"),
+    ColumnDoc("generated", "flags", "written by a compiler (Triton), so fused already as far as the compiler went"),
+    ColumnDoc("start_ns", "numbers", "start, nanoseconds on the trace's clock"),
+    ColumnDoc("dur_ns", "numbers", "duration in nanoseconds"),
+    ColumnDoc("gap_ns", "numbers", "nanoseconds that its own stream was idle before it; 0 where it overlaps the one before", "the first on its stream"),
+    ColumnDoc("bytes_read", "numbers", "device memory that it must read: each input element once; of a copy, what was recorded", _NO_BYTES),
+    ColumnDoc("bytes_written", "numbers", "device memory that it must write: each output element once; of a copy or set, what was recorded", _NO_BYTES),
+    ColumnDoc("bytes", "numbers", "bytes_read + bytes_written", "one of them is null"),
+    ColumnDoc("bytes_moved", "numbers", "bytes of a copy or set, as recorded", _A_KERNEL),
+    ColumnDoc("shape", "categories", "shape of the operator's first tensor, such as `[16,559,1024]`; of a TensorList, its first member's", _NO_SHAPES),
+    ColumnDoc("dtype", "categories", "dtype of the operator's first tensor, such as `bfloat16`", _NO_SHAPES + "; or it is a TensorList"),
+    ColumnDoc("module", "categories", "nn.Modules around the operator, outermost first, joined by `.`", "no stacks were recorded, or outside any module"),
+    ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework; the line is where the function begins", _NO_STACKS),
+    ColumnDoc("device", "numbers", "device ordinal", "the export does not say"),
+    ColumnDoc("stream", "numbers", "stream id", "the export does not say"),
+    ColumnDoc("step", "numbers", "row of `steps`", "outside every step, or no steps were recorded"),
+    ColumnDoc("segment", "numbers", "1 + step, 0 outside steps: for partition_by, which leaves rows with nulls out"),
+    ColumnDoc("copy_kind", "categories", "direction of a copy: `HtoD`, `DtoH`, `DtoD`, `PtoP` …", "not a copy, or not recorded"),
+    ColumnDoc("source_memory", "categories", "kind of memory copied from: `pageable`, `pinned`, `device` …", "not a copy, or not recorded"),
+    ColumnDoc("target_memory", "categories", "kind of memory copied to", "not a copy, or not recorded"),
+    ColumnDoc("collective", "categories", "name of the collective that it carries out", "not a collective, or not recorded"),
+    ColumnDoc("group_size", "numbers", "ranks taking part in the collective", "not a collective, or not recorded"),
+    ColumnDoc("launch", "categories", "name of the host call that launched it, such as `cudaLaunchKernel`", "not recorded"),
+    ColumnDoc("launch_dur_ns", "numbers", "duration of that host call, nanoseconds", _NOT_ALONE),
+    ColumnDoc("launch_excess_ns", "numbers", "launch_dur_ns − dur_ns: above 0 the host took longer to launch it than the device to run it", _NOT_ALONE),
+    ColumnDoc("queued_ns", "numbers", "its start − the end of its launch call; below 0 where it began before the call returned", _NOT_ALONE),
+    ColumnDoc("graph", "flags", "launched by a graph replay"),
+)  # fmt: skip
+
+_GAPS = (
+    ColumnDoc("start_ns", "numbers", "start of the idle interval, nanoseconds on the trace's clock"),
+    ColumnDoc("dur_ns", "numbers", "its length in nanoseconds"),
+    ColumnDoc("device", "numbers", "device ordinal", "the export does not say"),
+    ColumnDoc("step", "numbers", "row of `steps` that the activities on both sides belong to", "they belong to different steps or to none, or no steps were recorded"),
+    ColumnDoc("segment", "numbers", "1 + step, 0 where step is null: for partition_by, which leaves rows with nulls out"),
+    ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none"),
+    ColumnDoc("cause", "categories", "`launch_latency`, `host_bound`, `synchronisation` or `unknown`, as decided above"),
+    ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation the one that waits, else the one that launches next", "that call lies outside any operator, or is not recorded"),
+    ColumnDoc("next_op", "categories", "operator that owns the next activity", _OUTSIDE_OPERATORS),
+    ColumnDoc("module", "categories", "nn.Modules around that call", "no stacks were recorded, or outside any module"),
+    ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework around that call", _NO_STACKS),
+    ColumnDoc("launch", "categories", "name of the host call that launched the next activity", "not recorded"),
+    ColumnDoc("sync", "categories", "name of the host call that waited for the device", "the cause is no synchronisation"),
+    ColumnDoc("launch_late_ns", "numbers", "begin of the launch call − start of the gap; below 0 where the host was ahead", "the launch is not recorded"),
+    ColumnDoc("launch_dur_ns", "numbers", "duration of the launch call", "the launch is not recorded"),
+    ColumnDoc("sync_dur_ns", "numbers", "how long the host was blocked: without the synchronisation the gap shrinks by no more than this", "the cause is no synchronisation"),
+    ColumnDoc("previous_row", "numbers", "row of `activities`: the one that ended last before the gap"),
+    ColumnDoc("next_row", "numbers", "row of `activities`: the one that ends the gap"),
+    ColumnDoc("launch_row", "numbers", "row of `api`: the call that launched the next activity", "not recorded"),
+    ColumnDoc("sync_row", "numbers", "row of `api`: the call that waited", "the cause is no synchronisation"),
+    ColumnDoc("stack_row", "numbers", "row of `stacks`: the call path of the waiting call, else of the launch", "no stacks were recorded"),
+)  # fmt: skip
+
+ROW_DOCS: dict[str, tuple[ColumnDoc, ...]] = {"activities": _ACTIVITIES, "gaps": _GAPS}
+_SAYS = {
+    "activities": "One row a GPU kernel, copy or set, in the order and numbering of the timeline's `activities` table.",
+    "gaps": "One row a maximal interval in which a device ran nothing on any stream: no kernel, copy, set or "
+    "collective. It lies between the device's first and last activity, so Σ gaps = span − busy. A gap is not cut at a "
+    "step's boundary; one between two steps says so and belongs to no step.\n\n"
+    "The cause is decided by the first that holds: not longer than the clock's resolution, or inside one graph replay, "
+    "or the next launch is not recorded (`unknown`); the launch call had returned before the device went idle "
+    "(`launch_latency`); the host was blocked on the device when it went idle, and launched nothing between that call "
+    "and the next launch (`synchronisation`); the launch call was not made, or not done, when the device went idle "
+    "(`host_bound`).",
+}
+
+
+def page() -> str:
+    """docs/rows.md: every row set and column that a rule may test.
+
+    >>> page().startswith("# Row sets")
+    True
+    """
+    parts = [
+        "# Row sets\n\nWhat rules are matched against: columns derived from a timeline when it is loaded. Null means "
+        "not recorded or not known; a test on a null never holds. This page is generated from tracemine/rows/docs.py.\n"
+    ]
+    for name, docs in ROW_DOCS.items():
+        parts.append(f"\n## {name}\n\n{_SAYS[name]}\n\n| column | kind | says | null means |\n|---|---|---|---|\n")
+        parts += [f"| `{doc.name}` | {doc.kind} | {doc.says} | {doc.null or 'never null'} |\n" for doc in docs]
+    return "".join(parts)

@@ -1,0 +1,41 @@
+"""The Python line that leads to something: of a recorded call path, the innermost frame of the user's own."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.rows.arrow import categories, numbers, rows_of
+from tracemine.rows.table import Categories
+
+# Frames of the framework: they say how a call was dispatched, not who made it.
+_FRAMEWORK = re.compile(r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor)[/\\]|^<")
+
+
+def source_lines(stacks: pa.Table) -> Categories:
+    """For each row of `stacks`, `file:line function` of the innermost frame outside the framework; where every frame is
+    the framework's, of the innermost frame that has a file; null where none has one.
+
+    The line is the one that profilers record: where the function begins.
+    """
+    parent = rows_of(stacks.column("parent_row")).tolist()
+    file, function = categories(stacks.column("file")), categories(stacks.column("function"))
+    line = numbers(stacks.column("line")).values.tolist()
+    own = np.array([*(_FRAMEWORK.search(name) is None for name in file.values), False], np.bool_)[file.codes].tolist()
+    has_file = (file.codes >= 0).tolist()
+    best, fallback = [-1] * len(parent), [-1] * len(parent)
+    for row, caller in enumerate(parent):  # callers stand before callees
+        inherited = (best[caller], fallback[caller]) if 0 <= caller < row else (-1, -1)
+        best[row] = row if own[row] else inherited[0]
+        fallback[row] = row if has_file[row] else inherited[1]
+    texts: dict[str, int] = {}
+    codes = np.full(len(parent), -1, np.int32)
+    for row, (user, anything) in enumerate(zip(best, fallback, strict=True)):
+        chosen = user if user >= 0 else anything
+        if chosen >= 0:
+            name = function.values[function.codes[chosen]] if function.codes[chosen] >= 0 else ""
+            text = f"{file.values[file.codes[chosen]]}:{line[chosen]} {name}".rstrip()
+            codes[row] = texts.setdefault(text, len(texts))
+    return Categories(codes, tuple(texts))
