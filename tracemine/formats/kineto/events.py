@@ -1,0 +1,119 @@
+"""Which events carry rows, and which of their arguments: the one place that knows Kineto's names.
+
+Names are exact, blanks and case included, as torch 1.8 to 2.15 wrote them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["integer", "number", "text", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One column read from `args`. A raw one keeps its JSON text, such as `[1, 2, 3]` or `"triton"` with quotes."""
+
+    column: str
+    key: str
+    kind: Kind = "integer"
+    aliases: tuple[str, ...] = ()  # other spellings, read where `key` is absent
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of RawTrace: the event's own fields first, then its arguments."""
+
+    name: str
+    columns: tuple[str, ...]  # of the event itself: category, name, start_ns, dur_ns, pid, tid
+    arguments: tuple[Argument, ...] = ()
+
+
+# libkineto wrote "external id" on device and runtime events until 2022, torch "External id" on the others.
+_EXTERNAL_ID = Argument("external_id", "External id", aliases=("external id",))
+_CORRELATION = Argument("correlation", "correlation")
+_DEVICE = Argument("device", "device")
+_STREAM = Argument("stream", "stream")
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table(
+            "gpu",
+            ("category", "name", "start_ns", "dur_ns"),
+            (
+                _DEVICE,
+                _STREAM,
+                Argument("context", "context"),
+                _CORRELATION,
+                _EXTERNAL_ID,
+                Argument("grid", "grid", "raw"),
+                Argument("block", "block", "raw"),
+                Argument("registers", "registers per thread"),
+                Argument("shared_memory", "shared memory"),
+                Argument("bytes", "bytes"),
+                Argument("occupancy", "est. achieved occupancy %", "number"),
+                Argument("graph_id", "graph id"),
+                Argument("graph_node_id", "graph node id"),
+                Argument("collective", "Collective name", "text"),
+                Argument("group_size", "Group size"),
+            ),
+        ),
+        Table("calls", ("category", "name", "start_ns", "dur_ns", "pid", "tid"), (_CORRELATION, _EXTERNAL_ID)),
+        Table(
+            "syncs",
+            ("start_ns", "dur_ns"),
+            (Argument("name", "cuda_sync_kind", "text"), _DEVICE, _STREAM, _CORRELATION),
+        ),
+        Table(
+            "ops",
+            ("category", "name", "start_ns", "dur_ns", "pid", "tid"),
+            (
+                _EXTERNAL_ID,
+                Argument("record_function_id", "Record function id"),
+                Argument("sequence_number", "Sequence number"),
+                Argument("forward_thread_id", "Fwd thread id"),
+                Argument("input_dims", "Input Dims", "raw", aliases=("Input dims",)),
+                Argument("input_types", "Input type", "raw"),
+                Argument("input_strides", "Input Strides", "raw"),
+                Argument("concrete_inputs", "Concrete Inputs", "raw"),
+                Argument("call_stack", "Call stack", "raw"),
+                Argument("kernel_backend", "kernel_backend", "raw"),
+                Argument("event_index", "Ev Idx"),
+            ),
+        ),
+        Table("frames", ("name", "start_ns", "dur_ns", "pid", "tid")),
+    )
+}
+
+# Category, lower case → table and the value of its `category` column. Categories were capitalised until torch 1.9,
+# some under other names.
+CATEGORIES: dict[str, tuple[str, int]] = {
+    "kernel": ("gpu", 0),
+    "gpu_memcpy": ("gpu", 1),
+    "memcpy": ("gpu", 1),
+    "gpu_memset": ("gpu", 2),
+    "memset": ("gpu", 2),
+    "cuda_runtime": ("calls", 0),
+    "runtime": ("calls", 0),
+    "xpu_runtime": ("calls", 0),
+    "cuda_driver": ("calls", 1),
+    "xpu_driver": ("calls", 1),
+    "cuda_sync": ("syncs", 0),
+    "xpu_sync": ("syncs", 0),
+    "cpu_op": ("ops", 0),
+    "operator": ("ops", 0),
+    "user_annotation": ("ops", 1),
+    "python_function": ("frames", 0),
+}
+
+# The exporter before Kineto wrote no category but named the process.
+LEGACY_PROCESSES: dict[str, str] = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
+
+# Spellings that every scan may meet; any other is learnt when it is met.
+KNOWN_SPELLINGS: tuple[str, ...] = (
+    *("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cuda_sync"),
+    *("cpu_op", "user_annotation", "python_function"),
+    *("ac2g", "fwdbwd", "cpu_instant_event", "gpu_user_annotation", "overhead", "Trace"),
+)

@@ -1,0 +1,160 @@
+"""The slow, strict path: a stretch of events that does not decode is read event by event, and mended where it can be.
+
+An event that cannot be mended is dropped and counted; the events around it are kept. What is known to be wrong in
+real files, and what is done about it, is the table `_REPAIRS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tracemine.formats.json_text import end_of_value
+
+Event = TypeVar("Event")
+
+UNREADABLE = "not valid JSON"
+CUT_OFF = "cut off by the end of the file"
+
+_BETWEEN_EVENTS = re.compile(rb"[\s,]*+")
+# Where an event may end: before the next one, before the array's end, at the end of the text.
+_EVENT_END = re.compile(rb"\}(?=\s*+,\s*+\{|\s*+,?+\s*+\]|\s*+\Z)")
+_EVENT_START = re.compile(rb'\{\s*+"')
+
+# How often an event that looks unfinished at its apparent end may be followed to where its brackets close, once that
+# has led nowhere. Following is linear in the distance, so without a bound text made for it would take quadratic time.
+_PATIENCE = 100
+
+_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_STRINGS = re.compile(_STRING, re.DOTALL)
+_NO_NUMBER = re.compile(
+    _STRING + rb"|(?<![\w.+-])([+-]?+(?:nan|inf|infinity)(?:\([a-z]*+\))?+|N/A)(?![\w.])", re.I | re.S
+)
+_TRAILING_COMMA = re.compile(_STRING + rb"|,(\s*+[}\]])", re.DOTALL)
+_BACKSLASH = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_SURROGATES = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+
+
+def _valid_utf8(text: bytes) -> bytes:
+    return text.decode("utf-8", "replace").encode()
+
+
+def _escape_controls(text: bytes) -> bytes:
+    return _STRINGS.sub(lambda string: _CONTROL.sub(lambda c: b"\\u%04x" % ord(c[0]), string[0]), text)
+
+
+def _double_lone_backslashes(text: bytes) -> bytes:
+    return _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text)
+
+
+def _null_what_is_no_number(text: bytes) -> bytes:
+    return _NO_NUMBER.sub(lambda m: b"null" if m[1] else m[0], text)
+
+
+def _drop_trailing_commas(text: bytes) -> bytes:
+    return _TRAILING_COMMA.sub(lambda m: m[1] or m[0], text)
+
+
+def _replace_lone_surrogates(text: bytes) -> bytes:
+    return _SURROGATES.sub(lambda m: m[1] or rb"\ufffd", text)
+
+
+# In this order: each makes the text one that the next can tokenise.
+_REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+    ("invalid UTF-8 replaced", _valid_utf8),
+    ("lone backslash doubled", _double_lone_backslashes),
+    ("lone surrogate replaced", _replace_lone_surrogates),
+    ("control character escaped", _escape_controls),
+    ("NaN, inf or N/A read as not recorded", _null_what_is_no_number),
+    ("trailing comma removed", _drop_trailing_commas),
+)
+
+
+@dataclass(slots=True)
+class Reading(Generic[Event]):
+    """What `read_events` made of a stretch of text."""
+
+    events: list[Event] = field(default_factory=list)
+    consumed: int = 0  # the text up to here is done with
+    ended: bool = False  # the array's closing bracket was met, just before `consumed`
+    dropped: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+
+
+def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -> Reading[Event]:
+    """Read events from `text`, which begins at an event (or a comma or blank before it) and ends anywhere.
+
+    `decode` reads the text of one event. Unless the text is the `final` one, an event that it cuts off is left
+    unconsumed, to be read again when more is there; a final one is dropped and counted.
+
+    Raises RecursionError if an event is nested too deeply.
+
+    >>> import json
+    >>> reading = read_events(b'{"a": 1}, {"a": NaN, }, {"b": "c}, {', msgspec.json.decode, final=False)
+    >>> reading.events, reading.consumed, sorted(reading.repaired)
+    ([{'a': 1}, {'a': None}], 24, ['NaN, inf or N/A read as not recorded', 'trailing comma removed'])
+    """
+    reading: Reading[Event] = Reading()
+    patience = _PATIENCE
+    position = 0
+    while True:
+        gap = _BETWEEN_EVENTS.match(text, position)
+        reading.consumed = position = gap.end() if gap else position
+        if position == len(text):
+            return reading
+        if text[position] == 0x5D:
+            reading.consumed, reading.ended = position + 1, True
+            return reading
+        if text[position] != 0x7B:
+            start = _EVENT_START.search(text, position + 1)
+            if start is None and not final:
+                return reading
+            reading.dropped[UNREADABLE] += 1
+            position = start.start() if start else len(text)
+            continue
+        end = _EVENT_END.search(text, position)
+        piece = text[position : end.end()] if end else text[position:]
+        try:
+            reading.events.append(decode(piece))
+            position += len(piece)
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            unfinished = end is None or "truncated" in str(error)
+        if unfinished and patience:
+            # It goes on behind its apparent end: an object inside it looks like an event.
+            whole = end_of_value(text, position, len(text))
+            if whole is None and not final:
+                return reading
+            if whole is None:
+                patience -= 1
+            else:
+                piece = text[position:whole]
+        mended = _mended(piece, decode, reading.repaired)
+        if mended is not None:
+            reading.events.append(mended)
+        elif position + len(piece) == len(text) and end_of_value(text, position, len(text)) is None:
+            reading.dropped[CUT_OFF] += 1
+        else:
+            reading.dropped[UNREADABLE] += 1
+        position += len(piece)
+
+
+def _mended(piece: bytes, decode: Callable[[bytes], Event], repaired: Counter[str]) -> Event | None:
+    done = []
+    for name, repair in _REPAIRS:
+        mended = repair(piece)
+        if mended != piece:
+            done.append(name)
+            piece = mended
+    try:
+        event = decode(piece)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    repaired.update(done)
+    return event

@@ -1,0 +1,58 @@
+"""What the scanner hands to assembly: the columns of one Kineto trace, in file order, nothing joined yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracemine.formats.source import ByteSource
+
+# Sentinels of RawTrace's columns; they never leave this package.
+ABSENT = -1  # no string there
+MISSING = np.iinfo(np.int64).min  # no number there
+
+Columns = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTrace:
+    """Columns of equal length for each table, file order; string columns hold int32 ids into `strings`.
+
+    Which columns a table has stands in `events.TABLES`. Times are absolute int64 nanoseconds. `metadata` holds the
+    `M` events as (name, pid, tid, args), one a key, the last one of the file. The counters say what became of every
+    event: `events` by category as found, of those `skipped` (no row by design), `dropped` and `repaired` by reason.
+    """
+
+    gpu: Columns
+    calls: Columns
+    syncs: Columns
+    ops: Columns
+    frames: Columns
+    strings: list[str]
+    header: dict[str, Any] = field(default_factory=dict)
+    metadata: list[tuple[str, Any, Any, dict[str, Any]]] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+    truncated: bool = False
+    time_resolution_ns: int = 1
+    warnings: tuple[str, ...] = ()
+
+
+class Progress(Protocol):
+    """Told after each block how many of the file's bytes are read."""
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None: ...
+
+
+class Scanner(Protocol):
+    """All that the rest of the package knows of a scanner, so that a faster one can stand in and be tested against it.
+
+    Raises InputError if the source holds no readable trace.
+    """
+
+    def __call__(self, source: ByteSource, *, progress: Progress | None = None) -> RawTrace: ...

@@ -1,0 +1,751 @@
+"""From bytes to columns: blocks of events, framed in place, decoded straight into one Struct a category.
+
+A block that decodes costs no Python code per event but list comprehensions. One that does not is read again, first
+with every field optional and untyped (`_Loose`), then event by event with repairs (`repair`).
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import operator
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Raw, Struct
+
+from tracemine.errors import InputError, Location
+from tracemine.formats.json_text import Members, members
+from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES, Argument, Table
+from tracemine.formats.kineto.repair import Reading, read_events
+from tracemine.formats.kineto.scan import ABSENT, MISSING, Progress, RawTrace
+from tracemine.formats.source import ByteSource
+
+BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
+MAX_EVENT_BYTES = 32_000_000  # the longest event, and the longest header, that is read; real ones stay below 1 MB
+_MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
+
+# µs as float64. Below this bound neighbouring floats are at most 2⁻¹⁰ µs apart, so a literal with three decimals is
+# off by at most 2⁻¹¹ µs = 0.49 ns. Taking the whole µs off is exact, and rounding the rest × 1000 to an integer
+# therefore gives the literal's own nanoseconds. (Multiplying first would not: the product is rounded to 0.5 ns there.)
+# Kineto's times since its three-month base stay below; microseconds since 1970 do not, and are read as text.
+_EXACT_BELOW_US = 2.0**43
+_NS_LIMIT = 1 << 62  # the sum of a base and a time below it fits int64
+
+_NOT_THERE = Raw(b"")
+_NO_ROW = object()
+_PHASES = {"i": "instant", "I": "instant", "C": "counter"}  # what an event without category is counted as
+_MISSING_TIME = math.nan
+_FIELD_TYPES: dict[str, tuple[Any, Any]] = {
+    "integer": (int, MISSING),
+    "number": (float, math.nan),
+    "text": (str | None, None),
+    "raw": (Raw, _NOT_THERE),
+}
+_NUMBER_AT_THE_END = re.compile(r"-?\d{1,18}\s*+$")
+
+
+def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES) -> RawTrace:
+    """Read a Kineto trace into columns.
+
+    Raises InputError if there is no complete event in a file that is cut off, if the JSON holds no events and is no
+    Kineto trace, or if an event is longer or more deeply nested than any trace's.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # 10⁵ live objects a block: the collector would walk them again and again, and find nothing
+    try:
+        return _Scan(source, progress, block_bytes).run()
+    except RecursionError:
+        raise InputError("is nested more deeply than any trace", where=Location(source.path)) from None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _InexactTimes(Exception):
+    """Times too large for float64: this block and all after it are decoded with times as text."""
+
+
+class _Loose(Struct, gc=False):
+    """An event of which nothing is known: every field as JSON text."""
+
+    ph: Raw = _NOT_THERE
+    cat: Raw = _NOT_THERE
+    name: Raw = _NOT_THERE
+    ts: Raw = _NOT_THERE
+    dur: Raw = _NOT_THERE
+    pid: Raw = _NOT_THERE
+    tid: Raw = _NOT_THERE
+    args: Raw = _NOT_THERE
+
+
+_LOOSE_BLOCK = msgspec.json.Decoder(list[_Loose])
+_LOOSE_EVENT = msgspec.json.Decoder(_Loose)
+_LOOSE_ARGUMENTS = msgspec.json.Decoder(dict[str, Raw])
+
+
+class _Strings(dict[Any, int]):
+    """Text → id, in order of first appearance; names are str, raw JSON text is bytes."""
+
+    def __init__(self) -> None:
+        super().__init__({None: ABSENT, b"": ABSENT})
+        self._reserved = len(self)
+
+    def __missing__(self, text: str | bytes) -> int:
+        number = self[text] = len(self) - self._reserved
+        return number
+
+    def table(self) -> list[str]:
+        return [t if isinstance(t, str) else t.decode("utf-8", "replace") for t in list(self)[self._reserved :]]
+
+
+def _arguments_struct(table: Table) -> type[Struct] | None:
+    keys = [(a.kind, key) for a in table.arguments for key in (a.key, *a.aliases)]
+    if not keys:
+        return None
+    fields = [(_field(key), _FIELD_TYPES[kind][0], _FIELD_TYPES[kind][1]) for kind, key in keys]
+    return msgspec.defstruct(f"Arguments_{table.name}", fields, rename={_field(key): key for _, key in keys}, gc=False)
+
+
+def _field(key: str) -> str:
+    return "_".join(re.findall(r"\w+", key)) + ("" if key[0].isupper() else "_")
+
+
+_ARGUMENTS = {name: _arguments_struct(table) for name, table in TABLES.items()}
+
+
+def _event_struct(spelling: str, exact: bool) -> type[Struct]:
+    """The Struct that events of one category decode into; without fields where the category carries no row."""
+    options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
+    name = f"Event_{spelling}"
+    if spelling.lower() not in CATEGORIES:
+        return msgspec.defstruct(name, [], **options)
+    time: tuple[Any, Any] = (Raw, _NOT_THERE) if exact else (float, _MISSING_TIME)
+    fields: list[Any] = [
+        ("name", str, ""),
+        ("ts", *time),
+        ("dur", *time),
+        ("pid", int | str, MISSING),
+        ("tid", int | str, MISSING),
+    ]
+    arguments = _ARGUMENTS[CATEGORIES[spelling.lower()][0]]
+    if arguments is not None:
+        none = arguments()
+        fields.append(("args", arguments, msgspec.field(default_factory=lambda: none)))
+    return msgspec.defstruct(name, fields, **options)
+
+
+class _Batch:
+    """What one block came to; counted into the scan only when the whole block is."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+
+
+class _Scan:
+    """One pass over one source."""
+
+    def __init__(self, source: ByteSource, progress: Progress | None, block_bytes: int) -> None:
+        self.source = source
+        self.progress = progress
+        self.window = _Window(source, block_bytes)
+        self.strings = _Strings()
+        self.columns = {name: _columns(table) for name, table in TABLES.items()}
+        self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self.header = Members()
+        self.exact = False
+        self.types: dict[str, type[Struct]] = {}
+        self.spelling_of: dict[type, str] = {}
+        self._learn(KNOWN_SPELLINGS)
+
+    def run(self) -> RawTrace:
+        truncated = not self._read()
+        return self._result(truncated or self.source.truncated)
+
+    # -- bytes to blocks
+
+    def _read(self) -> bool:
+        """Read header, events, trailer; whether the document came to its own end."""
+        window = self.window
+        is_object = self._header()
+        if is_object is None:
+            return True
+        while True:
+            stop = window.event_boundary()
+            if stop is not None:
+                ended = self._block(stop)
+            elif window.more():
+                continue
+            else:
+                ended = self._strictly(window.fill, final=True)
+                if not ended:
+                    return False
+            if self.progress is not None:
+                self.progress(self.source.position, self.source.size)
+            if ended:
+                return self._trailer() if is_object else True
+
+    def _header(self) -> bool | None:
+        """Stop just inside the array of events: True if it is a member of an object, False if it is the document.
+
+        None: the document is complete and has no events at all.
+        """
+        window = self.window
+        window.more()
+        start = window.skip_blanks()
+        if window.buffer[start : start + 1] == b"[":
+            window.start = start + 1
+            return False
+        while True:
+            found = Members()
+            last = None
+            for last, value, end in members(window.buffer, start + 1, window.fill, upto="traceEvents"):
+                if last == "traceEvents":
+                    if window.buffer[value : value + 1] == b"[":
+                        self.header = found
+                        window.start = value + 1
+                        return True
+                    break
+                if last and end is not None:
+                    found.add(last, bytes(window.buffer[value:end]))
+            if last == "" or not window.more():
+                self.header = found
+                if "schemaVersion" in found.values:
+                    return None
+                raise InputError(
+                    "is JSON, but not a trace: it has no list of traceEvents",
+                    where=Location(self.source.path),
+                    hint="pass what torch.profiler's export_chrome_trace wrote",
+                )
+
+    def _trailer(self) -> bool:
+        """Read the members behind the events; whether the object's closing brace is there."""
+        window = self.window
+        while window.fill - window.start < MAX_EVENT_BYTES and window.more():
+            pass
+        for key, start, end in members(window.buffer, window.start, window.fill):
+            if not key:
+                return True
+            if end is not None:
+                self.header.add(key, bytes(window.buffer[start:end]))
+        return False
+
+    def _block(self, stop: int) -> bool:
+        """Take in the events up to the boundary at `stop`, a comma; whether the array ended before it."""
+        window = self.window
+        with window.framed(stop) as text:
+            done = self._attempt(lambda: self._decoded(text))
+        if done is None:
+            return self._strictly(stop, final=False)
+        window.start = stop + 1
+        return False
+
+    def _strictly(self, stop: int, *, final: bool) -> bool:
+        """Take in the events up to `stop` one by one; whether the array ended there."""
+        window = self.window
+        text = bytes(window.buffer[window.start : stop])
+        readings: list[Reading[Any]] = []
+
+        def read() -> _Batch:
+            batch = _Batch()
+            reading = read_events(text, lambda piece: self._decoded_event(piece, batch), final=final)
+            batch.events = [event for event in reading.events if event is not _NO_ROW]
+            batch.counts["dropped"].update(reading.dropped)
+            batch.counts["repaired"].update(reading.repaired)
+            readings.append(reading)
+            return batch
+
+        self._attempt(read)
+        window.start += readings[-1].consumed
+        window.searched = max(window.searched, stop + 1)
+        return readings[-1].ended
+
+    def _attempt(self, decode: Callable[[], _Batch | None]) -> _Batch | None:
+        """Decode a block and add it; once more with exact times if its times turn out to need that."""
+        batch = decode()
+        if batch is None:
+            return None
+        try:
+            self._add(batch)
+        except _InexactTimes:
+            self.exact = True
+            spellings, self.types = tuple(self.types), {}
+            self._learn(spellings)
+            return self._attempt(decode)
+        return batch
+
+    # -- blocks to events
+
+    def _learn(self, spellings: Sequence[str]) -> None:
+        """Give each of these categories a Struct, and make decoders that know them."""
+        for spelling in spellings:
+            self.types[spelling] = _event_struct(spelling, self.exact)
+            self.spelling_of[self.types[spelling]] = spelling
+        union = functools.reduce(operator.or_, self.types.values())
+        self.block_decoder = msgspec.json.Decoder(list[union])  # type: ignore[valid-type]
+        self.event_decoder = msgspec.json.Decoder(union)
+
+    def _decoded(self, text: memoryview) -> _Batch | None:
+        """The events of a block, or None if its text is not valid JSON."""
+        batch = _Batch()
+        try:
+            batch.events = self.block_decoder.decode(text)
+        except msgspec.ValidationError:
+            batch.events = []
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        else:
+            return batch
+        try:
+            loose = _LOOSE_BLOCK.decode(text)
+            batch.events = [e for e in [self._typed(event, batch) for event in loose] if e is not _NO_ROW]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return batch
+
+    def _decoded_event(self, text: bytes, batch: _Batch) -> Any:
+        """One event; _NO_ROW if it carries none."""
+        try:
+            return self.event_decoder.decode(text)
+        except msgspec.ValidationError:
+            return self._typed(_LOOSE_EVENT.decode(text), batch)
+
+    def _typed(self, event: _Loose, batch: _Batch) -> Any:
+        """The Struct of the event's category, its fields read as leniently as can be; _NO_ROW if it carries none."""
+        phase = _text(event.ph)
+        spelling = _text(event.cat)
+        if phase == "M":
+            key = _text(event.name), _scalar(event.pid), _scalar(event.tid)
+            batch.metadata[key] = _object(event.args)
+            batch.counts["events"]["metadata"] += 1
+            return _NO_ROW
+        if not spelling and phase == "X":
+            spelling = LEGACY_PROCESSES.get(_text(event.pid), "")
+        if not spelling:
+            memory = _text(event.name) == "[memory]"  # had no category until torch 1.9
+            spelling = "cpu_instant_event" if memory else _PHASES.get(phase, f"phase {phase}")
+        if spelling not in self.types and len(self.types) < _MAX_SPELLINGS:
+            self._learn([spelling])
+        table = CATEGORIES.get(spelling.lower())
+        if table is None or phase != "X" or spelling not in self.types:
+            batch.counts["events"][spelling] += 1
+            batch.counts["skipped"][spelling] += 1
+            return _NO_ROW
+        start_ns = exact_ns(bytes(event.ts))
+        dur_ns = exact_ns(bytes(event.dur))
+        fields: dict[str, Any] = {
+            "name": _text(event.name),
+            "ts": Raw(bytes(event.ts)) if self.exact else _MISSING_TIME if start_ns == MISSING else start_ns / 1000,
+            "dur": Raw(bytes(event.dur)) if self.exact else _MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
+            "pid": _scalar(event.pid, MISSING),
+            "tid": _scalar(event.tid, MISSING),
+        }
+        struct = _ARGUMENTS[table[0]]
+        if struct is not None:
+            given = _members(event.args)
+            fields["args"] = struct(
+                **{
+                    _field(key): _READERS[argument.kind](given[key], batch.counts["repaired"])
+                    for argument in TABLES[table[0]].arguments
+                    for key in (argument.key, *argument.aliases)
+                    if key in given
+                }
+            )
+        return self.types[spelling](**fields)
+
+    # -- events to columns
+
+    def _add(self, batch: _Batch) -> None:
+        """Append a block's events to the columns.
+
+        Raises _InexactTimes, with nothing appended, if float64 does not hold the times exactly.
+        """
+        by_type: dict[type, list[Any]] = defaultdict(list)
+        for event in batch.events:
+            by_type[type(event)].append(event)
+        nanoseconds = _texts_to_ns if self.exact else _floats_to_ns
+        times = {
+            struct: (nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events]))
+            for struct, events in by_type.items()
+            if self.spelling_of[struct].lower() in CATEGORIES
+        }
+        self.metadata |= batch.metadata
+        for name, counter in batch.counts.items():
+            self.counts[name].update(counter)
+        for struct, events in by_type.items():
+            spelling = self.spelling_of[struct]
+            self.counts["events"][spelling] += len(events)
+            if struct in times:
+                self._append(spelling, events, *times[struct])
+            else:
+                self.counts["skipped"][spelling] += len(events)
+
+    def _append(self, spelling: str, events: list[Any], start_ns: Any, dur_ns: Any) -> None:
+        name, code = CATEGORIES[spelling.lower()]
+        table, columns = TABLES[name], self.columns[name]
+        there = start_ns != MISSING
+        if not there.all():
+            self.counts["dropped"]["no start time"] += len(events) - int(there.sum())
+            events = [event for event, kept in zip(events, there.tolist(), strict=True) if kept]
+            start_ns, dur_ns = start_ns[there], dur_ns[there]
+        if (dur_ns < 0).any():
+            unknown = int((dur_ns == MISSING).sum())
+            negative = int((dur_ns < 0).sum()) - unknown
+            self.counts["repaired"] += Counter(
+                {"missing duration set to 0": unknown, "negative duration set to 0": negative}
+            )
+            dur_ns = np.maximum(dur_ns, 0)
+        columns["start_ns"].frombytes(start_ns.view(np.uint8))
+        columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
+        if "category" in table.columns:
+            columns["category"].frombytes(bytes([code]) * len(events))
+        if "name" in table.columns:
+            columns["name"].fromlist(list(map(self.strings.__getitem__, [event.name for event in events])))
+        if "pid" in table.columns:
+            _extend_threads(columns["pid"], [event.pid for event in events])
+            _extend_threads(columns["tid"], [event.tid for event in events])
+        if table.arguments:
+            arguments = [event.args for event in events]
+            for argument in table.arguments:
+                self._append_argument(columns, argument, arguments)
+        if name == "gpu":
+            _fill_from_threads(columns, events)
+
+    def _append_argument(self, columns: dict[str, array[Any]], argument: Argument, arguments: list[Any]) -> None:
+        values = _values(argument, argument.key, arguments)
+        for alias in argument.aliases:
+            nothing = _NOTHING[argument.kind]
+            if nothing in values:
+                others = _values(argument, alias, arguments)
+                values = [o if v == nothing else v for v, o in zip(values, others, strict=True)]
+        column = columns[argument.column]
+        if argument.kind in ("raw", "text"):
+            column.fromlist(list(map(self.strings.__getitem__, values)))
+        else:
+            try:
+                column.fromlist(values)
+            except OverflowError:
+                column.fromlist([value if abs(value) < _NS_LIMIT * 2 else MISSING for value in values])
+
+    # -- columns to the result
+
+    def _result(self, truncated: bool) -> RawTrace:
+        rows = sum(len(columns["start_ns"]) for columns in self.columns.values())
+        if truncated and not rows:
+            raise InputError(
+                "is cut off before its first complete event",
+                where=Location(self.source.path),
+                hint="record the trace again, and let the profiler finish writing",
+            )
+        counts = self.counts
+        if self.header.duplicates:
+            counts["repaired"]["duplicate key in the header: the last one holds"] += self.header.duplicates
+        if self.header.unreadable:
+            counts["dropped"]["header entry that is not valid JSON"] += len(self.header.unreadable)
+        tables: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+        for name, columns in self.columns.items():
+            tables[name] = {}
+            for column in list(columns):
+                values = columns.pop(column)
+                tables[name][column] = np.frombuffer(values, dtype=values.typecode)
+        starts = [table["start_ns"] for table in tables.values()]
+        resolution = 1 if not rows or any((start % 1000).any() for start in starts) else 1000
+        base = _integer(self.header.values.get("baseTimeNanoseconds"))
+        if base:
+            for start in starts:
+                start += base
+        return RawTrace(
+            **tables,
+            strings=self.strings.table(),
+            header=self.header.values,
+            metadata=[(name, pid, tid, args) for (name, pid, tid), args in self.metadata.items()],
+            events=counts["events"],
+            skipped=counts["skipped"],
+            dropped=counts["dropped"],
+            repaired=counts["repaired"],
+            truncated=truncated,
+            time_resolution_ns=resolution,
+            warnings=tuple(_warnings(tables, counts, truncated, self.source.truncated)),
+        )
+
+
+def _warnings(tables: dict[str, Any], counts: dict[str, Counter[str]], truncated: bool, short: bool) -> list[str]:
+    said = []
+    if truncated:
+        said.append(
+            "The file is cut off: the events before the cut were read, what came after is not known."
+            if not short
+            else "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
+        )
+    if not len(tables["gpu"]["start_ns"]):
+        said.append(
+            "The trace holds CUPTI range metrics instead of GPU activities."
+            if counts["events"]["cuda_profiler_range"]
+            else "The trace holds no GPU activity."
+        )
+    return said
+
+
+class _Window:
+    """The part of the source that is in memory: `buffer[start:fill]`, read but not yet taken in.
+
+    The buffer is never resized, only replaced by a larger one: decoded values may still look into it.
+    """
+
+    def __init__(self, source: ByteSource, block_bytes: int) -> None:
+        self.source = source
+        self.block_bytes = block_bytes
+        self.buffer = bytearray(2 * block_bytes + 1)
+        # One byte in front of the first event is always there, to be framed with.
+        self.start = self.fill = 1
+        self.searched = 0  # no boundary before this one will do
+        self.separator = b"\n  },\n  {"
+
+    def more(self) -> bool:
+        """Read another block behind what is there; False at the end.
+
+        Raises InputError if what is there has grown longer than any event.
+        """
+        rest = self.fill - self.start
+        if rest > MAX_EVENT_BYTES:
+            raise InputError(
+                f"has an event or header entry of more than {MAX_EVENT_BYTES // 10**6} MB",
+                where=Location(self.source.path),
+                hint="no trace has that; see what wrote the file",
+            )
+        wanted = max(self.block_bytes, rest)
+        if rest + wanted + 1 > len(self.buffer):
+            buffer = bytearray(2 * (rest + wanted) + 1)
+            buffer[: rest + 1] = memoryview(self.buffer)[self.start - 1 : self.fill]
+            self.buffer = buffer
+        elif self.start > 1:
+            view = memoryview(self.buffer)
+            view[: rest + 1] = bytes(view[self.start - 1 : self.fill])
+        self.searched -= self.start - 1
+        self.start, self.fill = 1, rest + 1
+        end = self.fill + wanted
+        while self.fill < end:
+            with memoryview(self.buffer) as view:
+                count = self.source.readinto(view[self.fill : end])
+            if not count:
+                break
+            self.fill += count
+        return self.fill > rest + 1
+
+    def skip_blanks(self) -> int:
+        """Position of the first byte that is not blank.
+
+        Raises InputError if there is none.
+        """
+        match = re.compile(rb"\s*+").match(self.buffer, self.start, self.fill)
+        start = match.end() if match else self.start
+        if start == self.fill:
+            raise InputError("is empty", where=Location(self.source.path), hint="record the trace again")
+        return start
+
+    def event_boundary(self) -> int | None:
+        """Position of the last comma between two events, as far as their layout tells; None if there is none yet.
+
+        A raw newline cannot stand in a valid JSON string, nor a quote unescaped, so what looks like a boundary is
+        one, except inside an object in `args` that is laid out like an event. There decoding fails, and the block is
+        read strictly.
+        """
+        low = max(self.start, self.searched)
+        found = self.buffer.rfind(self.separator, low, self.fill)
+        if found >= 0:
+            return self.buffer.index(b",", found)
+        near_the_end = list(_SEPARATOR.finditer(self.buffer, max(low, self.fill - (1 << 16)), self.fill))
+        if not near_the_end:
+            return None
+        last = near_the_end[-1]
+        # A line of its own keeps its indentation: at another depth it separates something else.
+        line = self.buffer.rfind(b"\n", 0, last.start()) + 1
+        own_line = not self.buffer[line : last.start()].strip()
+        self.separator = bytes(self.buffer[line - 1 : last.end(1)] if own_line and line else last[0])
+        return last.start(2)
+
+    def framed(self, stop: int) -> _Framed:
+        """The events up to the comma at `stop` as one JSON array, made in place."""
+        return _Framed(self.buffer, self.start - 1, stop)
+
+
+# With the key that follows, so that a list of other objects is not taken for events.
+_SEPARATOR = re.compile(rb'(\}\s*+(,)\s*+\{)\s*+"(?:ph|name|cat|ts|pid|args)"')
+
+
+class _Framed:
+    """Brackets put around a stretch of the buffer, taken away again at the end."""
+
+    def __init__(self, buffer: bytearray, start: int, stop: int) -> None:
+        self.buffer, self.start, self.stop = buffer, start, stop
+
+    def __enter__(self) -> memoryview:
+        self.saved = self.buffer[self.start]
+        self.buffer[self.start] = 0x5B
+        self.buffer[self.stop] = 0x5D
+        return memoryview(self.buffer)[self.start : self.stop + 1]
+
+    def __exit__(self, *_: object) -> None:
+        self.buffer[self.start] = self.saved
+        self.buffer[self.stop] = 0x2C
+
+
+# -- single values
+
+
+def exact_ns(text: bytes) -> int:
+    """Nanoseconds of a JSON number of microseconds, or of a string that holds one; MISSING if it is neither.
+
+    >>> exact_ns(b"1712195495406752.832"), exact_ns(b"12"), exact_ns(b'"1.5e3"'), exact_ns(b"null") == MISSING
+    (1712195495406752832, 12000, 1500000, True)
+    """
+    whole, point, fraction = text.partition(b".")
+    try:
+        ns = int(whole + fraction) if len(fraction) == 3 else int(whole) * 1000 if not point else None
+    except ValueError:
+        ns = None
+    if ns is None:
+        try:
+            number = Decimal(text.strip(b'" ').decode()) * 1000
+            ns = int(number.to_integral_value()) if abs(number) < _NS_LIMIT else MISSING
+        except (InvalidOperation, UnicodeDecodeError):
+            ns = MISSING
+    return ns if -_NS_LIMIT < ns < _NS_LIMIT else MISSING
+
+
+def _floats_to_ns(values: list[float]) -> npt.NDArray[np.int64]:
+    us = np.array(values)
+    missing = np.isnan(us)
+    us[missing] = 0
+    if not (np.abs(us) < _EXACT_BELOW_US).all():
+        raise _InexactTimes
+    whole = np.floor(us)
+    ns = whole.astype(np.int64) * 1000
+    ns += np.rint((us - whole) * 1000).astype(np.int64)
+    ns[missing] = MISSING
+    return ns
+
+
+def _texts_to_ns(values: list[Raw]) -> npt.NDArray[np.int64]:
+    return np.array(list(map(exact_ns, map(bytes, values))), np.int64)
+
+
+def _text(raw: Raw) -> str:
+    """A string as itself, anything else as its JSON text.
+
+    Raises UnicodeDecodeError if it is not UTF-8.
+    """
+    text = bytes(raw)
+    return msgspec.json.decode(text, type=str) if text[:1] == b'"' else text.decode()
+
+
+def _scalar(raw: Raw, absent: Any = None) -> Any:
+    """A process or thread id: int or str."""
+    text = bytes(raw)
+    if text[:1] == b'"':
+        return msgspec.json.decode(text, type=str)
+    number = _integer(text.decode())
+    return absent if number is None else number
+
+
+def _integer(value: Any) -> int | None:
+    """An int64 from a number or the text of one; None if it is not a whole number in that range."""
+    try:
+        number = Decimal(str(value).strip())
+        return int(number) if abs(number) < _NS_LIMIT * 2 and number == number.to_integral_value() else None
+    except InvalidOperation:
+        return None
+
+
+def _members(raw: Raw) -> dict[str, Raw]:
+    try:
+        return _LOOSE_ARGUMENTS.decode(raw)
+    except msgspec.ValidationError:
+        return {}
+
+
+def _object(raw: Raw) -> dict[str, Any]:
+    value = msgspec.json.decode(raw) if bytes(raw) else {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_number(raw: Raw, repaired: Counter[str], absent: Any, convert: Callable[[str], Any]) -> Any:
+    text = bytes(raw).decode().strip('" ')
+    if text == "null":
+        return absent
+    value = convert(text)
+    if value is None:
+        repaired["text where a number belongs read as not recorded"] += 1
+        return absent
+    return value
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+_READERS: dict[str, Callable[[Raw, Counter[str]], Any]] = {
+    "integer": lambda raw, repaired: _read_number(raw, repaired, MISSING, _integer),
+    "number": lambda raw, repaired: _read_number(raw, repaired, math.nan, _finite),
+    "text": lambda raw, _: None if bytes(raw) == b"null" else _text(raw),
+    "raw": lambda raw, _: _NOT_THERE if bytes(raw) == b"null" else Raw(bytes(raw)),
+}
+
+# -- columns
+
+_NOTHING: dict[str, Any] = {"integer": MISSING, "number": math.nan, "text": None, "raw": b""}
+_TYPECODES = {"integer": "q", "number": "d", "text": "i", "raw": "i"}
+
+
+def _columns(table: Table) -> dict[str, array[Any]]:
+    own = {name: array({"category": "B", "name": "i"}.get(name, "q")) for name in table.columns}
+    return own | {a.column: array(_TYPECODES[a.kind]) for a in table.arguments}
+
+
+def _values(argument: Argument, key: str, arguments: list[Any]) -> list[Any]:
+    field = _field(key)
+    values = [getattr(a, field) for a in arguments]
+    if argument.kind != "raw":
+        return values
+    return [b""] * len(values) if values.count(_NOT_THERE) == len(values) else list(map(bytes, values))
+
+
+def _extend_threads(column: array[Any], values: list[Any]) -> None:
+    try:
+        column.fromlist(values)
+    except (TypeError, OverflowError):
+        column.fromlist([_thread(value) for value in values])
+
+
+def _thread(value: int | str) -> int:
+    """A process or thread number; of a text such as "stream 7 " the number that it ends with."""
+    if isinstance(value, int):
+        return value if abs(value) < _NS_LIMIT * 2 else MISSING
+    match = _NUMBER_AT_THE_END.search(value)
+    return int(match[0]) if match else MISSING
+
+
+def _fill_from_threads(columns: dict[str, array[Any]], events: list[Any]) -> None:
+    """Device and stream that `args` does not tell: a GPU activity's pid is its device and its tid the stream."""
+    for name, threads in (("device", "pid"), ("stream", "tid")):
+        column = columns[name]
+        first = len(column) - len(events)
+        if MISSING in column[first:]:
+            for row, event in enumerate(events, first):
+                if column[row] == MISSING:
+                    column[row] = _thread(getattr(event, threads))

@@ -1,0 +1,128 @@
+"""What is this file? Decided by its first bytes, never by its name; what cannot be read is refused in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from tracemine.errors import InputError, Location
+from tracemine.formats.json_text import members
+from tracemine.formats.source import FileSource
+
+KINETO = "kineto"
+
+_RECORD = "record with torch.profiler and pass what export_chrome_trace wrote"
+_NO_REPORTS = f"tracemine reads PyTorch profiler traces so far; {_RECORD}"
+_TRACE_WANTED = "pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How something that cannot be read looks, what it is, and the way out."""
+
+    looks: Callable[[bytes], object]
+    what: str
+    hint: str
+
+
+def _begins(*prefixes: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(prefixes)
+
+
+def _has(pattern: bytes) -> Callable[[bytes], object]:
+    return re.compile(pattern).search
+
+
+# The first that fits says it. Text formats are looked at without the blank lines in front of them.
+_BINARY = (
+    _Look(lambda head: not head.strip(), "is empty", "record the trace again"),
+    _Look(
+        _begins(b"SQLite format 3\0"),
+        "is an SQLite database (an Nsight Systems export?), which is not supported yet",
+        _NO_REPORTS,
+    ),
+    _Look(
+        _begins(b"version https://git-lfs"),
+        "is a Git LFS pointer, not the data it stands for",
+        "fetch the data with: git lfs pull",
+    ),
+    _Look(_begins(b"NVR\0"), "is an Nsight Compute report (.ncu-rep), which is not supported yet", _NO_REPORTS),
+    _Look(_begins(b"PAR1"), "is a Parquet file, which is not supported yet", _NO_REPORTS),
+    _Look(_begins(b"ARROW1"), "is an Arrow file, which is not supported yet", _NO_REPORTS),
+    _Look(_begins(b"\x89HDF\r\n\x1a\n"), "is an HDF5 file, which is not supported yet", _NO_REPORTS),
+    _Look(
+        _has(rb"\A(?:\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|BM....\0\0\0\0|RIFF....WEBP|II\*\0|MM\0\*)"),
+        "is a picture, not a trace",
+        _TRACE_WANTED,
+    ),
+    _Look(_begins(b"%PDF-"), "is a PDF document, not a trace", _TRACE_WANTED),
+    _Look(_begins(b"\x1f\x8b"), "is gzip inside gzip", "gunzip it once and pass the result"),
+    _Look(
+        _begins(b"PK\x03\x04", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf"),
+        "is packed in a way that is not supported",
+        "unpack it, or pack it with gzip",
+    ),
+    _Look(
+        _begins(b"\xff\xfe", b"\xfe\xff"),
+        "is UTF-16 text, and a trace is UTF-8",
+        "convert it: iconv -f UTF-16 -t UTF-8 FILE",
+    ),
+)
+_TEXT = (
+    _Look(_begins(b"<"), "is HTML or XML, not a trace", "a download that needs a login often saves a web page instead"),
+    _Look(
+        _has(rb'(?m)^"ID","Process ID"'), "is an Nsight Compute table (CSV), which is not supported yet", _NO_REPORTS
+    ),
+    _Look(
+        _has(rb"\A[^\n{\[]*(?:Start \(ns\)|Time \(%\)|Projected Start)"),
+        "is an nsys stats table (CSV), which is not supported yet",
+        _NO_REPORTS,
+    ),
+    _Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED),
+)
+_NSYS_REPORT = _Look(
+    lambda head: True,
+    "is an Nsight Systems report, which only nsys can open and tracemine does not support yet",
+    f"keep it with: nsys export -t sqlite FILE; for now {_RECORD}",
+)
+_SOMETHING_BINARY = _Look(lambda head: True, "is binary, not a trace", _TRACE_WANTED)
+_EXECUTION_TRACE = _Look(
+    lambda head: True,
+    "is a PyTorch execution trace (no times in it), which is not supported yet",
+    "pass the profiler's trace of the same run",
+)
+_JAX = _Look(lambda head: True, "is a JAX trace, which is not supported yet", _NO_REPORTS)
+
+
+def sniff(source: FileSource) -> str:
+    """Name of the format in `source`, which is not consumed.
+
+    Raises InputError, with the way out, for everything that cannot be read yet.
+    """
+    head = source.head
+    text = head.lstrip()
+    found = next((look for look in _BINARY if look.looks(head)), None)
+    if found is None and b"\0" in head:
+        # The report's own layout is not documented, so here its name is asked, and only for a better hint.
+        is_report = PurePath(source.path).suffix in (".nsys-rep", ".qdrep")
+        found = _NSYS_REPORT if is_report else _SOMETHING_BINARY
+    if found is None:
+        found = next((look for look in _TEXT if look.looks(text)), None)
+    if found is None and text[:1] == b"{":
+        found = _other_json(text)
+    if found is not None:
+        raise InputError(found.what, where=Location(source.path), hint=found.hint)
+    return KINETO
+
+
+def _other_json(text: bytes) -> _Look | None:
+    """A JSON object that is known, and not Kineto's; keys may come in any order."""
+    keys = {key for key, _, _ in members(text, 1, len(text), upto="traceEvents")}
+    if {"schema", "nodes"} <= keys:
+        return _EXECUTION_TRACE
+    before_events = text.partition(b'"traceEvents"')[0]
+    if "schemaVersion" not in keys and b'"highres-ticks"' in before_events and b"/host:CPU" in text:
+        return _JAX
+    return None

@@ -1,0 +1,166 @@
+"""A file as a stream of bytes: plain or gzip, told apart by content, with a bound on what it may inflate to."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol
+
+from isal import igzip_lib
+
+from tracemine.errors import InputError, Location
+
+HEAD_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 18
+_GZIP_MAGIC = b"\x1f\x8b"
+_DAMAGED: Any = igzip_lib.error  # isal's stubs call it an instance
+_UTF8_BOM = b"\xef\xbb\xbf"
+
+# A decompression bomb is told by its ratio. Real traces inflate 8 to 35 times, and their times and ids differ from
+# event to event, which keeps any trace below about 60; deflate itself ends at 1032. The first 64 MB are free, so that
+# a small file of nothing but blanks is judged by what is in it, not by how it is packed.
+MAX_INFLATION = 200
+FREE_BYTES = 64_000_000
+
+
+class ByteSource(Protocol):
+    """What a scanner reads from: bytes in order, and whether their end was the file's own end."""
+
+    @property
+    def path(self) -> str:
+        """The path as given, for messages."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the file ended before its content did; known once `readinto` has returned 0."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @property
+    def position(self) -> int:
+        """Bytes on disk that were read so far."""
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the front of `view`; return how many bytes, 0 only at the end."""
+
+
+class FileSource:
+    """A `ByteSource` over a file on disk. `head` shows its first bytes, after inflation, without consuming them.
+
+    A gzip file may have several members; one that is cut short or damaged yields what can be inflated and then sets
+    `truncated`. A UTF-8 byte order mark is left out.
+
+    Raises InputError if the path is not a readable regular file, or inflates more than `MAX_INFLATION` times.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.truncated = False
+        self._file, self.size = _opened(path)
+        self.position = 0
+        self._input = self._file.read(len(_GZIP_MAGIC))
+        self.compressed = self._input == _GZIP_MAGIC
+        self._member: igzip_lib.IgzipDecompressor | None = None
+        self._inflated_bytes = 0
+        self._unread = b""
+        head = b""
+        while len(head) < HEAD_BYTES and (piece := self._read(HEAD_BYTES - len(head))):
+            head += piece
+        self.head = head.removeprefix(_UTF8_BOM)
+        self._unread = self.head
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the front of `view`; return how many bytes, 0 only at the end.
+
+        Raises InputError if the file inflates more than `MAX_INFLATION` times or cannot be read.
+        """
+        if not self._unread and not self.compressed and not self._input:
+            count: int = self._file.readinto(view)  # type: ignore[attr-defined]
+            self.position += count
+            return count
+        piece = self._unread[: len(view)] or self._read(len(view))
+        self._unread = self._unread[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, count: int) -> bytes:
+        if self.compressed:
+            return self._inflate(count)
+        piece, self._input = self._input, b""
+        piece += self._file.read(count - len(piece))
+        self.position += len(piece)
+        return piece
+
+    def _inflate(self, count: int) -> bytes:
+        """Up to `count` bytes of content; b"" at the end, be it the file's own or where the damage begins."""
+        while not self.truncated:
+            if not self._input and (self._member is None or self._member.needs_input):
+                self._input = self._file.read(_CHUNK_BYTES)
+                if not self._input:
+                    self.truncated = self._member is not None
+                    break
+            if self._member is None:
+                # Between members: zero padding is allowed, and whatever else follows is not ours.
+                self._input = self._input.lstrip(b"\0")
+                if not self._input:
+                    continue
+                if self._input[:1] != _GZIP_MAGIC[:1]:
+                    break
+                self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+            try:
+                piece: bytes = self._member.decompress(self._input, count)
+            except _DAMAGED:
+                self.truncated = True
+                break
+            self._input = b""
+            if self._member.eof:
+                self._input = self._member.unused_data
+                self._member = None
+            if piece:
+                self._check_inflation(len(piece))
+                return piece
+        return b""
+
+    def _check_inflation(self, count: int) -> None:
+        self._inflated_bytes += count
+        self.position = self._file.tell()
+        if self._inflated_bytes > FREE_BYTES and self._inflated_bytes > MAX_INFLATION * self.position:
+            raise InputError(
+                f"inflates to more than {MAX_INFLATION} times its size, which no trace does",
+                where=Location(self.path),
+                hint="if it is a trace all the same, gunzip it and pass the result",
+            )
+
+
+def _opened(path: Path) -> tuple[BinaryIO, int]:
+    where = Location(str(path))
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise InputError(
+                "is a directory, and not one that tracemine wrote", where=where, hint="pass one trace file in it"
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError("is not a regular file", where=where, hint="write the trace to a file first")
+        return path.open("rb", buffering=0), status.st_size
+    except FileNotFoundError:
+        raise InputError("there is no such file", where=where) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=where) from None
+    except ValueError:
+        raise InputError("is not a path", where=where) from None
