@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -81,23 +81,23 @@ _TABLES = (
             Column("occupancy_percent", pa.float32(), "the profiler's estimate of theoretical occupancy from the launch configuration (not measured)", "not a kernel, or not recorded"),
             Column("bytes", pa.int64(), "bytes moved by a copy or written by a set", "a kernel, or not recorded"),
             Column("copy_kind", _TEXT, "direction of a copy: `HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH` …", "not a copy, or not recorded"),
-            Column("source_memory", _TEXT, "kind of memory copied from: `pageable`, `pinned`, `device`, `managed`, `array`", "not a copy, or not recorded"),
+            Column("source_memory", _TEXT, "kind of memory copied from: `pageable`, `pinned`, `host` (ROCm: either of them), `device`, `managed`, `array`", "not a copy, or not recorded"),
             Column("target_memory", _TEXT, "kind of memory copied to", "not a copy, or not recorded"),
             Column("graph_id", pa.int64(), "CUDA graph the activity belongs to", "not launched by a graph, or not recorded (most exports)"),
             Column("graph_node_id", pa.int64(), "node of that graph", "as graph_id"),
             Column("collective", _TEXT, "name of the collective a communication kernel carries out", "not a collective, or not recorded"),
             Column("group_size", pa.int64(), "ranks taking part in the collective", "as collective"),
-            Column("launch_row", pa.int64(), "row of `api`: the host call that launched it", "see unowned_reason"),
-            Column("op_row", pa.int64(), "row of `ops`: the innermost operator that encloses the launch on its thread", "see unowned_reason"),
-            Column("owner_evidence", _TEXT, "how op_row was found: `nesting` (in time, on the launching thread) or `external_id` (the profiler's id, accepted only where that operator encloses the launch)", "op_row is null"),
-            Column("unowned_reason", _TEXT, "why op_row is null: `before_window` (launched before recording began), `no_host_events`, `no_launch_call`, `outside_any_op`, `graph_replay`", "op_row is set"),
-            Column("step_row", pa.int64(), "row of `steps`: the step whose host span encloses the launch call; where the launch is not recorded, the one whose device span encloses the start", "outside every step, or no steps recorded"),
+            Column("launch_row", pa.int64(), "row of `api`: the host call that launched it; a graph's replay is one call for all its activities", "no recorded call has its correlation id"),
+            Column("op_row", pa.int64(), "row of `ops`: the operator that owns it, the innermost one around its launch; an operator around a graph's replay owns none of the graph's activities", "see unowned_reason"),
+            Column("owner_evidence", _TEXT, "how op_row was found: `nesting` (in time, on the launching thread) or `external_id` (the profiler's id, believed only where that operator encloses the launch in time and the launching thread has no operators under its own number)", "op_row is null"),
+            Column("unowned_reason", _TEXT, "why op_row is null: `before_window` (launched before recording began), `no_host_events` (no operators were recorded), `no_launch_call` (its call is not among the recorded ones), `graph_replay` (a graph was replayed: what its activities compute was said when it was captured), `outside_any_op` (the call lies in no operator of its thread)", "op_row is set"),
+            Column("step_row", pa.int64(), "row of `steps`: the step during whose host span it was launched", "launched outside every step, launch not recorded, or no steps recorded"),
         ),
     ),
     Table(
         "ops",
         "one host operator or annotation",
-        "start_ns, longer first, then the order in the file",
+        "start_ns, longer first, then the profiler's own numbering where recorded, then the order in the file",
         (
             Column("kind", _TEXT, "`op` (ATen, autograd, Triton …) or `annotation` (record_function, profiler steps)"),
             Column("name", _TEXT, "operator name, such as `aten::mul`"),
@@ -122,7 +122,7 @@ _TABLES = (
     Table(
         "api",
         "one host call into the GPU runtime or driver, or one recorded synchronisation",
-        "start_ns, then the order in the file",
+        "start_ns, longer first, then the order in the file",
         (
             Column("kind", _TEXT, "`runtime`, `driver`, or `sync` (a synchronisation as the device reported it)"),
             Column("name", _TEXT, "name of the call, such as `cudaLaunchKernel`; of a sync, its kind"),
@@ -170,49 +170,58 @@ _TABLES = (
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
 
 
+_Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU as the export describes it. Null: not recorded."""
 
-    ordinal: int
-    name: str | None = None
-    memory_bytes: int | None = None
-    compute_capability: str | None = None
-    sm_count: int | None = None
-    warp_size: int | None = None
-    max_threads_per_sm: int | None = None
-    registers_per_sm: int | None = None
-    shared_memory_per_sm_bytes: int | None = None
+    ordinal: Annotated[int, _Says(description="the number that `activities.device` holds")]
+    name: Annotated[str | None, _Says(description="product name")] = None
+    memory_bytes: Annotated[int | None, _Says(description="device memory, bytes")] = None
+    compute_capability: Annotated[str | None, _Says(description="`major.minor`")] = None
+    sm_count: Annotated[int | None, _Says(description="streaming multiprocessors or compute units")] = None
+    warp_size: Annotated[int | None, _Says(description="threads a warp or wavefront")] = None
+    max_threads_per_sm: Annotated[int | None, _Says(description="resident threads a multiprocessor")] = None
+    registers_per_sm: Annotated[int | None, _Says(description="32-bit registers a multiprocessor")] = None
+    shared_memory_per_sm_bytes: Annotated[int | None, _Says(description="shared memory a multiprocessor, bytes")] = None
 
 
 class IngestReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of every event: read, left out and why, repaired and how, and what is incomplete."""
 
-    events: dict[str, int] = {}  # events by category, as found
-    skipped: dict[str, int] = {}  # events that carry no row, by category
-    dropped: dict[str, int] = {}  # events that could not be kept, by reason
-    repaired: dict[str, int] = {}  # events kept after a repair, by repair
-    unowned: dict[str, int] = {}  # activities without an operator, by reason
-    warnings: tuple[str, ...] = ()  # what a reader must know about completeness, one sentence each
-    truncated: bool = False
+    events: Annotated[dict[str, int], _Says(description="events by category, as found")] = {}
+    skipped: Annotated[dict[str, int], _Says(description="events that carry no row, by category")] = {}
+    dropped: Annotated[dict[str, int], _Says(description="events that could not be kept, by reason")] = {}
+    repaired: Annotated[dict[str, int], _Says(description="events kept after a repair, by repair")] = {}
+    unowned: Annotated[dict[str, int], _Says(description="activities without an operator, by reason")] = {}
+    warnings: Annotated[
+        tuple[str, ...], _Says(description="what a reader must know about completeness, one sentence each")
+    ] = ()
+    truncated: Annotated[bool, _Says(description="whether the file ended before its content did")] = False
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for the whole timeline. Only listed facts of the export's header get here, never its rest."""
 
-    schema_version: int = SCHEMA_VERSION
-    tracemine_version: str
-    source: str  # file name, without its folder
-    format: str  # `kineto`, …
-    producer: str | None = None  # what the export was made by, as far as its features tell
-    time_resolution_ns: int = 1  # 1000 where every time in the file is a whole microsecond
-    devices: tuple[Device, ...] = ()
-    rank: int | None = None
-    world_size: int | None = None
-    record_shapes: bool | None = None
-    with_stack: bool | None = None
-    profile_memory: bool | None = None
-    versions: dict[str, str] = {}  # CUDA, CUPTI, HIP versions as recorded
-    ingest: IngestReport = IngestReport()
+    schema_version: Annotated[int, _Says(description="version of this schema")] = SCHEMA_VERSION
+    tracemine_version: Annotated[str, _Says(description="what ingested the export")]
+    source: Annotated[str, _Says(description="file name, without its folder")]
+    format: Annotated[str, _Says(description="`kineto`, …")]
+    producer: Annotated[str | None, _Says(description="what the export was made by, as far as its features tell")] = (
+        None
+    )
+    time_resolution_ns: Annotated[
+        int, _Says(description="1000 where every time in the file is a whole microsecond, else 1")
+    ] = 1
+    devices: Annotated[tuple[Device, ...], _Says(description="the GPUs")] = ()
+    rank: Annotated[int | None, _Says(description="this process among the job's")] = None
+    world_size: Annotated[int | None, _Says(description="processes of the job")] = None
+    record_shapes: Annotated[bool | None, _Says(description="whether the profiler recorded shapes")] = None
+    with_stack: Annotated[bool | None, _Says(description="whether the profiler recorded Python stacks")] = None
+    profile_memory: Annotated[bool | None, _Says(description="whether the profiler recorded allocations")] = None
+    versions: Annotated[dict[str, str], _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded")] = {}
+    ingest: Annotated[IngestReport, _Says(description="what became of every event")] = IngestReport()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,21 +277,13 @@ class Timeline:
         Raises TimelineError if a file is missing, damaged, or of another schema version.
         """
         try:
-            meta = msgspec.json.decode((directory / "meta.json").read_bytes(), type=Meta)
-            if meta.schema_version != SCHEMA_VERSION:
-                raise TimelineError(
-                    f"has schema version {meta.schema_version}, this tracemine reads {SCHEMA_VERSION}",
-                    where=Location(str(directory)),
-                    hint="ingest the profiler's export again",
-                )
-            tables = {t.name: pq.read_table(directory / f"{t.name}.parquet") for t in _TABLES}
-        except (OSError, pa.ArrowInvalid, msgspec.DecodeError) as error:
+            meta = _read_meta(directory / "meta.json")
+            return Timeline(meta=meta, **{t.name: _read_table(directory / f"{t.name}.parquet") for t in _TABLES})
+        except (OSError, pa.ArrowException, msgspec.DecodeError, TimelineError) as error:
+            reason = error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {error}"
             raise TimelineError(
-                f"is not a readable timeline: {error}",
-                where=Location(str(directory)),
-                hint="ingest the profiler's export again",
+                reason, where=Location(str(directory)), hint="ingest the profiler's export again"
             ) from None
-        return Timeline(meta=meta, **tables)
 
 
 def _checked(given: Any, table: Table) -> pa.Table:
@@ -302,6 +303,26 @@ def _checked(given: Any, table: Table) -> pa.Table:
     return pa.Table.from_arrays(given.columns, schema=schema)
 
 
+class _Version(msgspec.Struct):
+    """What is read of meta.json before anything is known of the rest."""
+
+    schema_version: int
+
+
+def _read_meta(path: Path) -> Meta:
+    text = path.read_bytes()
+    version = msgspec.json.decode(text, type=_Version).schema_version
+    if version != SCHEMA_VERSION:
+        raise TimelineError(f"has schema version {version}, this tracemine reads {SCHEMA_VERSION}")
+    return msgspec.json.decode(text, type=Meta)
+
+
+def _read_table(path: Path) -> pa.Table:
+    # Not pq.read_table: that adds a column for each folder named key=value on the path.
+    with pq.ParquetFile(path) as file:
+        return file.read().unify_dictionaries().combine_chunks()
+
+
 def _is_timeline(directory: Path) -> bool:
     return (directory / "meta.json").is_file() and (directory / "activities.parquet").is_file()
 
@@ -314,7 +335,7 @@ def _replace(staging: Path, directory: Path) -> None:
         os.replace(directory, old)  # noqa: PTH105 - os.replace has no Path twin that refuses copies
     try:
         staging.rename(directory)
-    except OSError:
+    except BaseException:
         if old is not None:
             with contextlib.suppress(OSError):
                 old.rename(directory)
