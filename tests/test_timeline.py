@@ -1,0 +1,207 @@
+"""A timeline is written whole or not at all, is read back as it was, and says no to anything that is not one."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tracemine.errors import TimelineError
+from tracemine.timeline import TABLES, Column, Device, IngestReport, Meta, Table, Timeline
+
+META = Meta(tracemine_version="0", source="t.json", format="kineto")
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+def _values(column: Column) -> st.SearchStrategy[Any]:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        values: st.SearchStrategy[Any] = _TEXT
+    elif pa.types.is_fixed_size_list(kind):
+        values = st.lists(st.integers(0, 2**31 - 1), min_size=3, max_size=3)
+    elif pa.types.is_floating(kind):
+        values = st.floats(width=32, allow_nan=False)
+    else:
+        values = st.integers(-(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1)
+    return values if column.null is None else st.none() | values
+
+
+def _rows(table: Table) -> st.SearchStrategy[pa.Table]:
+    row = st.fixed_dictionaries({column.name: _values(column) for column in table.columns})
+    return st.lists(row, max_size=4).map(lambda rows: pa.Table.from_pylist(rows, schema=table.schema))
+
+
+_COUNTS = st.dictionaries(_TEXT, st.integers(0, 2**53), max_size=2)
+_METAS = st.builds(
+    Meta,
+    tracemine_version=_TEXT,
+    source=_TEXT,
+    format=st.just("kineto"),
+    producer=st.none() | _TEXT,
+    devices=st.lists(st.builds(Device, ordinal=st.integers(0, 9), name=st.none() | _TEXT), max_size=2).map(tuple),
+    rank=st.none() | st.integers(0, 9),
+    record_shapes=st.none() | st.booleans(),
+    versions=st.dictionaries(_TEXT, _TEXT, max_size=2),
+    ingest=st.builds(IngestReport, events=_COUNTS, dropped=_COUNTS, warnings=st.lists(_TEXT, max_size=2).map(tuple)),
+)
+_TIMELINES = st.builds(Timeline, meta=_METAS, **{name: _rows(table) for name, table in TABLES.items()})
+
+
+def _facts(timeline: Timeline) -> dict[str, Any]:
+    return {name: getattr(timeline, name).to_pylist() for name in TABLES} | {"meta": timeline.meta}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(timeline=_TIMELINES)
+def test_what_is_written_is_read_back_equal(timeline: Timeline, tmp_path: Path) -> None:
+    timeline.write(tmp_path / "out")
+    again = Timeline.read(tmp_path / "out")
+    assert _facts(again) == _facts(timeline)
+    assert [getattr(again, name).schema for name in TABLES] == [table.schema for table in TABLES.values()]
+
+
+def test_a_table_of_many_row_groups_is_read_back_as_one_chunk(tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    steps = pa.Table.from_pylist(
+        [{"name": f"step {i}", "start_ns": i, "dur_ns": 1} for i in range(5)], schema=TABLES["steps"].schema
+    )
+    pq.write_table(steps, tmp_path / "out" / "steps.parquet", row_group_size=2)
+    again = Timeline.read(tmp_path / "out").steps
+    assert again.column("name").num_chunks == 1
+    assert again.column("name").to_pylist() == [f"step {i}" for i in range(5)]
+
+
+def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "job=7" / "out")
+    assert Timeline.read(tmp_path / "job=7" / "out").steps.num_rows == 0
+
+
+def _fail_at(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = pq.write_table
+
+    def failing(rows: pa.Table, where: Path, **options: Any) -> None:
+        if where.name == f"{table}.parquet":
+            raise OSError(28, "No space left on device")
+        write(rows, where, **options)
+
+    monkeypatch.setattr(pq, "write_table", failing)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_write_that_fails_leaves_nothing(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_at(table, monkeypatch)
+    with pytest.raises(OSError, match="No space left"):
+        Timeline(meta=META).write(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_the_older_timeline_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    _fail_at("stacks", monkeypatch)
+    with pytest.raises(OSError, match="No space left"):
+        Timeline(meta=META).write(tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_rename_that_fails_brings_the_older_timeline_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if target == tmp_path / "out" and not self.name.endswith(".old"):
+            raise OSError(13, "Permission denied")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="Permission denied"):
+        Timeline(meta=META).write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert Timeline.read(tmp_path / "out").meta == META
+
+
+def test_a_newer_timeline_replaces_the_older_one_whole(tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    (tmp_path / "out" / "left over").touch()
+    newer = Meta(tracemine_version="1", source="u.json", format="kineto")
+    Timeline(meta=newer).write(tmp_path / "out")
+    assert Timeline.read(tmp_path / "out").meta == newer
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not (tmp_path / "out" / "left over").exists()
+
+
+def test_a_directory_that_is_no_timeline_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("1")
+    with pytest.raises(TimelineError, match="not a timeline directory") as caught:
+        Timeline(meta=META).write(tmp_path / "thesis")
+    assert str(tmp_path / "thesis") in str(caught.value)
+    assert (tmp_path / "thesis" / "chapter").read_text() == "1"
+
+
+def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(TimelineError, match="not a timeline directory"):
+        Timeline(meta=META).write(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("damage", ["meta.json", "ops.parquet"])
+@pytest.mark.parametrize("content", [None, b"", b"{", b"PAR1 but not really PAR1"])
+def test_a_damaged_timeline_says_which_and_what_to_do(damage: str, content: bytes | None, tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    (tmp_path / "out" / damage).unlink()
+    if content is not None:
+        (tmp_path / "out" / damage).write_bytes(content)
+    with pytest.raises(TimelineError, match="hint: ingest the profiler's export again") as caught:
+        Timeline.read(tmp_path / "out")
+    assert str(tmp_path / "out") in str(caught.value)
+
+
+def test_another_schema_version_is_refused_before_anything_else_is_read(tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    (tmp_path / "out" / "meta.json").write_text(json.dumps({"schema_version": 99, "source": ["of another kind"]}))
+    with pytest.raises(TimelineError, match="schema version 99"):
+        Timeline.read(tmp_path / "out")
+
+
+def test_a_table_on_disk_without_a_column_is_refused_with_its_place(tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    path = tmp_path / "out" / "steps.parquet"
+    pq.write_table(pq.ParquetFile(path).read().drop_columns(["number"]), path)
+    with pytest.raises(TimelineError, match="missing columns \\['number'\\]") as caught:
+        Timeline.read(tmp_path / "out")
+    assert str(tmp_path / "out") in str(caught.value)
+
+
+def test_a_column_of_another_type_is_refused_by_name() -> None:
+    schema = TABLES["steps"].schema
+    wrong = schema.set(schema.get_field_index("dur_ns"), pa.field("dur_ns", pa.float64()))
+    with pytest.raises(TimelineError, match="table steps, column dur_ns: double instead of int64"):
+        Timeline(meta=META, steps=wrong.empty_table())
+
+
+def test_a_null_where_none_may_be_is_refused_by_name() -> None:
+    schema = pa.schema([field.with_nullable(True) for field in TABLES["steps"].schema])
+    with pytest.raises(TimelineError, match="column dur_ns: 1 nulls where none may be"):
+        Timeline(meta=META, steps=pa.Table.from_pylist([{"name": "s", "start_ns": 1}], schema=schema))
+
+
+def test_every_column_says_what_it_holds_and_in_which_unit() -> None:
+    for table in TABLES.values():
+        for column in table.columns:
+            assert column.says, f"{table.name}.{column.name}"
+            assert set(column.name) <= set(string.ascii_lowercase + string.digits + "_")
+            if column.name.endswith("_ns"):
+                assert "nanoseconds" in column.says
