@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tracemine import rows as row_sets
 from tracemine.engine.define import RELATIONS, exclusive, impossible, regex_problem
 from tracemine.engine.nearest import nearest
 from tracemine.engine.pattern import Pattern, PatternError, checked, parse, variables
@@ -29,6 +28,7 @@ from tracemine.engine.rule import (
     Value,
 )
 from tracemine.errors import Location, RuleError, UsageError
+from tracemine.rows import ROW_DOCS
 from tracemine.rows.table import ColumnDoc
 
 RowDocs = Mapping[str, Sequence[ColumnDoc]]
@@ -66,7 +66,7 @@ def rules_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "rules"
 
 
-def load_rules(*directories: str | Path, docs: RowDocs | None = None) -> tuple[Rule, ...]:
+def load_rules(*directories: str | Path, docs: RowDocs = ROW_DOCS) -> tuple[Rule, ...]:
     """The built-in rules and those in further directories, in the order in which they claim: priority, then id.
 
     A directory holds one folder a rule, or is itself one. Raises RuleError for a rule that cannot be used or an id
@@ -105,7 +105,7 @@ def _rule_folders(directory: Path) -> list[Path]:
     return sorted(path.parent for path in directory.glob("*/rule.toml"))
 
 
-def load_rule(folder: str | Path, docs: RowDocs | None = None) -> Rule:
+def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     """One folder of rules/. Raises RuleError."""
     path = Path(folder) / "rule.toml"
     file = _RuleFile(path)
@@ -115,7 +115,6 @@ def load_rule(folder: str | Path, docs: RowDocs | None = None) -> Rule:
             f"the folder's name {name!r} is no id", where=Location(str(path)), hint="an id is small letters, digits, _"
         )
     file.only(_KEYS, file.data)
-    docs = row_sets.ROW_DOCS if docs is None else docs
     rows = file.choice("rows", tuple(docs), "activities")
     columns = {column.name: column for column in docs[rows]}
     define = _define(file, columns)
