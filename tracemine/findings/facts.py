@@ -51,11 +51,9 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
     )
 
 
-def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
-    """Facts of the row set "gaps": what the host did that the device waited for, a synchronisation before a launch."""
+def gap_facts(rows: Rows) -> Facts:
+    """Facts of the row set "gaps": of the host call that the device waited for."""
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
-    call = number(rows, "sync_row", null=-1)
-    call = np.where(call >= 0, call, number(rows, "launch_row", null=-1))
     return Facts(
         op=category(rows, "op"),
         op_row=np.full(rows.count, -1, np.int64),
@@ -64,7 +62,7 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
         strides=nothing,
         dtype=nothing,
         module=mapped(category(rows, "module"), pattern_of),
-        stack_row=_taken(rows_of(timeline.api["stack_row"]), call),
+        stack_row=number(rows, "stack_row", null=-1),
         source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
     )

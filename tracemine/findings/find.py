@@ -117,7 +117,7 @@ class _Book:
     def __post_init__(self) -> None:
         self.facts = {
             "activities": activity_facts(self.timeline, self.rows["activities"]),
-            "gaps": gap_facts(self.timeline, self.rows["gaps"]),
+            "gaps": gap_facts(self.rows["gaps"]),
         }
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
         self.queued, self.slack_ns = queue_slack_ns(self.timeline, self.rows["activities"])
@@ -204,9 +204,8 @@ def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: I
     """Matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
-    of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype)
+    of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module)
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
-    columns += [facts.module.codes] if "module" in rule.group_by else []
     columns += [facts.source.codes] if "source" in rule.group_by else []
     columns += [category(rows, "cause").codes] if rule.saving == "close_gap" else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
@@ -348,7 +347,7 @@ def _label(book: _Book, facts: Facts, members: IntArray) -> _Label:
 
 
 def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> Finding:
-    """One finding of the classes with one fingerprint; what is not the same in all of them is null."""
+    """One finding of the classes with one fingerprint; a shape or dtype that is not the same in all of them is null."""
     largest = max(classes, key=lambda one: (one.measured_ns, one.label.ops))
     label = largest.label
     gpu = sum((one.gpu_saving_ns for one in classes), NOTHING)
@@ -371,7 +370,7 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         kernels=() if rule.rows == "gaps" else _kernels(book, min(first)),
         shapes=_same(one.label.shapes for one in classes),
         dtype=_same(one.label.dtype for one in classes),
-        module=_same(one.label.module for one in classes),
+        module=_common_module([one.label.module for one in classes]),
         source=label.source,
         measured_ns=sum(one.measured_ns for one in classes),
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tracemine.rows.table import BoolArray, IntArray
@@ -53,7 +55,14 @@ def unclaimed(
     """
     lengths = np.diff(offsets)
     match = np.repeat(np.arange(len(lengths)), lengths)
-    free = ~claimed[rows] & _first_use(rows)
+    one_variable = np.zeros(len(lengths), dtype=bool)
+    filled = lengths > 0
+    if filled.any():
+        starts = offsets[:-1][filled]
+        one_variable[filled] = np.minimum.reduceat(variables, starts) == np.maximum.reduceat(variables, starts)
+    taken = claimed[rows]
+    possible = one_variable | (np.bincount(match[taken], minlength=len(lengths)) == 0)
+    free = ~taken & _apart(rows, offsets, possible)[match]
     first = np.zeros(len(rows), dtype=bool)
     first[offsets[:-1][lengths > 0]] = True
     begins = free & (first | ~np.concatenate(([False], free[:-1])))
@@ -61,18 +70,21 @@ def unclaimed(
     kept = np.flatnonzero(free)
     piece_match = match[begins]
     piece_length = np.bincount(piece[kept], minlength=len(piece_match))
-    one_variable = np.zeros(len(lengths), dtype=bool)
-    filled = lengths > 0
-    if filled.any():
-        starts = offsets[:-1][filled]
-        one_variable[filled] = np.minimum.reduceat(variables, starts) == np.maximum.reduceat(variables, starts)
     good = (piece_length == lengths[piece_match]) | (one_variable[piece_match] & (piece_length >= least))
     kept = kept[good[piece[kept]]]
     lost = len(lengths) - len(np.unique(piece_match[good]))
     return rows[kept], np.concatenate(([0], np.cumsum(piece_length[good]))), lost
 
 
-def _first_use(rows: IntArray) -> BoolArray:
-    first = np.zeros(len(rows), dtype=bool)
-    first[np.unique(rows, return_index=True)[1]] = True
-    return first
+def _apart(rows: IntArray, offsets: IntArray, possible: BoolArray) -> BoolArray:
+    """Which matches stand if, of the possible ones that share a row, the earlier does."""
+    if len(np.unique(rows)) == len(rows):
+        return possible
+    stands, used = possible.copy(), set[int]()
+    members = rows.tolist()
+    for match, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        if possible[match]:
+            stands[match] = used.isdisjoint(members[start:stop])
+            if stands[match]:
+                used.update(members[start:stop])
+    return stands

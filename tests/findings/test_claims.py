@@ -1,0 +1,96 @@
+"""Nothing is claimed twice: between rules, within a rule, and after a finding was not worth reporting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
+from tracemine.engine.rule import Matches
+from tracemine.findings import Scan, device_of, find
+from tracemine.findings.groups import groups_of_sequences, unclaimed
+
+US = 1_000
+
+
+def scanned(*found: Matches, kernels: int = 8, dur_ns: int = 60 * US, **more: Any) -> Scan:
+    timeline = timeline_of([kernel(i * dur_ns, dur_ns) for i in range(kernels)])
+    return find(timeline, rows_of_timeline(timeline), found, device_of(timeline), **more)
+
+
+def claims(scan: Scan) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for finding in scan.findings:
+        found.setdefault(finding.rule, set()).update(row for once in finding.activities for row in once)
+    return found
+
+
+def test_the_rule_with_the_lower_priority_number_claims_first() -> None:
+    first, second = rule("z", priority=1), rule("a", priority=2)
+    scan = scanned(matches(second, [0, 1, 2]), matches(first, [1, 2, 3], variables=[[0, 1, 2]]), min_saving_ns=0)
+    assert claims(scan) == {"z": {1, 2, 3}}
+    assert scan.dropped == {"claimed_by_another_rule": 1}
+
+
+def test_rules_of_one_priority_claim_in_order_of_their_names() -> None:
+    scan = scanned(matches(rule("b"), [0, 1, 2]), matches(rule("a"), [0, 1, 2]))
+    assert set(claims(scan)) == {"a"}
+
+
+def test_a_run_of_one_variable_is_cut_to_what_nobody_else_claimed() -> None:
+    norm, chain = rule("norm", priority=1), rule("chain", priority=9)
+    scan = scanned(matches(norm, [2, 3, 4]), matches(chain, range(8)))
+    assert claims(scan) == {"norm": {2, 3, 4}, "chain": {0, 1, 5, 6, 7}}
+    assert "claimed_by_another_rule" not in scan.dropped
+
+
+def test_a_match_of_several_variables_stands_whole_or_not_at_all() -> None:
+    norm, rope = rule("norm", priority=1), rule("rope", priority=2)
+    scan = scanned(matches(norm, [2, 3]), matches(rope, [3, 4, 5], variables=[[0, 1, 1]]))
+    assert claims(scan) == {"norm": {2, 3}}
+    assert scan.dropped == {"claimed_by_another_rule": 1}
+
+
+def test_a_single_activity_that_is_left_of_a_run_is_no_chain() -> None:
+    norm, chain = rule("norm", priority=1), rule("chain", priority=9)
+    scan = scanned(matches(norm, [1, 2, 3]), matches(chain, [0, 1, 2, 3]))
+    assert claims(scan) == {"norm": {1, 2, 3}}
+
+
+def test_overlapping_matches_of_one_rule_never_share_an_activity() -> None:
+    two = [[0, 1]] * 3
+    scan = scanned(matches(rule(), [0, 1], [1, 2], [2, 3], variables=two))
+    assert [f.activities for f in scan.findings] == [((0, 1), (2, 3))]
+
+
+def test_what_a_rule_finds_not_worth_reporting_is_free_for_the_next() -> None:
+    timeline = timeline_of([kernel(i * 20 * US, 20 * US, op=None) for i in range(6)])
+    narrow, wide = rule("narrow", priority=1), rule("wide", priority=2)
+    found = [matches(narrow, [0, 1]), matches(wide, range(6))]
+    scan = find(timeline, rows_of_timeline(timeline), found, device_of(timeline), min_saving_ns=15 * US)
+    assert claims(scan) == {"wide": set(range(6))}
+    assert scan.dropped == {"below_threshold": 1}
+
+
+def test_a_gap_is_claimed_by_one_rule() -> None:
+    timeline = timeline_of([kernel(i * 200 * US, 60 * US) for i in range(5)])
+    both = [matches(rule(name, "close_gap"), *([i] for i in range(4))) for name in ("a", "b")]
+    scan = find(timeline, rows_of_timeline(timeline), both, device_of(timeline))
+    assert set(claims(scan)) == {"a"}
+    assert scan.dropped == {"claimed_by_another_rule": 4}
+
+
+def test_matches_without_rows_and_no_matches_at_all_leave_nothing() -> None:
+    nothing = np.zeros(0, dtype=np.int64)
+    taken = np.zeros(3, dtype=bool)
+    rows, offsets, lost = unclaimed(nothing, np.array([0]), nothing, taken)
+    assert (len(rows), offsets.tolist(), lost) == (0, [0], 0)
+    assert groups_of_sequences(nothing, np.array([0])).tolist() == []
+
+
+def test_sequences_are_equal_only_where_every_member_is() -> None:
+    values = np.array([1, 2, 3, 1, 2, 1, 2, 3, 2, 1])
+    groups = groups_of_sequences(values, np.array([0, 3, 5, 8, 10])).tolist()
+    assert groups[0] == groups[2]
+    assert len(set(groups)) == 3

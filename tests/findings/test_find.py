@@ -1,0 +1,231 @@
+"""Findings: grouped by what they are, estimated per instance, ranked, and dropped with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, rule, timeline_of
+from tracemine.cost import NOTHING, Range
+from tracemine.devices import Device
+from tracemine.engine.rule import Matches
+from tracemine.findings import Scan, device_of, find
+from tracemine.timeline import Device as RecordedDevice
+from tracemine.timeline import Timeline
+
+US = 1_000
+
+
+def chains(count: int, dur_ns: int = 60 * US, apart_ns: int = 0, **more: Any) -> list[dict[str, Any]]:
+    """So many chains of three products, each member `dur_ns`."""
+    return [kernel(i * (3 * dur_ns + apart_ns) + j * dur_ns, dur_ns, **more) for i in range(count) for j in range(3)]
+
+
+def in_threes(timeline: Timeline, **more: Any) -> Matches:
+    count = timeline.activities.num_rows
+    return matches(rule(**more), *(range(i, i + 3) for i in range(0, count, 3)))
+
+
+UNSET: Any = object()
+
+
+def scanned(timeline: Timeline, *found: Matches, device: Device | None = UNSET, **more: Any) -> Scan:
+    rows = rows_of_timeline(timeline, more.pop("causes", ("host_bound",)))
+    return find(timeline, rows, found, device_of(timeline) if device is UNSET else device, **more)
+
+
+def test_equal_chains_are_one_finding_with_one_list_of_activities_an_occurrence() -> None:
+    timeline = timeline_of(chains(4))
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert finding.occurrences == 4
+    assert finding.activities == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
+    assert finding.ops == ("aten::mul", "aten::mul", "aten::mul")
+    assert finding.shapes == "[4096, 8192]"
+    assert finding.dtype == "bfloat16"
+    assert finding.evidence == "adjacent"
+
+
+def test_measured_time_is_the_sum_of_every_instance_and_not_the_first_times_their_number() -> None:
+    timeline = timeline_of(
+        [*chains(1, 60 * US), *(k | {"start_ns": k["start_ns"] + 10**6} for k in chains(1, 90 * US))]
+    )
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert finding.occurrences == 2
+    assert finding.measured_ns == 3 * 60 * US + 3 * 90 * US
+
+
+def test_other_shapes_dtypes_or_modules_are_other_findings() -> None:
+    half = (2048, 8192)
+    different = [
+        chains(1),
+        chains(1, shapes=(half, half)),
+        chains(1, dtypes=("c10::Half", "c10::Half")),
+        chains(1, module="Model_0.Mlp_0"),
+    ]
+    members = [k | {"start_ns": k["start_ns"] + i * 10**6} for i, chain in enumerate(different) for k in chain]
+    timeline = timeline_of(members)
+    assert len({f.fingerprint for f in scanned(timeline, in_threes(timeline)).findings}) == 4
+
+
+def test_modules_that_differ_in_their_counters_alone_are_one_module() -> None:
+    members = [*chains(1, module="Model_0.Layer_3.Norm_6"), *chains(1, module="Model_0.Layer_4.Norm_8")]
+    members[3:] = [k | {"start_ns": k["start_ns"] + 10**6} for k in members[3:]]
+    timeline = timeline_of(members)
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert finding.module == "Model_*.Layer_*.Norm_*"
+
+
+def test_of_modules_that_the_rule_does_not_tell_apart_the_common_one_is_named() -> None:
+    members = [*chains(1, module="Model_0.A_3"), *chains(1, module="Model_0.B_4")]
+    members[3:] = [k | {"start_ns": k["start_ns"] + 10**6} for k in members[3:]]
+    timeline = timeline_of(members)
+    (finding,) = scanned(timeline, in_threes(timeline, group_by=("ops", "shapes"))).findings
+    assert (finding.occurrences, finding.module) == (2, "Model_*")
+
+
+def test_a_shape_that_the_rule_does_not_group_by_is_null_where_it_differs() -> None:
+    half = (2048, 8192)
+    members = [*chains(1), *(k | {"start_ns": k["start_ns"] + 10**6} for k in chains(1, shapes=(half, half)))]
+    timeline = timeline_of(members)
+    (finding,) = scanned(timeline, in_threes(timeline, group_by=("ops",))).findings
+    assert (finding.occurrences, finding.shapes, finding.dtype) == (2, None, "bfloat16")
+
+
+def test_kernels_that_one_operator_launched_are_one_operator() -> None:
+    members = [kernel(i * 60 * US, 60 * US, call=min(i, 1)) for i in range(3)]
+    timeline = timeline_of(members)
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert finding.ops == ("aten::mul", "aten::mul")
+    assert len(finding.kernels) == 3
+
+
+def test_without_operators_kernel_families_say_what_a_chain_is() -> None:
+    timeline = timeline_of(chains(2, op=None))
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert finding.ops
+    assert not any(op.startswith("aten::") for op in finding.ops)
+    assert finding.traffic_bytes is None
+    assert finding.gpu_saving_ns == Range(0, 2 * 60 * US, 2 * 120 * US)
+
+
+def test_savings_are_what_was_measured_less_what_is_left() -> None:
+    timeline = timeline_of(chains(5))
+    scan = scanned(timeline, in_threes(timeline))
+    (finding,) = scan.findings
+    assert finding.fused_ns is not None
+    assert finding.gpu_saving_ns.mid == finding.measured_ns - finding.fused_ns.mid
+    assert finding.gpu_saving_ns.low == finding.measured_ns - finding.fused_ns.high
+    assert scan.summary.gpu_saving_ns == finding.gpu_saving_ns
+    assert finding.traffic_bytes is not None
+    assert finding.traffic_bytes.before == 5 * 9 * 2 * BIG[0] * BIG[1]
+
+
+def test_an_unknown_gpu_is_said_once_and_leaves_gaps_without_loss() -> None:
+    unknown = RecordedDevice(ordinal=0, name="Brand New")
+    timeline = timeline_of(chains(4, apart_ns=100 * US), devices=(unknown,))
+    gaps = matches(rule("gap", "close_gap"), *([i] for i in range(3)))
+    scan = scanned(timeline, in_threes(timeline), gaps)
+    assert [f.rule for f in scan.findings] == ["gap"]
+    assert scan.dropped == {"device_unknown": 4}
+    assert sum("'Brand New' is not in the device table" in text for text in scan.warnings) == 1
+
+
+def test_a_chain_that_already_runs_at_bandwidth_is_not_reported() -> None:
+    timeline = timeline_of(chains(3, dur_ns=5 * US))
+    scan = scanned(timeline, in_threes(timeline))
+    assert scan.findings == ()
+    assert scan.dropped == {"nothing_to_win": 3}
+
+
+def test_a_finding_below_the_threshold_is_counted_and_not_reported() -> None:
+    timeline = timeline_of(chains(3))
+    scan = scanned(timeline, in_threes(timeline), min_saving_ns=10**9)
+    assert scan.findings == ()
+    assert scan.dropped == {"below_threshold": 3}
+
+
+def test_the_default_threshold_is_a_thousandth_of_the_span() -> None:
+    far_away = kernel(10**9, 10 * US)
+    timeline = timeline_of([*chains(1), far_away])
+    assert scanned(timeline, matches(rule(), [0, 1, 2])).dropped == {"below_threshold": 1}
+    assert len(scanned(timeline, matches(rule(), [0, 1, 2]), min_saving_ns=0).findings) == 1
+
+
+@pytest.mark.parametrize(("queued_ns", "gains"), [(50 * US, True), (None, False), (-3 * US, False)])
+def test_only_work_that_was_queued_shortens_the_step(queued_ns: int | None, gains: bool) -> None:
+    first = kernel(0, 60 * US)
+    members = [k | {"start_ns": k["start_ns"] + 60 * US} for k in chains(2, queued_ns=queued_ns)]
+    timeline = timeline_of([first, *members])
+    (finding,) = scanned(timeline, matches(rule(), range(1, 4), range(4, 7))).findings
+    assert finding.gpu_saving_ns.mid > 0
+    assert (finding.step_saving_ns.mid > 0) == gains
+    assert any(("queued behind other work" in text) for text in finding.assumptions)
+
+
+def test_a_step_gains_no_more_than_what_follows_was_waiting() -> None:
+    members = [kernel(i * 60 * US, 60 * US) for i in range(5)]
+    members[4]["queued_ns"] = 2 * US
+    timeline = timeline_of(members)
+    (finding,) = scanned(timeline, matches(rule(), [1, 2, 3])).findings
+    assert finding.step_saving_ns == Range(2 * US, 2 * US, 2 * US)
+
+
+def test_closing_gaps_saves_step_time_and_no_gpu_time() -> None:
+    timeline = timeline_of(chains(4, apart_ns=100 * US))
+    gaps = matches(rule("gap", "close_gap", group_by=("ops",)), *([i] for i in range(3)))
+    (finding,) = scanned(timeline, gaps).findings
+    assert finding.gpu_saving_ns == NOTHING
+    assert finding.fused_ns is None
+    assert finding.measured_ns == 300 * US
+    assert finding.step_saving_ns == Range(148_500, 297_000, 300_000)
+    assert finding.activities == ((3,), (6,), (9,))
+    assert finding.evidence == "proven"
+
+
+def test_a_gap_of_unknown_cause_is_said_to_be_uncertain() -> None:
+    timeline = timeline_of(chains(4, apart_ns=100 * US))
+    gaps = matches(rule("gap", "close_gap"), *([i] for i in range(3)))
+    (finding,) = scanned(timeline, gaps, causes=("unknown",)).findings
+    assert finding.evidence == "adjacent"
+    assert finding.step_saving_ns.low == 0
+
+
+def test_on_an_idle_trace_gaps_come_first_and_on_a_busy_one_fusions() -> None:
+    idle = timeline_of(chains(6, apart_ns=3_000 * US, queued_ns=-US))
+    busy = timeline_of(chains(6, apart_ns=8 * US, queued_ns=400 * US))
+    for timeline, first in ((idle, "gap"), (busy, "chain")):
+        gaps = matches(rule("gap", "close_gap"), *([i] for i in range(5)))
+        assert scanned(timeline, in_threes(timeline), gaps).findings[0].rule == first
+
+
+def test_a_pageable_copy_saves_the_time_beyond_a_pinned_one() -> None:
+    copy = kernel(10**6, 10_000 * US, "aten::copy_") | {"kind": "memcpy", "copy_kind": "HtoD", "bytes": 50_400_000}
+    timeline = timeline_of([kernel(0, US), copy])
+    (finding,) = scanned(timeline, matches(rule("pageable", "pin_memory"), [1])).findings
+    assert finding.gpu_saving_ns.mid == 10_000 * US - 1_001_000
+    assert finding.evidence == "proven"
+
+
+def test_the_trace_is_described_by_what_was_recorded() -> None:
+    timeline = timeline_of([*chains(2), kernel(10**6, US, op=None)], steps=[(0, 10**6), (10**6, 10**6)])
+    scan = scanned(timeline, path="folder/t.json")
+    assert (scan.trace.path, scan.trace.gpu) == ("folder/t.json", "NVIDIA H200")
+    assert (scan.trace.activities, scan.trace.unattributed, scan.trace.steps) == (7, 1, 2)
+    assert scan.summary.span_ns == 10**6 + US
+    assert scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns == scan.summary.span_ns
+    assert scan.summary.per_step is not None
+    assert scan.summary.per_step.span_ns == 10**6
+
+
+def test_a_trace_without_activities_has_no_findings() -> None:
+    scan = scanned(timeline_of([]), matches(rule()))
+    assert (scan.findings, scan.summary.span_ns, scan.summary.gpu_idle_ns) == ((), 0, 0)
+
+
+def test_two_gpus_of_different_models_are_no_known_device() -> None:
+    other = RecordedDevice(ordinal=1, name="Tesla T4")
+    timeline = timeline_of([kernel(0, US), kernel(0, US, device=1)], devices=(H200, other))
+    assert device_of(timeline) is None
+    alone = timeline_of([kernel(0, US)], devices=(H200, other))
+    assert device_of(alone) is not None
