@@ -93,9 +93,11 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
 
 def _number_threads(*tables: Columns) -> None:
     """Give each table a column `thread`: (pid, tid) as a small number that means the same in all of them."""
-    pid = distinct(np.concatenate([table["pid"] for table in tables]))[0].astype(np.int64)
-    tid = distinct(np.concatenate([table["tid"] for table in tables]))[0]
-    thread = distinct((pid << 32) | tid)[0]
+    pid, tid = (np.concatenate([table[name] for table in tables]) for name in ("pid", "tid"))
+    # Events stand in runs of one thread, so the runs are numbered, not the events.
+    run = np.append(0, 1 + np.flatnonzero((pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])))[: len(pid)]
+    pairs = (distinct(pid[run])[0].astype(np.int64) << 32) | distinct(tid[run])[0]
+    thread = np.repeat(distinct(pairs)[0], np.diff(run, append=len(pid)))
     ends = np.cumsum([len(table["pid"]) for table in tables])
     for table, codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
         table["thread"] = codes
