@@ -1,0 +1,47 @@
+"""What an operator, a kernel and a dtype is: tables and the functions that look things up in them. Needs no torch.
+
+lookup("aten::add")                 → Operator: class, overloads, aliases, what is written
+op_class(names)                     → class of each operator name
+classify(names)                     → family and class of each kernel name
+functor("void at::native::…")       → what an elementwise kernel computes
+dtype("c10::BFloat16")              → "bfloat16"
+"""
+
+from __future__ import annotations
+
+from tracemine.ops.classes import CLASSES, COMPUTE_BOUND_CLASSES, MEMORY_BOUND_CLASSES, OpClass
+from tracemine.ops.dtypes import dtype, itemsize, scalar_type
+from tracemine.ops.kernels import KernelFamily, classify, functor
+from tracemine.ops.operators import (
+    Argument,
+    Operator,
+    Overload,
+    is_view,
+    lookup,
+    mutated_inputs,
+    op_class,
+    operator_names,
+    table_version,
+)
+
+__all__ = [
+    "CLASSES",
+    "COMPUTE_BOUND_CLASSES",
+    "MEMORY_BOUND_CLASSES",
+    "Argument",
+    "KernelFamily",
+    "OpClass",
+    "Operator",
+    "Overload",
+    "classify",
+    "dtype",
+    "functor",
+    "is_view",
+    "itemsize",
+    "lookup",
+    "mutated_inputs",
+    "op_class",
+    "operator_names",
+    "scalar_type",
+    "table_version",
+]

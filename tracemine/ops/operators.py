@@ -1,0 +1,275 @@
+"""The operator table: what an aten operator is, what it is called with, which storage it shares and what it writes.
+
+`table.json` is made by tools/generate_ops.py from torch's own schemas; `names.toml` is written by hand for the
+names that torch does not register. Both are read on the first question, so importing this module costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from tracemine.ops.classes import CLASSES
+
+TABLE_SCHEMA = 1
+_LONGEST_NAME = 512  # longer names are no operators; they are classed by their start
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument: its name and its type as torch's schemas write it (`Tensor`, `Tensor?`, `Tensor[]`, `Scalar`)."""
+
+    name: str
+    type: str
+
+    @property
+    def is_tensor(self) -> bool:
+        """A tensor, an optional tensor, or a list of either.
+
+        >>> Argument("indices", "Tensor?[]").is_tensor, Argument("alpha", "Scalar").is_tensor
+        (True, False)
+        """
+        return self.type.startswith("Tensor")
+
+    @property
+    def is_list(self) -> bool:
+        """A list of any length.
+
+        >>> Argument("tensors", "Tensor[]").is_list
+        True
+        """
+        return self.type.endswith(("[]", "[]?"))
+
+    @property
+    def is_optional(self) -> bool:
+        """None is allowed for it, or in it.
+
+        >>> Argument("bias", "Tensor?").is_optional
+        True
+        """
+        return "?" in self.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """One overload. All positions count the arguments from 0, in the order in which profilers record them."""
+
+    name: str  # "" for the default overload
+    op_class: str
+    arguments: tuple[Argument, ...]
+    positional: int  # so many arguments come first; the rest are keyword-only
+    outputs: tuple[str, ...]  # types
+    aliases: tuple[int | None, ...]  # per output: the argument whose storage it shares, or may share
+    mutates: tuple[int, ...]  # arguments whose elements are written
+    overwrites: tuple[int, ...]  # those of them whose old elements are not read: out=, copy_, fill_
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """Positions of the tensor arguments.
+
+        >>> lookup("aten::linear").overloads[0].tensors
+        (0, 1, 2)
+        """
+        return tuple(i for i, argument in enumerate(self.arguments) if argument.is_tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator by name, with every overload it has. No overloads: only the class is known."""
+
+    name: str
+    op_class: str
+    overloads: tuple[Overload, ...]
+
+    def pick(self, input_types: Sequence[str]) -> Overload | None:
+        """The overload that was called, judged by the recorded type of each input; None where that does not tell.
+
+        Profilers record one entry an argument, defaults included: a dtype for a tensor, `TensorList`, `Scalar`,
+        `ScalarList`, or "" for None, strings and whatever else. Overloads that differ only in what the table
+        says nothing about count as one. Without recorded types pass (), which works where there is no choice.
+
+        >>> lookup("aten::add").pick(["float", "float", "Scalar"]).name
+        'Tensor'
+        >>> lookup("aten::max").pick(["float", "Scalar", "Scalar"]).op_class
+        'reduction'
+        """
+        fitting = [o for o in self.overloads if not input_types or _fits(o, input_types)]
+        facts = {(o.op_class, o.outputs, o.aliases, o.mutates, o.overwrites) for o in fitting}
+        return fitting[0] if len(facts) == 1 else None
+
+
+def lookup(name: str) -> Operator | None:
+    """The operator of this name; None where neither torch's registry nor the hand-written table knows it.
+
+    A name with an overload (`aten::mul.Tensor`) gives the operator with that overload alone.
+
+    >>> lookup("aten::mul").op_class
+    'pointwise'
+    >>> [o.name for o in lookup("aten::mul.Tensor").overloads]
+    ['Tensor']
+    >>> lookup("aten::no_such_operator") is None
+    True
+    """
+    return _lookup(name[:_LONGEST_NAME])
+
+
+def op_class(names: Iterable[str]) -> list[str | None]:
+    """Class of each name, None where it is not known. Meant for a column's dictionary: once a distinct name.
+
+    >>> op_class(["aten::mm", "aten::relu_", "my annotation"])
+    ['gemm', 'pointwise', None]
+    """
+    found = map(lookup, names)
+    return [None if operator is None else operator.op_class for operator in found]
+
+
+def is_view(name: str) -> bool:
+    """Whether the operator only gives another look at its input's storage (reshape may copy; its copy is a child).
+
+    >>> is_view("aten::transpose"), is_view("aten::contiguous"), is_view("aten::relu_")
+    (True, False, False)
+    """
+    operator = lookup(name)
+    return operator is not None and operator.op_class == "view"
+
+
+def mutated_inputs(name: str, input_types: Sequence[str] = ()) -> tuple[int, ...] | None:
+    """Positions of the inputs that the call writes; None where the operator is unknown or its overload unclear.
+
+    >>> mutated_inputs("aten::add_", ["float", "float", "Scalar"]), mutated_inputs("aten::relu")
+    ((0,), ())
+    """
+    operator = lookup(name)
+    if operator is None or not operator.overloads:
+        return None
+    overload = operator.pick(input_types)
+    return None if overload is None else overload.mutates
+
+
+def table_version() -> str:
+    """The torch release whose schemas the table holds.
+
+    >>> table_version()
+    '2.13.0'
+    """
+    return _table().torch
+
+
+def operator_names() -> Iterable[str]:
+    """Every name in the generated table, sorted."""
+    return _table().operators.keys()
+
+
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    """table.json. An operator is [class, overload ...]; an overload is [name, arguments, outputs(, class)].
+
+    Arguments are "type name" joined by commas; a lone `*` ends the positional ones; `!` after the type marks a
+    written one, `=` an overwritten one. Outputs are types; `@n` after the type: shares storage with argument n.
+    """
+
+    schema: int
+    torch: str
+    operators: dict[str, list[Any]]
+
+
+@cache
+def _table() -> _Table:
+    text = resources.files(__package__).joinpath("table.json").read_bytes()
+    return msgspec.json.decode(text, type=_Table)
+
+
+@dataclass(frozen=True, slots=True)
+class NameRow:
+    """One row of names.toml: names that torch does not register, or no longer does."""
+
+    op_class: str
+    pattern: re.Pattern[str]
+    examples: tuple[str, ...]
+
+
+@cache
+def name_rows() -> tuple[NameRow, ...]:
+    """Every row of names.toml, in its order: the first that matches a whole name decides."""
+    table = tomllib.loads(resources.files(__package__).joinpath("names.toml").read_text("utf-8"))
+    rows = tuple(NameRow(r["op_class"], re.compile(r["regex"]), tuple(r["examples"])) for r in table["name"])
+    assert all(row.op_class in CLASSES for row in rows)  # noqa: S101  (our own data; tests check it too)
+    return rows
+
+
+@lru_cache(maxsize=1 << 14)
+def _lookup(name: str) -> Operator | None:
+    entry = _table().operators.get(name)
+    if entry is not None:
+        return Operator(name, entry[0], tuple(_overload(entry[0], *fields) for fields in entry[1:]))
+    base, _, overload_name = name.partition(".")
+    if base in _table().operators:
+        operator = _lookup(base)
+        assert operator is not None  # noqa: S101  (it is in the table)
+        wanted = "" if overload_name == "default" else overload_name
+        chosen = tuple(o for o in operator.overloads if o.name == wanted)
+        return replace(operator, op_class=chosen[0].op_class, overloads=chosen) if chosen else operator
+    row = next((row for row in name_rows() if row.pattern.fullmatch(name)), None)
+    return None if row is None else Operator(name, row.op_class, ())
+
+
+def _overload(default_class: str, name: str, arguments: str, outputs: str, own_class: str | None = None) -> Overload:
+    """Unpack one overload from the table's text."""
+    taken: list[Argument] = []
+    mutates: list[int] = []
+    overwrites: list[int] = []
+    positional: int | None = None
+    for text in arguments.split(",") if arguments else ():
+        if text == "*":
+            positional = len(taken)
+            continue
+        kind, argument_name = text.split(" ")
+        if kind.endswith(("!", "=")):
+            mutates.append(len(taken))
+            if kind.endswith("="):
+                overwrites.append(len(taken))
+            kind = kind[:-1]
+        taken.append(Argument(argument_name, kind))
+    returned = [text.partition("@") for text in outputs.split(",")] if outputs else []
+    return Overload(
+        name=name,
+        op_class=own_class or default_class,
+        arguments=tuple(taken),
+        positional=len(taken) if positional is None else positional,
+        outputs=tuple(kind for kind, _, _ in returned),
+        aliases=tuple(int(place) if place else None for _, _, place in returned),
+        mutates=tuple(mutates),
+        overwrites=tuple(overwrites),
+    )
+
+
+# What profilers record instead of a dtype, and the argument types it can stand for. "" stands for anything.
+_RECORDED_LISTS = frozenset({"TensorList", "GenericList"})
+_RECORDED_SCALARS = frozenset(
+    {"Scalar", "ScalarList", "Int", "Bool", "Double", "String", "IntList", "DoubleList", "Device"}
+)
+
+
+def _fits(overload: Overload, input_types: Sequence[str]) -> bool:
+    """Whether inputs recorded so can be this overload's arguments."""
+    if len(overload.arguments) != len(input_types):
+        return False
+    for argument, recorded in zip(overload.arguments, input_types, strict=True):
+        if recorded in _RECORDED_SCALARS:
+            fits = not argument.is_tensor
+        elif recorded in _RECORDED_LISTS:
+            fits = argument.is_list if recorded == "GenericList" else argument.is_list and argument.is_tensor
+        elif recorded:
+            # A Python number is recorded as a 0-dim tensor of type double or long int where a tensor was wanted.
+            fits = argument.is_tensor and not argument.is_list
+        else:
+            fits = True
+        if not fits:
+            return False
+    return True
