@@ -15,7 +15,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -40,6 +40,7 @@ _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any
 _EXACT_BELOW_US = 2.0**43
 _NS_LIMIT = 1 << 62  # the sum of a base and a time below it fits int64
 
+_NAME, _TS, _DUR, _PID, _TID, _ARGS = map(operator.attrgetter, ("name", "ts", "dur", "pid", "tid", "args"))
 _NOT_THERE = Raw(b"")
 _NO_ROW = object()
 _PHASES = {"i": "instant", "I": "instant", "C": "counter"}  # what an event without category is counted as
@@ -130,6 +131,7 @@ def _event_struct(spelling: str, exact: bool) -> type[Struct]:
         return msgspec.defstruct(name, [], **options)
     time: tuple[Any, Any] = (Raw, _NOT_THERE) if exact else (float, _MISSING_TIME)
     fields: list[Any] = [
+        ("ph", Literal["X"]),  # any other phase is no row, and is read loosely
         ("name", str, ""),
         ("ts", *time),
         ("dur", *time),
@@ -167,6 +169,8 @@ class _Scan:
         self.exact = False
         self.types: dict[str, type[Struct]] = {}
         self.spelling_of: dict[type, str] = {}
+        self.table_of: dict[type, str | None] = {}
+        self.code_of: dict[type, int] = {}
         self._learn(KNOWN_SPELLINGS)
 
     def run(self) -> RawTrace:
@@ -291,7 +295,9 @@ class _Scan:
         """Give each of these categories a Struct, and make decoders that know them."""
         for spelling in spellings:
             self.types[spelling] = _event_struct(spelling, self.exact)
-            self.spelling_of[self.types[spelling]] = spelling
+            struct = self.types[spelling]
+            self.spelling_of[struct] = spelling
+            self.table_of[struct], self.code_of[struct] = CATEGORIES.get(spelling.lower(), (None, 0))
         union = functools.reduce(operator.or_, self.types.values())
         self.block_decoder = msgspec.json.Decoder(list[union])  # type: ignore[valid-type]
         self.event_decoder = msgspec.json.Decoder(union)
@@ -345,6 +351,7 @@ class _Scan:
         start_ns = exact_ns(bytes(event.ts))
         dur_ns = exact_ns(bytes(event.dur))
         fields: dict[str, Any] = {
+            "ph": "X",
             "name": _text(event.name),
             "ts": Raw(bytes(event.ts)) if self.exact else _MISSING_TIME if start_ns == MISSING else start_ns / 1000,
             "dur": Raw(bytes(event.dur)) if self.exact else _MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
@@ -371,28 +378,30 @@ class _Scan:
 
         Raises _InexactTimes, with nothing appended, if float64 does not hold the times exactly.
         """
-        by_type: dict[type, list[Any]] = defaultdict(list)
+        counts = Counter(map(type, batch.events))
+        rows: dict[str, list[Any]] = {name: [] for name in TABLES}
+        # Types of one table share a list, so that its rows keep the file's order.
+        lists = {struct: rows[name] for struct in counts if (name := self.table_of[struct])}
         for event in batch.events:
-            by_type[type(event)].append(event)
+            if (into := lists.get(type(event))) is not None:
+                into.append(event)
         nanoseconds = _texts_to_ns if self.exact else _floats_to_ns
         times = {
-            struct: (nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events]))
-            for struct, events in by_type.items()
-            if self.spelling_of[struct].lower() in CATEGORIES
+            name: (nanoseconds(list(map(_TS, events))), nanoseconds(list(map(_DUR, events))))
+            for name, events in rows.items()
+            if events
         }
         self.metadata |= batch.metadata
         for name, counter in batch.counts.items():
             self.counts[name].update(counter)
-        for struct, events in by_type.items():
-            spelling = self.spelling_of[struct]
-            self.counts["events"][spelling] += len(events)
-            if struct in times:
-                self._append(spelling, events, *times[struct])
-            else:
-                self.counts["skipped"][spelling] += len(events)
+        for struct, count in counts.items():
+            self.counts["events"][self.spelling_of[struct]] += count
+            if struct not in lists:
+                self.counts["skipped"][self.spelling_of[struct]] += count
+        for name, (start_ns, dur_ns) in times.items():
+            self._append(name, rows[name], start_ns, dur_ns)
 
-    def _append(self, spelling: str, events: list[Any], start_ns: Any, dur_ns: Any) -> None:
-        name, code = CATEGORIES[spelling.lower()]
+    def _append(self, name: str, events: list[Any], start_ns: Any, dur_ns: Any) -> None:
         table, columns = TABLES[name], self.columns[name]
         there = start_ns != MISSING
         if not there.all():
@@ -409,25 +418,26 @@ class _Scan:
         columns["start_ns"].frombytes(start_ns.view(np.uint8))
         columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
         if "category" in table.columns:
-            columns["category"].frombytes(bytes([code]) * len(events))
+            columns["category"].fromlist([self.code_of[type(event)] for event in events])
         if "name" in table.columns:
-            columns["name"].fromlist(list(map(self.strings.__getitem__, [event.name for event in events])))
+            columns["name"].fromlist(list(map(self.strings.__getitem__, list(map(_NAME, events)))))
         if "pid" in table.columns:
-            _extend_threads(columns["pid"], [event.pid for event in events])
-            _extend_threads(columns["tid"], [event.tid for event in events])
+            _extend_threads(columns["pid"], list(map(_PID, events)))
+            _extend_threads(columns["tid"], list(map(_TID, events)))
         if table.arguments:
-            arguments = [event.args for event in events]
+            arguments = list(map(_ARGS, events))
             for argument in table.arguments:
                 self._append_argument(columns, argument, arguments)
         if name == "gpu":
             _fill_from_threads(columns, events)
 
     def _append_argument(self, columns: dict[str, array[Any]], argument: Argument, arguments: list[Any]) -> None:
-        values = _values(argument, argument.key, arguments)
-        for alias in argument.aliases:
-            nothing = _NOTHING[argument.kind]
+        keys = (argument.key, *argument.aliases)
+        values = _values(argument.kind, keys[0], arguments)
+        nothing = _NOTHING[argument.kind]
+        for alias in keys[1:]:
             if nothing in values:
-                others = _values(argument, alias, arguments)
+                others = _values(argument.kind, alias, arguments)
                 values = [o if v == nothing else v for v, o in zip(values, others, strict=True)]
         column = columns[argument.column]
         if argument.kind in ("raw", "text"):
@@ -631,7 +641,7 @@ def _floats_to_ns(values: list[float]) -> npt.NDArray[np.int64]:
     if not (np.abs(us) < _EXACT_BELOW_US).all():
         raise _InexactTimes
     whole = np.floor(us)
-    ns = whole.astype(np.int64) * 1000
+    ns: npt.NDArray[np.int64] = whole.astype(np.int64) * 1000
     ns += np.rint((us - whole) * 1000).astype(np.int64)
     ns[missing] = MISSING
     return ns
@@ -709,6 +719,12 @@ _READERS: dict[str, Callable[[Raw, Counter[str]], Any]] = {
 # -- columns
 
 _NOTHING: dict[str, Any] = {"integer": MISSING, "number": math.nan, "text": None, "raw": b""}
+_GETTERS = {
+    key: operator.attrgetter(_field(key))
+    for table in TABLES.values()
+    for argument in table.arguments
+    for key in (argument.key, *argument.aliases)
+}
 _TYPECODES = {"integer": "q", "number": "d", "text": "i", "raw": "i"}
 
 
@@ -717,10 +733,9 @@ def _columns(table: Table) -> dict[str, array[Any]]:
     return own | {a.column: array(_TYPECODES[a.kind]) for a in table.arguments}
 
 
-def _values(argument: Argument, key: str, arguments: list[Any]) -> list[Any]:
-    field = _field(key)
-    values = [getattr(a, field) for a in arguments]
-    if argument.kind != "raw":
+def _values(kind: str, key: str, arguments: list[Any]) -> list[Any]:
+    values = list(map(_GETTERS[key], arguments))
+    if kind != "raw":
         return values
     return [b""] * len(values) if values.count(_NOT_THERE) == len(values) else list(map(bytes, values))
 
