@@ -25,6 +25,7 @@ from tracemine.timeline import Timeline
 _LIBRARY_CLASSES = frozenset({"gemm", "conv", "attention", "rnn", "linalg", "fft"})
 # An operator's class says nothing of a kernel where the operator itself does no work.
 _IDLE_CLASSES = frozenset({"view", "allocate", "metadata", "sync", "other"})
+_GENERATED = frozenset({"inductor", "inductor_template"})  # families that torch.compile writes
 _ELEMENT_BYTES = re.compile(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy names its element's size
 
 
@@ -64,7 +65,7 @@ def activity_rows(timeline: Timeline) -> Rows:
             "op_class": op_class,
             "bound": mapped(op_class, lambda each: CLASSES[each].bound),
             "auxiliary": Flags(auxiliary),
-            "generated": Flags(_equals(family, "triton") | call.generated),
+            "generated": Flags(_equals(family, *_GENERATED) | call.generated),
             "start_ns": Numbers(start),
             "dur_ns": Numbers(dur),
             "gap_ns": stream_gaps(start, dur, device, stream),

@@ -84,6 +84,7 @@ def gap_rows(timeline: Timeline) -> Rows:
     )
     stack = rows_of(api.column("stack_row"))
     stack = np.where(waited_for >= 0, stack[waited_for], -1) if len(stack) else np.full(len(gap), -1, np.int64)
+    own_launch = launched & ~is_graph_launch(launch_name)
     late = np.where(launched, launch_begin - begin, 0)
     return Rows(
         "gaps",
@@ -98,12 +99,16 @@ def gap_rows(timeline: Timeline) -> Rows:
             "cause": coded(CAUSES, cause),
             "op": op,
             "next_op": next_op,
+            "next_kind": take(categories(activities.column("kind")), following),
             "module": modules,
             "source": take(source_lines(timeline.stacks), stack),
             "launch": launch_name,
             "sync": take(categories(api.column("name")), sync),
             "launch_late_ns": Numbers(late, launched),
             "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
+            "launch_excess_ns": Numbers(
+                np.where(own_launch, launch_end - launch_begin - dur[following], 0), own_launch
+            ),
             "sync_dur_ns": take_numbers(numbers(api.column("dur_ns")), sync),
             "previous_row": Numbers(previous),
             "next_row": Numbers(following),

@@ -1,0 +1,285 @@
+"""Idle time: what is left when every activity of a device is taken out of its span, and why it was idle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timelines import Trace
+from tracemine.rows import Categories, Flags, Numbers, Rows
+from tracemine.rows.gaps import CAUSES, gap_rows
+
+spans = st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 1), st.integers(0, 2))
+
+
+def column(rows: Rows, name: str) -> list[Any]:
+    """A column as Python values, null as None."""
+    found = rows.columns[name]
+    if isinstance(found, Categories):
+        return [None if code < 0 else found.values[code] for code in found.codes.tolist()]
+    if isinstance(found, Flags):
+        return found.values.tolist()
+    assert isinstance(found, Numbers)
+    known = [True] * len(found.values) if found.valid is None else found.valid.tolist()
+    return [value if valid else None for value, valid in zip(found.values.tolist(), known, strict=True)]
+
+
+def causes(trace: Trace) -> list[str]:
+    return column(gap_rows(trace.timeline()), "cause")
+
+
+# --- the union -------------------------------------------------------------------------------------------------------
+
+
+def idle_by_counting(activities: list[tuple[int, int, int, int]], device: int) -> set[int]:
+    """Each nanosecond between a device's first begin and last end in which nothing ran, counted one by one."""
+    mine = [(start, start + dur) for start, dur, on, _ in activities if on == device]
+    if not mine:
+        return set()
+    whole = set(range(min(start for start, _ in mine), max(end for _, end in mine)))
+    return whole - {moment for start, end in mine for moment in range(start, end)}
+
+
+@given(st.lists(spans, max_size=25))
+@settings(max_examples=200, deadline=None)
+def test_gaps_are_the_nanoseconds_in_which_no_stream_of_the_device_ran(
+    activities: list[tuple[int, int, int, int]],
+) -> None:
+    trace = Trace()
+    for start, dur, device, stream in activities:
+        trace.kernel("k", start, dur, device=device, stream=stream)
+    rows = gap_rows(trace.timeline())
+    starts, durs, devices = (column(rows, name) for name in ("start_ns", "dur_ns", "device"))
+    assert all(dur > 0 for dur in durs)
+    for device in (0, 1):
+        mine = [(s, d) for s, d, on in zip(starts, durs, devices, strict=True) if on == device]
+        counted = {moment for start, dur in mine for moment in range(start, start + dur)}
+        assert counted == idle_by_counting(activities, device)
+        assert sum(dur for _, dur in mine) == len(counted), "two gaps overlap"
+
+
+@given(st.lists(spans, max_size=25))
+@settings(max_examples=100, deadline=None)
+def test_a_gap_lies_between_the_activity_that_ended_last_and_the_next_to_start(
+    activities: list[tuple[int, int, int, int]],
+) -> None:
+    trace = Trace()
+    for start, dur, device, stream in activities:
+        trace.kernel("k", start, dur, device=device, stream=stream)
+    timeline = trace.timeline()
+    rows = gap_rows(timeline)
+    table = timeline.activities.to_pylist()
+    for begin, dur, previous, following in zip(
+        *(column(rows, name) for name in ("start_ns", "dur_ns", "previous_row", "next_row")), strict=True
+    ):
+        assert table[previous]["start_ns"] + table[previous]["dur_ns"] == begin
+        assert table[following]["start_ns"] == begin + dur
+        assert table[previous]["device"] == table[following]["device"]
+
+
+def test_copies_and_collectives_on_other_streams_are_not_idle_time() -> None:
+    trace = Trace()
+    trace.kernel("a", 0, 10)
+    trace.copy("HtoD", 10, 40, 4096, stream=20)
+    trace.kernel("ncclAllReduce", 45, 30, stream=30, collective="allreduce")
+    trace.kernel("b", 80, 10)
+    assert column(gap_rows(trace.timeline()), "dur_ns") == [5]
+
+
+def test_devices_do_not_fill_each_others_gaps() -> None:
+    trace = Trace()
+    trace.kernel("a", 0, 10, device=0)
+    trace.kernel("b", 10, 80, device=1)
+    trace.kernel("c", 90, 10, device=0)
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "dur_ns") == [80]
+    assert column(rows, "device") == [0]
+
+
+# --- causes ----------------------------------------------------------------------------------------------------------
+
+
+def test_work_queued_before_the_device_went_idle_waited_for_the_launch_latency_only() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 1600, 500, launch=(960, 50))
+    assert causes(trace) == ["launch_latency"]
+
+
+def test_a_launch_made_after_the_device_went_idle_is_the_hosts() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 9000, 500, launch=(8800, 50), op="aten::add")
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["host_bound"]
+    assert column(rows, "op") == ["aten::add"]
+    assert column(rows, "launch_late_ns") == [7300]
+
+
+def test_a_launch_call_that_took_long_itself_is_the_hosts() -> None:
+    trace = Trace()  # a kernel's first launch loads its module: the call begins early and ends late
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 90_000, 500, launch=(1200, 88_000))
+    assert causes(trace) == ["host_bound"]
+
+
+def test_a_host_that_waited_for_the_device_before_launching_is_a_synchronisation() -> None:
+    trace = Trace()
+    line = trace.frame("train.py(12): step")
+    waits = trace.op("aten::_local_scalar_dense", 1000, 700)
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaStreamSynchronize", 1010, 600, op_row=waits, stack_row=line)
+    trace.kernel("b", 4000, 500, launch=(3800, 50), op="aten::add")
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["synchronisation"]
+    assert column(rows, "sync") == ["cudaStreamSynchronize"]
+    assert column(rows, "op") == ["aten::_local_scalar_dense"]
+    assert column(rows, "next_op") == ["aten::add"]
+    assert column(rows, "source") == ["train.py:12 step"]
+    assert column(rows, "sync_dur_ns") == [600]
+
+
+def test_a_synchronisation_that_found_the_device_idle_drained_nothing() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaStreamSynchronize", 2000, 10)
+    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    assert causes(trace) == ["host_bound"]
+
+
+def test_a_synchronisation_with_a_launch_after_it_is_not_the_cause_of_a_later_gap() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaDeviceSynchronize", 1010, 600)
+    trace.kernel("b", 1650, 500, launch=(1620, 20))
+    trace.kernel("c", 9000, 500, launch=(8800, 50))
+    assert causes(trace) == ["synchronisation", "host_bound"]
+
+
+def test_another_threads_synchronisation_is_not_the_cause() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaEventSynchronize", 1010, 600, tid=99)
+    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    assert causes(trace) == ["host_bound"]
+
+
+def test_the_forward_threads_synchronisation_delays_the_backward_threads_first_launch() -> None:
+    trace = Trace()
+    trace.kernel("loss", 1000, 500, launch=(900, 50), tid=1)
+    trace.call("cudaStreamSynchronize", 1010, 600, tid=1)
+    trace.kernel("grad", 4000, 500, launch=(3800, 50), tid=2)
+    assert causes(trace) == ["synchronisation"]
+
+
+def test_a_copy_to_pageable_memory_blocks_the_host_though_its_call_says_async() -> None:
+    trace = Trace()
+    trace.copy("DtoH", 1000, 500, 4, pageable=True, launch=(900, 700), op="aten::copy_")
+    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["synchronisation"]
+    assert column(rows, "sync") == ["cudaMemcpyAsync"]
+
+
+def test_an_asynchronous_copy_to_pinned_memory_blocks_nobody() -> None:
+    trace = Trace()
+    trace.copy("DtoH", 1000, 500, 4, launch=(900, 700))
+    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    assert causes(trace) == ["host_bound"]
+
+
+def test_a_recorded_sync_counts_where_no_host_call_was_recorded() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("Stream Sync", 1010, 600, tid=None, kind="sync")
+    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    assert causes(trace) == ["synchronisation"]
+
+
+def test_a_stream_that_waits_for_an_event_does_not_block_the_host() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("Stream Wait Event", 1010, 600, tid=None, kind="sync")
+    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    assert causes(trace) == ["host_bound"]
+
+
+def test_the_profilers_own_synchronisation_after_the_last_activity_makes_no_gap() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaDeviceSynchronize", 1010, 600)
+    assert causes(trace) == []
+
+
+def test_gaps_inside_one_graph_replay_have_no_recorded_cause() -> None:
+    trace = Trace()
+    replay = trace.call("cudaGraphLaunch", 100, 50)
+    trace.kernel("before", 0, 50, launch=(0, 5))
+    for start in (200, 300, 400):
+        trace.kernel("k", start, 50, launch=replay)
+    assert causes(trace) == ["host_bound", "unknown", "unknown"]
+
+
+def test_a_gap_before_an_activity_whose_launch_is_not_recorded_has_no_known_cause() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500)
+    trace.kernel("b", 4000, 500)
+    assert causes(trace) == ["unknown"]
+
+
+def test_gaps_within_the_clocks_resolution_are_not_explained() -> None:
+    trace = Trace(resolution=1000)
+    trace.kernel("a", 1000, 1000, launch=(0, 500))
+    trace.kernel("b", 3000, 1000, launch=(2000, 500))
+    trace.kernel("c", 9000, 1000, launch=(8000, 500))
+    assert causes(trace) == ["unknown", "host_bound"]
+
+
+def test_a_gap_between_two_steps_belongs_to_neither() -> None:
+    trace = Trace()
+    first, second = trace.step(0, 1000), trace.step(1000, 1000)
+    trace.kernel("a", 100, 50, step_row=first)
+    trace.kernel("b", 200, 50, step_row=first)
+    trace.kernel("c", 1200, 50, step_row=second)
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "step") == [0, None]
+    assert column(rows, "between_steps") == [False, True]
+    assert column(rows, "segment") == [1, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 40), st.integers(1, 300), st.booleans()), max_size=15))
+@settings(max_examples=100, deadline=None)
+def test_every_gap_has_one_cause_and_names_the_calls_it_rests_on(
+    kernels: list[tuple[int, int, int, bool]],
+) -> None:
+    trace = Trace()
+    for start, dur, ahead, recorded in kernels:
+        trace.kernel("k", start + 400, dur, launch=(start + 400 - ahead, 5) if recorded else None)
+        trace.call("cudaStreamSynchronize", start + 300, dur)
+    timeline = trace.timeline()
+    rows = gap_rows(timeline)
+    api, table = timeline.api.to_pylist(), timeline.activities.to_pylist()
+    for cause, launch, sync, following, begin in zip(
+        *(column(rows, name) for name in ("cause", "launch_row", "sync_row", "next_row", "start_ns")), strict=True
+    ):
+        assert cause in CAUSES
+        assert launch == table[following]["launch_row"]
+        assert (sync is not None) == (cause == "synchronisation")
+        if sync is not None:
+            assert api[sync]["start_ns"] < begin <= api[sync]["start_ns"] + api[sync]["dur_ns"]
+            assert api[sync]["start_ns"] + api[sync]["dur_ns"] <= api[launch]["start_ns"]
+        if cause == "launch_latency":
+            assert api[launch]["start_ns"] + api[launch]["dur_ns"] <= begin
+
+
+def test_the_columns_all_have_as_many_rows_as_there_are_gaps() -> None:
+    trace = Trace()
+    trace.kernel("a", 0, 10)
+    trace.kernel("b", 20, 10)
+    rows = gap_rows(trace.timeline())
+    for found in rows.columns.values():
+        assert len(found.codes if isinstance(found, Categories) else found.values) == rows.count
+    assert np.issubdtype(rows.columns["dur_ns"].values.dtype, np.int64)  # type: ignore[union-attr]
