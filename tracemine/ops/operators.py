@@ -143,7 +143,7 @@ def is_view(name: str) -> bool:
 def mutated_inputs(name: str, input_types: Sequence[str] = ()) -> tuple[int, ...] | None:
     """Positions of the inputs that the call writes; None where the operator is unknown or its overload unclear.
 
-    >>> mutated_inputs("aten::add_", ["float", "float", "Scalar"]), mutated_inputs("aten::relu")
+    >>> mutated_inputs("aten::add_", ["float", "float", "Scalar"]), mutated_inputs("aten::relu", ["float"])
     ((0,), ())
     """
     operator = lookup(name)

@@ -1,0 +1,237 @@
+"""Kernel families: every row met by its examples, near misses that are not, and names from all traces at hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tracemine.ops import CLASSES, KernelFamily, classify, functor, op_class
+from tracemine.ops.kernels import family_rows, functor_rows, head
+
+
+def test_every_row_is_the_one_that_its_examples_meet() -> None:
+    rows = family_rows()
+    for row in rows:
+        assert row.examples, row
+        for example in row.examples:
+            fitting = (r for r in rows if r.head.search(head(example)) and (not r.within or r.within.search(example)))
+            assert next(fitting, None) is row, example
+            assert classify([example]) == [row.family], example
+
+
+def test_every_row_has_a_documented_class() -> None:
+    assert {row.family.op_class for row in family_rows()} <= CLASSES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # a name that looks like one family and is another
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::sigmoid_kernel_cuda(X&)>(int)", "pointwise"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ArgMaxOps<float>>>()", "reduction"),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>()", "copy"),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>()", "norm"),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(Params)", "gemm"),
+        ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnBwdSm90<int>>>(Params)", "attention"),
+        ("void at::native::unrolled_elementwise_kernel<CUDAFunctor_add<double>, LoadWithCast<2>>(int)", "pointwise"),
+        ("void at::native::(anonymous namespace)::softmax_warp_forward<float, float, float, 10, true>()", "softmax"),
+        ("void vllm::moe::topkGatingSoftmax<4, 64, 4, 16>()", "sort"),
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>()", "gemm"),
+        ("reshape_and_cache_kernel_flash", "scatter"),
+        ("triton_poi_fused__softmax_backward_data_mm_3", "pointwise"),
+        ("triton_per_fused_mm_native_layer_norm_2", "reduction"),
+        ("triton_tem_fused_addmm_relu_0", "gemm"),
+        ("void rocprim::detail::trampoline_kernel<rocprim::detail::wrapped_radix_sort_config<int>>()", "sort"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "collective"),
+        ("void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>()", "random"),
+        ("Memset (Unknown)", "fill"),
+        # words that contain a family's word, and nothing known
+        ("triangle_count", "other"),
+        ("my_kernel", "other"),
+        ("Kernel", "other"),
+        ("triton_like_name", "other"),
+        ("", "other"),
+    ],
+)  # fmt: skip
+def test_near_misses_are_told_apart(name: str, expected: str) -> None:
+    assert classify([name])[0].op_class == expected
+
+
+def test_what_nothing_knows_is_other() -> None:
+    assert classify(["zzz"]) == [KernelFamily("other", "other")]
+
+
+@pytest.mark.parametrize(
+    ("kineto", "nsys"),
+    [
+        (
+            "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>(float*)",
+            "void at::native::<unnamed>::CatArrayBatchedCopy<float, unsigned int, (int)2, (int)128, (int)1>(T1 *)",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, Array<char*, 1>>(int)",
+            "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, array<char>>(int)",
+        ),
+    ],
+)  # fmt: skip
+def test_both_ways_of_demangling_give_one_family(kineto: str, nsys: str) -> None:
+    assert classify([kineto]) == classify([nsys])
+    assert head(kineto) == head(nsys)
+
+
+def test_every_functor_row_is_the_one_that_its_examples_meet() -> None:
+    rows = functor_rows()
+    for row in rows:
+        for example in row.examples:
+            assert next(r for r in rows if r.pattern.search(example)) is row, example
+
+
+@pytest.mark.parametrize(
+    ("inside", "operation"),
+    [
+        ("at::native::CUDAFunctor_add<float>", "add"),
+        ("at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >", "mul"),
+        ("at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}", "silu"),
+        ("at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)", "copy"),
+        ("at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)", "copy"),
+        ("at::native::FillFunctor<c10::Half>", "fill"),
+        ("at::native::rsqrt_kernel_cuda(at::TensorIteratorBase&)", "rsqrt"),
+        ("at::native::addcmul_cuda_kernel(at::TensorIteratorBase&, c10::Scalar const&)", "addcmul"),
+        ("my::Functor<float>", None),
+    ],
+)
+def test_the_functor_names_the_operation(inside: str, operation: str | None) -> None:
+    assert (
+        functor(f"void at::native::vectorized_elementwise_kernel<4, {inside}, std::array<char*, 2ul>>(int)")
+        == operation
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a" * 10_000_000,
+        "_Z" + "a" * 10_000_000,
+        "<" * 1_000_000,
+        "std::enable_if<" + "::type" * 100_000,
+        "triton_" + "_mm" * 100_000 + "_",
+        "(anonymous namespace)::" * 100_000,
+        "_GLOBAL__N__" * 100_000,
+        "elementwise_kernel<" + "flip_" * 100_000,
+        "conv" * 1_000_000,
+        " ".join("cudnn" for _ in range(100_000)),
+        "at::native::" + "kernel_" * 1_000_000,
+    ],
+)  # fmt: skip
+def test_a_hostile_name_costs_no_more_than_a_long_one(name: str) -> None:
+    started = time.process_time()
+    assert classify([name])[0].op_class in CLASSES
+    functor(name)
+    assert time.process_time() - started < 0.25
+
+
+# ---------------------------------------------------------------- traces from many hands
+
+FOLDER = os.environ.get("TRACEMINE_COMPAT_TRACES")
+needs_traces = pytest.mark.skipif(not FOLDER, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
+LAUNCHING = {"cuda_runtime", "cuda_driver", "runtime"}
+GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+
+
+@needs_traces
+def test_almost_all_gpu_time_of_real_traces_has_a_class(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown_us: dict[str, float] = defaultdict(float)
+    total_us = 0.0
+    for _, name, dur_us in _kernels():
+        total_us += dur_us
+        if classify([name])[0].op_class == "other":
+            unknown_us[name] += dur_us
+    share = sum(unknown_us.values()) / total_us
+    with capsys.disabled():
+        print(
+            f"\nkernels without a class: {share:.2%} of {total_us / 1e6:.2f} s;"
+            f" {len(unknown_us)} names: {[name[:60] for name in unknown_us][:10]}"
+        )
+    assert total_us > 0
+    assert share <= 0.02
+
+
+@needs_traces
+def test_almost_all_operators_that_own_kernels_in_real_traces_have_a_class(capsys: pytest.CaptureFixture[str]) -> None:
+    owners = sorted({owner for path in _kineto_files() for owner in _owners(_events(path))})
+    unknown = [name for name, found in zip(owners, op_class(owners), strict=True) if found in (None, "other")]
+    with capsys.disabled():
+        print(f"\noperators that own kernels: {len(owners)}, without a class: {unknown}")
+    assert owners
+    assert len(unknown) <= 0.05 * len(owners)
+
+
+def _kineto_files() -> list[Path]:
+    folder = Path(str(FOLDER))
+    found = [p for p in folder.rglob("*.json*") if p.parent.name not in ("et", "ncu")]
+    return sorted(p for p in found if "_et_" not in p.name and not p.name.startswith(("et.", "meta_")))
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    document = json.loads(text.decode("utf-8", "replace"), strict=False)
+    events = document["traceEvents"] if isinstance(document, dict) else document
+    return [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
+
+
+def _kernels() -> list[tuple[str, str, float]]:
+    """File, name and microseconds of every GPU activity in the Kineto and nsys files."""
+    found = [
+        (path.name, str(e["name"]), float(e.get("dur", 0)))
+        for path in _kineto_files()
+        for e in _events(path)
+        if str(e.get("cat", "")).lower() in GPU
+    ]
+    query = (
+        "select s.value, sum(k.end - k.start) / 1e3 from CUPTI_ACTIVITY_KIND_KERNEL k"
+        " join StringIds s on s.id = k.demangledName group by 1"
+    )
+    for path in sorted(Path(str(FOLDER)).rglob("*.sqlite")):
+        connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+        try:
+            if connection.execute("select 1 from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone():
+                found += [(path.name, name, us) for name, us in connection.execute(query)]
+        finally:
+            connection.close()
+    return found
+
+
+def _owners(events: list[dict[str, Any]]) -> set[str]:
+    """Names of the innermost operators that enclose a launch in time on its thread."""
+    operators: dict[tuple[object, object], list[tuple[float, float, str]]] = defaultdict(list)
+    launches: dict[tuple[object, object], list[float]] = defaultdict(list)
+    correlations = {(e.get("args") or {}).get("correlation") for e in events if str(e.get("cat")).lower() in GPU}
+    for e in events:
+        category, thread, start = str(e.get("cat", "")).lower(), (e.get("pid"), e.get("tid")), float(e["ts"])
+        if category in ("cpu_op", "operator"):
+            operators[thread].append((start, -float(e.get("dur", 0)), str(e["name"])))
+        elif category in LAUNCHING and (e.get("args") or {}).get("correlation") in correlations:
+            launches[thread].append(start)
+    owners = set()
+    for thread, starts in launches.items():
+        waiting, stack = sorted(operators[thread], reverse=True), list[tuple[float, str]]()
+        for start in sorted(starts):
+            while waiting and waiting[-1][0] <= start:
+                begin, minus_dur, name = waiting.pop()
+                while stack and stack[-1][0] <= begin:
+                    stack.pop()
+                stack.append((begin - minus_dur, name))
+            while stack and stack[-1][0] < start:
+                stack.pop()
+            if stack:
+                owners.add(stack[-1][1])
+    return owners
