@@ -1,9 +1,19 @@
-"""Numbers to text for people. The only module that rounds: everything else keeps integer ns and bytes."""
+"""Numbers to text for people, and people's times to numbers. The only module that rounds: everything else keeps
+integer ns and bytes.
+"""
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "μs": 10**3, "ns": 1}  # both of Unicode's micro signs
 _BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+
+
+# Nobody waits for longer than this: 31 years. It keeps every product of two numbers within an int64.
+_LONGEST_NS = 10**18
 
 
 def _scaled(value: float, scale: tuple[tuple[int, str], ...]) -> str:
@@ -44,3 +54,72 @@ def percent_text(part: float, whole: float) -> str:
         return "–"
     share = 100 * part / whole
     return "<0.1 %" if 0 < share < 0.1 else f"{share:.1f} %"
+
+
+def range_text(low_ns: int, high_ns: int) -> str:
+    """From the low to the high end of an estimate.
+
+    >>> range_text(310_000, 520_000), range_text(950_000, 1_200_000), range_text(0, 80_000), range_text(5, 5)
+    ('310–520 µs', '950 µs–1.20 ms', '0–80.0 µs', '5 ns')
+    >>> range_text(-3_000, 2_000)
+    '-3.00 µs to 2.00 µs'
+    """
+    low, high = time_text(low_ns), time_text(high_ns)
+    if low == high:
+        return low
+    if low_ns < 0:
+        return f"{low} to {high}"  # a dash beside a minus sign is hard to read
+    (number, unit), (_, high_unit) = low.split(), high.split()
+    return f"{number}–{high}" if unit == high_unit or number == "0" else f"{low}–{high}"
+
+
+def count_text(count: int, noun: str) -> str:
+    """A whole number with its noun; nouns take an s.
+
+    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(0, "step")
+    ('1 finding', '12,345 activities', '0 steps')
+    """
+    plural = noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A plain number with two significant digits, such as FLOP per byte.
+
+    >>> ratio_text(0.1234), ratio_text(3.4567), ratio_text(215.2), ratio_text(0)
+    ('0.12', '3.5', '215', '0')
+    """
+    return f"{ratio:.0f}" if ratio >= 9.5 or ratio == 0 else f"{ratio:.2g}"
+
+
+def parse_time(text: str) -> int:
+    """Whole nanoseconds of "0.1ms", "50us", "50 µs", "2 s".
+
+    Raises ValueError for everything else: a number without a unit, a negative one, more than 31 years.
+
+    >>> parse_time("0.1ms"), parse_time("50us"), parse_time("2 s")
+    (100000, 50000, 2000000000)
+    """
+    found = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})\s*([a-zµμ]+)\s*", text, re.ASCII | re.IGNORECASE)
+    factor = found and _NS.get(found[2].lower())
+    if not found or not factor:
+        raise ValueError(f"{text!r} is not a time")
+    ns = round(Fraction(found[1]) * factor)
+    if ns > _LONGEST_NS:
+        raise ValueError(f"{text!r} is longer than 31 years")
+    return ns
+
+
+def parse_percent(text: str) -> Fraction:
+    """The share that "1%" or "0.5 %" says, exactly.
+
+    Raises ValueError for everything else, and for more than 100 %.
+
+    >>> parse_percent("0.5 %")
+    Fraction(1, 200)
+    """
+    found = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,18})?|\.\d{1,18})\s*%\s*", text, re.ASCII)
+    share = Fraction(found[1]) / 100 if found else Fraction(2)
+    if share > 1:
+        raise ValueError(f"{text!r} is not a percentage")
+    return share

@@ -1,0 +1,32 @@
+"""Reports: a scan in, text out. A report draws what it is handed; it reads no file and decides nothing.
+
+To add one: a module here with `render(scan, out, options)`, its name in REPORTS, a golden file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
+
+REPORTS = ("text", "json", "markdown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used."""
+
+    top: int | None = 10
+    width: int = 100
+    color: bool = False
+
+
+def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -> None:
+    """Write the report `name` of a scan to `out`.
+
+    The module is imported here, so that a program which asks for JSON does not wait for what draws on terminals.
+    """
+    import_module(f"{__name__}.{name}").render(scan, out, options or Options())

@@ -1,0 +1,115 @@
+"""Text from a trace made harmless for where it is put. A trace is something a stranger mails you: a kernel may be
+called anything, an escape sequence that clears the screen or a mention that mails a whole company included.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Categories of characters that a reader does not see and a terminal or browser may act on: controls, format characters
+# (bidirectional overrides and zero-width ones among them), lone surrogates, line and paragraph separators.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_SPACES = str.maketrans({"\t": " ", "\n": " ", "\r": " ", "\v": " ", "\f": " ", "\x85": " ", "\u2028": " ", "\u2029": " "})
+
+# A demangled template name can fill a screen; what it says of itself is at its beginning and end.
+LONGEST = 400
+
+_CODE_SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$!^])")
+# Each of these makes a link, a mention or a reference without any markup; U+200B in between keeps it text.
+_AUTOMATIC = (
+    (re.compile(r"@(?=\w)"), "@&#8203;"),
+    (re.compile(r"(?<!&)#(?=\d)"), "#&#8203;"),
+    (re.compile(r"(?i)\b(gh-)(?=\d)"), r"\1&#8203;"),
+    (re.compile(r"(?i)(:)(?=//)"), r"\1&#8203;"),
+    (re.compile(r"(?i)\b(www|mailto|xmpp)(?=[.:])"), r"\1&#8203;"),
+)
+_BLOCK = re.compile(r"^([-+=>#:]|\d{1,9}[.)])")
+
+
+def line(text: str, longest: int = LONGEST) -> str:
+    """`text` on one line, without any character that is not seen: each of those is shown as U+FFFD.
+
+    >>> line("relu\\x1b[2J\\nkernel")
+    'relu\N{REPLACEMENT CHARACTER}[2J kernel'
+    >>> line("a" * 50, longest=9)
+    'aaaa…aaaa'
+    """
+    text = shorten(text, longest).translate(_SPACES)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSEEN else c for c in text)
+
+
+def shorten(text: str, longest: int) -> str:
+    """The beginning and the end of `text` with "…" between them where it has more than `longest` characters.
+
+    >>> shorten("void at::native::elementwise_kernel<4>", 20)
+    'void at::n…kernel<4>'
+    """
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def code(text: str) -> str:
+    """A Markdown code span: nothing in it is markup, a link or a mention.
+
+    >>> code("a`b"), code("<b>@all</b>")
+    ('``a`b``', '`<b>@all</b>`')
+    """
+    text = line(text).strip()
+    if not text:
+        return ""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def code_cell(text: str) -> str:
+    """A code span for a table's cell: there a pipe ends the cell even inside code.
+
+    >>> print(code_cell("a|b"))
+    `a\\|b`
+    """
+    return code(text).replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """A sentence as Markdown: its `code` stays code, everything else is text and nothing but text.
+
+    >>> prose("Call `torch.compile`, *not* <b>this</b>, @everyone")
+    'Call `torch.compile`, \\\\*not\\\\* \\\\<b\\\\>this\\\\</b\\\\>, @&#8203;everyone'
+    """
+    text = line(text, longest=4000).strip()
+    parts: list[str] = []
+    end = 0
+    for span in _CODE_SPAN.finditer(text):
+        parts += [_plain(text[end : span.start()]), code(span[2])]
+        end = span.end()
+    whole = "".join([*parts, _plain(text[end:])])
+    return _BLOCK.sub(lambda found: f"\\{found[0]}" if len(found[0]) == 1 else f"{found[0][:-1]}\\{found[0][-1]}", whole)
+
+
+def json_text(text: str) -> str:
+    """JSON with the characters escaped that a terminal may act on: the same value, safe to print.
+
+    >>> json_text('"\\x9b2J"')
+    '"\\\\u009b2J"'
+    """
+    return _UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+# Inside JSON these can only stand in strings. Left out: format characters beyond the basic plane (tags), which
+# terminals do not act on.
+_UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+
+
+def _plain(text: str) -> str:
+    text = _MARKDOWN.sub(r"\\\1", text.replace("&", "&amp;"))
+    for pattern, replacement in _AUTOMATIC:
+        text = pattern.sub(replacement, text)
+    return text
