@@ -404,16 +404,11 @@ def _step_text(classes: Sequence[_Class]) -> tuple[str, ...]:
 
 def _occurrences(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[tuple[int, ...], ...]:
     """Activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
-    lists: list[list[int]] = []
-    for one in classes:
-        if rule.rows == "gaps":
-            rows = book.rows["gaps"]
-            following, leading = number(rows, "next_row", null=-1), number(rows, "previous_row", null=-1)
-            around = np.where(following >= 0, following, leading)[one.matrix]
-            lists += [[row for row in occurrence if row >= 0] for occurrence in around.tolist()]
-        else:
-            lists += one.matrix.tolist()
-    return tuple(tuple(occurrence) for occurrence in sorted(lists))
+    matrices = [one.matrix for one in classes]
+    if rule.rows == "gaps":
+        following = number(book.rows["gaps"], "next_row")
+        matrices = [following[matrix] for matrix in matrices]
+    return tuple(sorted(row for matrix in matrices for row in zip(*matrix.T.tolist(), strict=True)))
 
 
 def _kernels(book: _Book, members: Sequence[int]) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def unclaimed(
 
 def _apart(rows: IntArray, offsets: IntArray, possible: BoolArray) -> BoolArray:
     """Which matches stand if, of the possible ones that share a row, the earlier does."""
-    if len(np.unique(rows)) == len(rows):
+    if np.bincount(rows).max(initial=0) <= 1:
         return possible
     stands, used = possible.copy(), set[int]()
     members = rows.tolist()
