@@ -52,8 +52,8 @@ def operators_page() -> str:
     )
     parts += [
         "\n## Kernel families\n\n",
-        "The first row decides whose pattern is found in the kernel's qualified name, and whose second pattern, if it\n",
-        "has one, is found anywhere in the name with its template arguments.\n\n",
+        "The first row decides whose pattern is found in the kernel's qualified name, and whose second pattern, if\n",
+        "it has one, is found anywhere in the name with its template arguments.\n\n",
     ]
     parts += _grid(
         ("family", "class", "pattern", "and within the name", "an example", "note"),
