@@ -18,6 +18,7 @@ from tracemine.formats.arrow import take
 Array = npt.NDArray[Any]
 
 _END_OF_TIME = np.iinfo(np.int64).max
+_ROUNDS = 64  # of jumps; real traces need about 20. What is then left is settled by _last_reaching
 
 
 def time_order(start: Array, *ties: Array) -> Array:
@@ -77,15 +78,18 @@ class Nesting:
                 continue
             position = (np.searchsorted(self._start[low:high], start[which], "right") - 1).astype(np.int32)
             position[position >= 0] += low
-            found[which] = self._climb(position, end[which])
+            found[which] = self._climb(position, end[which], low)
         return found if self._row is None else take(self._row, found)
 
-    def _climb(self, position: Array, end: Array) -> Array:
-        """From the last interval begun, outwards until one ends late enough."""
+    def _climb(self, position: Array, end: Array, low: int) -> Array:
+        """From the last interval begun, outwards until one ends late enough; none of the thread lies before `low`."""
         short = np.flatnonzero(self._end[position] < end)
-        while len(short):
+        for _ in range(_ROUNDS):
             position[short] = self._around[position[short]]
             short = short[self._end[position[short]] < end[short]]
+            if not len(short):
+                return position
+        position[short] = _last_reaching(self._end[:-1], position[short], end[short], np.full(len(short), low))
         return position
 
 
@@ -110,7 +114,36 @@ def _enclosing(end: Array, first: Array) -> Array:
     around[first[:-1][first[:-1] < len(around)]] = -1
     own = end[:-1]
     left = np.flatnonzero(end[around] < own).astype(np.int32)
-    while len(left):
+    for _ in range(_ROUNDS):
         around[left] = around[around[left]]
         left = left[end[around[left]] < own[left]]
+        if not len(left):
+            return around
+    low = first[np.searchsorted(first, left, "right") - 1]
+    around[left] = _last_reaching(own, left - 1, own[left], low)
     return around
+
+
+def _last_reaching(end: Array, position: Array, least: Array, low: Array) -> Array:
+    """The last position from `position` down to `low` whose end is at least `least`, -1 where there is none.
+
+    For the few that many rounds of jumps did not settle: in log(n) steps each by the maxima of blocks of 2, 4, 8 …
+    """
+    maxima = [end]
+    while len(maxima[-1]) > 1:
+        below = maxima[-1]
+        maxima.append(np.maximum.reduceat(below, np.arange(0, len(below), 2)))
+    # Up: `bound` counts the blocks of this size still to the left; an odd one out is looked into or passed.
+    bound = position.astype(np.int64) + 1
+    level, block = np.full(len(bound), -1), np.zeros(len(bound), np.int64)
+    for height, highest in enumerate(maxima):
+        odd = np.flatnonzero((level < 0) & (bound % 2 == 1))
+        holds = odd[highest[bound[odd] - 1] >= least[odd]]
+        level[holds], block[holds] = height, bound[holds] - 1
+        bound >>= 1
+    # Down: into the later half wherever that holds one.
+    for height in range(len(maxima) - 2, -1, -1):
+        inside = np.flatnonzero(level > height)
+        later = np.minimum(2 * block[inside] + 1, len(maxima[height]) - 1)
+        block[inside] = later - (maxima[height][later] < least[inside])
+    return np.where((level >= 0) & (block >= low), block, -1)

@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 _MODULE = "nn.Module: "
+_LONGEST_MODULE = 4096  # characters: modules in modules without end are no model, and would cost their square
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array,
     }
     for row, (above, frame) in enumerate(zip(paths.parent.tolist(), paths.frame.tolist(), strict=True)):
         around = module[above] if above >= 0 else -1
-        if frame in parts:
+        if frame in parts and (around < 0 or len(names[around]) < _LONGEST_MODULE):
             name = parts[frame] if around < 0 else f"{names[around]}.{parts[frame]}"
             if name not in modules:
                 modules[name] = len(names)

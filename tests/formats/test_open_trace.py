@@ -1,0 +1,66 @@
+"""One call opens a trace, plain or gzipped and under any name, or a timeline that was written before."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.formats.kineto_file import call, kernel, op, timeline
+from tracemine.errors import InputError, TimelineError
+from tracemine.formats import open_trace
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
+
+
+def test_a_gzipped_trace_under_a_plain_name_is_the_same_timeline(tmp_path: Path) -> None:
+    plain = timeline(tmp_path, op("aten::mul", 0, 9), call("cudaLaunchKernel", 1, 2, 1), kernel("k", 3, 4, 1))
+    (tmp_path / "packed.json").write_bytes(gzip.compress((tmp_path / "trace.json").read_bytes()))
+    packed = open_trace(tmp_path / "packed.json")
+    assert packed.activities.to_pylist() == plain.activities.to_pylist()
+    assert packed.meta.source == "packed.json"
+
+
+def test_a_timeline_directory_is_read_back(tmp_path: Path) -> None:
+    ingested = open_trace(FIXTURES / "convnet_train.json.gz")
+    ingested.write(tmp_path / "out")
+    again = open_trace(tmp_path / "out")
+    assert again.meta == ingested.meta
+    for name in ("activities", "ops", "api", "steps", "stacks"):
+        assert getattr(again, name).to_pylist() == getattr(ingested, name).to_pylist()
+
+
+def test_a_folder_that_is_no_timeline_is_refused_with_what_to_pass(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder, and no timeline lies in it"):
+        open_trace(tmp_path)
+
+
+def test_a_timeline_directory_that_misses_a_table_is_refused(tmp_path: Path) -> None:
+    timeline(tmp_path, kernel("k", 0, 1, 1)).write(tmp_path / "out")
+    (tmp_path / "out" / "ops.parquet").unlink()
+    with pytest.raises(TimelineError, match="not a readable timeline"):
+        open_trace(tmp_path / "out")
+
+
+def test_progress_is_told_and_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+    path = shutil.copy(FIXTURES / "decoder_prefill.json.gz", tmp_path)
+    told: list[tuple[int, int]] = []
+    open_trace(path, progress=lambda done_bytes, total_bytes: told.append((done_bytes, total_bytes)))
+    size = Path(path).stat().st_size
+    assert told[-1] == (size, size)
+    assert told == sorted(told)
+
+
+def test_opening_a_trace_imports_neither_pandas_nor_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tracemine.formats import open_trace\n"
+        "assert 'pyarrow' not in sys.modules, 'the import alone must be light'\n"
+        f"open_trace({str(FIXTURES / 'chain.json.gz')!r}).write(Path({str(tmp_path / 'out')!r}))\n"
+        f"open_trace({str(tmp_path / 'out')!r})\n"
+        "assert not {'pandas', 'torch', 'triton'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
