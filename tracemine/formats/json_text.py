@@ -11,11 +11,11 @@ from typing import Any
 
 # A string is one token, so that brackets and quotes inside it count for nothing. Quantifiers are possessive (no
 # backtracking), or text made for the purpose could take quadratic time.
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+("?+)|[\[\]{}]', re.DOTALL)
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]*+")
 _BLANK = re.compile(rb"\s*+")
 _BLANK_OR_COMMA = re.compile(rb"[\s,]*+")
-_KEY = re.compile(rb'"((?:[^"\\]|\\.)*+)"\s*+:\s*+', re.DOTALL)
+_KEY = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
 
 
 def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
@@ -50,11 +50,14 @@ class Members:
     duplicates: int = 0
     unreadable: list[str] = field(default_factory=list)
 
-    def add(self, key: str, text: bytes) -> None:
-        """Read one member's value; the last of two with one key wins.
+    def add(self, key: str, text: bytes | None) -> None:
+        """Read one member's value, None if it has no end; the last of two with one key wins.
 
         Raises RecursionError if it is nested too deeply.
         """
+        if text is None:
+            self.unreadable.append(key)
+            return
         counter: Counter[str] = Counter()
         try:
             value = json.loads(

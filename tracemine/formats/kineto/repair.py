@@ -24,13 +24,15 @@ CUT_OFF = "cut off by the end of the file"
 _BETWEEN_EVENTS = re.compile(rb"[\s,]*+")
 # Where an event may end: before the next one, before the array's end, at the end of the text.
 _EVENT_END = re.compile(rb"\}(?=\s*+,\s*+\{|\s*+,?+\s*+\]|\s*+\Z)")
+# The array's end, if it is that: behind it a key, a brace, or nothing may stand.
+_ARRAY_END = re.compile(rb"\](?!\s*+,?+\s*+\{)")
 _EVENT_START = re.compile(rb'\{\s*+"')
 
 # How often an event that looks unfinished at its apparent end may be followed to where its brackets close, once that
 # has led nowhere. Following is linear in the distance, so without a bound text made for it would take quadratic time.
 _PATIENCE = 100
 
-_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _NO_NUMBER = re.compile(
     _STRING + rb"|(?<![\w.+-])([+-]?+(?:nan|inf|infinity)(?:\([a-z]*+\))?+|N/A)(?![\w.])", re.I | re.S
@@ -108,7 +110,9 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
         reading.consumed = position = gap.end() if gap else position
         if position == len(text):
             return reading
-        if text[position] == 0x5D:
+        if _ARRAY_END.match(text, position):
+            if not final and not text[position + 1 :].strip(b" \t\r\n,"):
+                return reading  # what follows decides
             reading.consumed, reading.ended = position + 1, True
             return reading
         if text[position] != 0x7B:
@@ -138,7 +142,7 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
         mended = _mended(piece, decode, reading.repaired)
         if mended is not None:
             reading.events.append(mended)
-        elif position + len(piece) == len(text) and end_of_value(text, position, len(text)) is None:
+        elif final and position + len(piece) == len(text) and end_of_value(text, position, len(text)) is None:
             reading.dropped[CUT_OFF] += 1
         else:
             reading.dropped[UNREADABLE] += 1

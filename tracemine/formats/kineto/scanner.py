@@ -14,7 +14,7 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from typing import Any, Literal
 
 import msgspec
@@ -126,9 +126,8 @@ _ARGUMENTS = {name: _arguments_struct(table) for name, table in TABLES.items()}
 def _event_struct(spelling: str, exact: bool) -> type[Struct]:
     """The Struct that events of one category decode into; without fields where the category carries no row."""
     options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
-    name = f"Event_{spelling}"
     if spelling.lower() not in CATEGORIES:
-        return msgspec.defstruct(name, [], **options)
+        return msgspec.defstruct("Event", [], **options)
     time: tuple[Any, Any] = (Raw, _NOT_THERE) if exact else (float, _MISSING_TIME)
     fields: list[Any] = [
         ("ph", Literal["X"]),  # any other phase is no row, and is read loosely
@@ -142,7 +141,7 @@ def _event_struct(spelling: str, exact: bool) -> type[Struct]:
     if arguments is not None:
         none = arguments()
         fields.append(("args", arguments, msgspec.field(default_factory=lambda: none)))
-    return msgspec.defstruct(name, fields, **options)
+    return msgspec.defstruct("Event", fields, **options)
 
 
 class _Batch:
@@ -221,8 +220,8 @@ class _Scan:
                         window.start = value + 1
                         return True
                     break
-                if last and end is not None:
-                    found.add(last, bytes(window.buffer[value:end]))
+                if last:
+                    found.add(last, bytes(window.buffer[value:end]) if end is not None else None)
             if last == "" or not window.more():
                 self.header = found
                 if "schemaVersion" in found.values:
@@ -241,8 +240,7 @@ class _Scan:
         for key, start, end in members(window.buffer, window.start, window.fill):
             if not key:
                 return True
-            if end is not None:
-                self.header.add(key, bytes(window.buffer[start:end]))
+            self.header.add(key, bytes(window.buffer[start:end]) if end is not None else None)
         return False
 
     def _block(self, stop: int) -> bool:
@@ -629,7 +627,7 @@ def exact_ns(text: bytes) -> int:
         try:
             number = Decimal(text.strip(b'" ').decode()) * 1000
             ns = int(number.to_integral_value()) if abs(number) < _NS_LIMIT else MISSING
-        except (InvalidOperation, UnicodeDecodeError):
+        except (DecimalException, UnicodeDecodeError):
             ns = MISSING
     return ns if -_NS_LIMIT < ns < _NS_LIMIT else MISSING
 
@@ -674,7 +672,7 @@ def _integer(value: Any) -> int | None:
     try:
         number = Decimal(str(value).strip())
         return int(number) if abs(number) < _NS_LIMIT * 2 and number == number.to_integral_value() else None
-    except InvalidOperation:
+    except DecimalException:
         return None
 
 

@@ -1,0 +1,552 @@
+"""What profilers, full disks and editors do to a trace file, and what becomes of it: one test for each defect.
+
+Every file is untrusted: whatever is in it, the answer is a trace with its losses counted, or one line of error.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import resource
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.formats.test_scanner import FIXTURES, document, kernel, read, written
+from tracemine.errors import InputError
+from tracemine.formats import open_trace, source
+from tracemine.formats.kineto.header import rank
+from tracemine.formats.kineto.scan import MISSING, RawTrace
+from tracemine.formats.kineto.scanner import scan
+
+BLOCK = 1 << 12  # small, so that every defect meets a block's edge somewhere
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Callable[..., RawTrace]:
+    """Scan a text written to a file."""
+    return lambda text, block_bytes=BLOCK: read(written(tmp_path / "t.json", text), block_bytes=block_bytes)
+
+
+def names(raw: RawTrace) -> list[str]:
+    return [raw.strings[i] for i in raw.gpu["name"]]
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        open_trace(path)
+    return str(caught.value).replace(str(path), "FILE")
+
+
+def with_bad(events: int, bad: str, every: int = 10) -> str:
+    return document([bad if i % every == 5 else kernel(i) for i in range(events)])
+
+
+# -- one test for each defect known from real files
+
+
+def test_truncated_every_complete_event_before_the_cut_is_kept(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(document([kernel(i) for i in range(100)])[:-100])
+    assert len(raw.gpu["name"]) == 99
+    assert raw.truncated
+    assert raw.dropped == {"cut off by the end of the file": 1}
+    assert raw.warnings == ("The file is cut off: the events before the cut were read, what came after is not known.",)
+
+
+def test_truncated_in_the_trailer_no_event_is_lost(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(document([kernel(i) for i in range(100)], tail='\n  ],\n  "traceName": "x'))
+    assert (len(raw.gpu["name"]), raw.truncated) == (100, True)
+    assert raw.dropped == {"header entry that is not valid JSON": 1}
+
+
+def test_truncated_before_the_first_complete_event_it_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.json", document([kernel(1)])[:120])
+    assert refusal(path) == (
+        "FILE: is cut off before its first complete event\n"
+        "  hint: record the trace again, and let the profiler finish writing"
+    )
+
+
+def test_unescaped_quotes_in_names_cost_only_their_events(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(400, kernel(9999, name='"k {"device": "cpu"} x"')))
+    assert len(raw.gpu["name"]) == 360
+    assert raw.dropped == {"not valid JSON": 40}
+    assert not raw.truncated
+
+
+def test_an_odd_unescaped_quote_costs_only_its_event(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(400, kernel(9999, name='"k "x"')))
+    assert len(raw.gpu["name"]) == 360
+    assert raw.dropped == {"not valid JSON": 40}
+
+
+def test_unescaped_quotes_in_argument_strings_cost_only_their_events(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(400, kernel(9999, extra=', "Concrete Inputs": ["", "a "b" c"]')))
+    assert len(raw.gpu["name"]) == 360
+    assert raw.dropped == {"not valid JSON": 40}
+
+
+def test_lone_backslashes_are_doubled(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(40, kernel(9999, name=r'"C:\Users\me\x.py(3): f"')))
+    assert names(raw).count(r"C:\Users\me\x.py(3): f") == 4
+    assert raw.repaired == {"lone backslash doubled": 4}
+    assert not raw.dropped
+
+
+def test_control_characters_in_strings_are_kept(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(40, kernel(9999, name='"a\tb\nc\x01"')))
+    assert names(raw).count("a\tb\nc\x01") == 4
+    assert raw.repaired == {"control character escaped": 4}
+    assert not raw.dropped
+
+
+def test_invalid_utf8_is_replaced(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(40, kernel(9999, name='"a?b"')).encode().replace(b"a?b", b"a\xff\xfeb"))
+    assert names(raw).count("a��b") == 4
+    assert raw.repaired == {"invalid UTF-8 replaced": 4}
+    assert not raw.dropped
+
+
+def test_a_lone_surrogate_is_replaced(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(with_bad(40, kernel(9999, name=r'"a\ud800b 😀"')))
+    assert names(raw).count("a�b 😀") == 4
+    assert raw.repaired == {"lone surrogate replaced": 4}
+    assert not raw.dropped
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "inf", "-inf", "nan", "-nan", "N/A"])
+def test_bare_words_for_no_number_are_not_recorded(trace: Callable[..., RawTrace], word: str) -> None:
+    raw = trace(with_bad(40, kernel(9999, extra=f', "est. achieved occupancy %": {word}, "bytes": 5, "s": "nan, inf"')))
+    assert len(raw.gpu["name"]) == 40
+    assert [math.isnan(v) for v in raw.gpu["occupancy"]] == [True] * 40
+    assert raw.gpu["bytes"].tolist().count(5) == 4
+    assert raw.repaired == {"NaN, inf or N/A read as not recorded": 4}
+    assert not raw.dropped
+
+
+@pytest.mark.parametrize("word", ["inf", "N/A", "-inf", "nan", ""])
+def test_texts_in_place_of_numbers_are_not_recorded(trace: Callable[..., RawTrace], word: str) -> None:
+    raw = trace(with_bad(40, kernel(9999, extra=f', "registers per thread": "{word}", "bytes": "512"')))
+    assert len(raw.gpu["name"]) == 40
+    assert set(raw.gpu["registers"].tolist()) == {MISSING}
+    assert raw.gpu["bytes"].tolist().count(512) == 4
+    assert raw.repaired == {"text where a number belongs read as not recorded": 4}
+
+
+def test_trailing_commas_are_removed(trace: Callable[..., RawTrace]) -> None:
+    text = document([kernel(i, extra=",") for i in range(100)], tail=',\n  ],\n  "traceName": "x",\n}')
+    raw = trace(text)
+    assert (len(raw.gpu["name"]), raw.truncated, raw.dropped) == (100, False, {})
+    assert raw.repaired == {"trailing comma removed": 100}
+
+
+def test_of_duplicate_keys_the_last_holds_and_they_are_counted(trace: Callable[..., RawTrace]) -> None:
+    head = '{\n  "rank": 1,\n  "rank": 2,\n  "distributedInfo": {"rank": 3, "rank": 4},'
+    raw = trace(document([kernel(1)], head=head))
+    assert (raw.header["rank"], raw.header["distributedInfo"]) == (2, {"rank": 4})
+    assert raw.repaired == {"duplicate key in the header: the last one holds": 2}
+
+
+def test_of_duplicate_metadata_events_the_last_holds(trace: Callable[..., RawTrace]) -> None:
+    label = '{{"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "ts": 0, "args": {{"labels": "{}"}}}}'
+    raw = trace(document([label.format("CPU"), kernel(1), label.format("GPU 0")]))
+    assert raw.metadata == [("process_labels", 0, 0, {"labels": "GPU 0"})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"schemaVersion": 1, "traceEvents": []}', '{"schemaVersion": 1}', "[]", '{"traceEvents": [ ], "x": 1}'],
+)
+def test_no_events_is_a_trace_without_gpu_activity(trace: Callable[..., RawTrace], text: str) -> None:
+    raw = trace(text)
+    assert {len(table["start_ns"]) for table in (raw.gpu, raw.calls, raw.ops, raw.frames)} == {0}
+    assert raw.warnings == ("The trace holds no GPU activity.",)
+    assert not raw.truncated
+
+
+def test_a_cpu_only_trace_is_valid_and_says_so(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(document([kernel(1).replace('"kernel"', '"cpu_op"')]))
+    assert len(raw.ops["name"]) == 1
+    assert raw.warnings == ("The trace holds no GPU activity.",)
+
+
+def test_a_missing_or_negative_duration_is_zero_and_counted(trace: Callable[..., RawTrace]) -> None:
+    events = [kernel(0), kernel(1).replace(', "dur": 1.250', ""), kernel(2).replace("1.250", "-3.5")]
+    raw = trace(document(events))
+    assert raw.gpu["dur_ns"].tolist() == [1250, 0, 0]
+    assert raw.repaired == {"missing duration set to 0": 1, "negative duration set to 0": 1}
+
+
+def test_an_event_without_start_is_dropped_and_counted(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(document([kernel(0), kernel(1).replace('"ts": 1001.001, ', ""), kernel(2, ts='"soon"'), kernel(3)]))
+    assert raw.gpu["correlation"].tolist() == [0, 3]
+    assert raw.dropped == {"no start time": 2}
+
+
+@pytest.mark.parametrize(
+    ("ts", "ns"),
+    [
+        ("1.5e3", 1_500_000),
+        ('"12.345"', 12_345),
+        ("1365627862757.064", 1_365_627_862_757_064),
+        ('"1712195495406752.832"', 1_712_195_495_406_752_832),
+        ("1.712195495406752832E15", 1_712_195_495_406_752_832),
+    ],
+)
+def test_times_as_text_or_with_exponent_are_exact(trace: Callable[..., RawTrace], ts: str, ns: int) -> None:
+    raw = trace(document([kernel(1, ts=ts), kernel(2)]))
+    assert raw.gpu["start_ns"].tolist() == [ns, 1_002_002]
+    assert not raw.dropped
+
+
+@pytest.mark.parametrize("ts", ["1e300", "-1e300", "9" * 400, "1e-400", '"1e999999999"'])
+def test_times_beyond_all_bounds_are_dropped_or_zero(trace: Callable[..., RawTrace], ts: str) -> None:
+    raw = trace(document([kernel(1, ts=ts), kernel(2)]))
+    assert raw.gpu["start_ns"].tolist()[-1] == 1_002_002
+    assert raw.dropped == ({} if ts == "1e-400" else {"no start time": 1})
+
+
+def test_a_record_window_end_far_away_is_no_part_of_the_timeline(tmp_path: Path) -> None:
+    end = '{"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": 9e15}'
+    timeline = open_trace(written(tmp_path / "t.json", document([kernel(1), end])))
+    assert timeline.activities["start_ns"].to_pylist() == [1_001_001]
+
+
+def test_unescaped_log_lines_are_passed_over_to_the_next_key(trace: Callable[..., RawTrace]) -> None:
+    log = '"INFO": ["CUPTI says "x", ] and }", "C:\\new", "[" x"],'
+    tail = f'\n  ],\n  {log}\n  "WARNING": ["a "b""],\n  "baseTimeNanoseconds": 7,\n  "traceName": "x"\n}}'
+    for head in ('{\n  "schemaVersion": 1,', f'{{\n  "schemaVersion": 1,\n  {log}'):
+        raw = trace(document([kernel(i) for i in range(100)], head=head, tail=tail))
+        assert len(raw.gpu["name"]) == 100
+        assert raw.gpu["start_ns"][0] == 1_000_000 + 7
+        assert (raw.header["schemaVersion"], raw.header["traceName"], raw.truncated) == (1, "x", False)
+        assert raw.dropped["header entry that is not valid JSON"] == (2 if "INFO" not in head else 3)
+
+
+def test_without_metadata_events_or_order_it_still_works(tmp_path: Path) -> None:
+    document = json.loads(gzip.decompress((FIXTURES / "convnet_train.json.gz").read_bytes()))
+    events = [e for e in document["traceEvents"] if e["ph"] != "M" and e.get("cat") not in (None, "Trace")]
+    document["traceEvents"] = sorted(events, key=lambda e: (e["ts"], str(e["tid"])))
+    edited = open_trace(written(tmp_path / "t.json", json.dumps(document)))
+    whole = open_trace(FIXTURES / "convnet_train.json.gz")
+    assert edited.activities["start_ns"].equals(whole.activities["start_ns"])
+    assert edited.ops.num_rows == whole.ops.num_rows
+
+
+class _Endless:
+    """A source of many events that never lie on a disk."""
+
+    path, truncated, size, position = "made.json", False, 0, 0
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces, self.rest = pieces, b""
+
+    def readinto(self, view: memoryview) -> int:
+        if not self.rest:
+            self.rest = next(self.pieces, b"")
+        count = min(len(view), len(self.rest))
+        view[:count], self.rest = self.rest[:count], self.rest[count:]
+        return count
+
+
+def test_a_large_file_is_streamed_not_held() -> None:
+    piece = ",".join(kernel(i).replace('"kernel"', '"ac2g"') for i in range(1000)).encode() + b","
+    pieces = [b'{"schemaVersion": 1, "traceEvents": [', *[piece] * 100, kernel(1).encode() + b"]}"]
+    tracemalloc.start()
+    try:
+        raw = scan(_Endless(iter(pieces)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert raw.events == {"ac2g": 100_000, "kernel": 1}
+    assert peak < 4_000_000 < 100 * len(piece)
+
+
+@pytest.mark.parametrize("kept", [0.9, 0.5])
+def test_of_a_gzip_file_cut_short_what_can_be_inflated_is_kept(tmp_path: Path, kept: float) -> None:
+    packed = (FIXTURES / "convnet_train.json.gz").read_bytes()
+    raw = read(written(tmp_path / "t.json.gz", packed[: int(kept * len(packed))]))
+    assert raw.truncated
+    assert 0 < raw.events.total() < read(FIXTURES / "convnet_train.json.gz").events.total()
+    assert raw.warnings[0] == (
+        "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
+    )
+
+
+def test_of_a_gzip_file_that_lost_its_last_bytes_every_event_is_kept(tmp_path: Path) -> None:
+    packed = (FIXTURES / "convnet_train.json.gz").read_bytes()
+    raw = read(written(tmp_path / "t.json.gz", packed[:-8]))
+    assert (len(raw.ops["name"]), raw.truncated) == (492, True)
+
+
+def test_of_a_damaged_gzip_file_what_can_be_inflated_is_kept(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(document([kernel(i) for i in range(30_000)]).encode()))
+    packed[-2000:-1900] = bytes(100)
+    raw = read(written(tmp_path / "t.json.gz", bytes(packed)))
+    assert raw.truncated
+    assert len(raw.gpu["name"]) > 10_000
+
+
+def test_the_rank_comes_from_the_header_else_from_the_file_name_else_it_is_unknown(tmp_path: Path) -> None:
+    raw = read(written(tmp_path / "t.json", document([kernel(1)], head='{"distributedInfo": {"rank": 3},')))
+    assert rank(raw.header, "rank-5.json") == 3
+    assert (rank({}, "x_rank5.json"), rank({}, "x.json")) == (5, None)
+
+
+def test_names_are_kept_as_the_file_writes_them(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(document([kernel(1, name='"f\'s C:/x <lambda>, aten::\\u0061dd "')]))
+    assert names(raw) == ["f's C:/x <lambda>, aten::add "]
+
+
+# -- cuts and damage anywhere
+
+
+def test_a_trace_cut_anywhere_keeps_exactly_its_complete_events(tmp_path: Path) -> None:
+    whole = gzip.decompress((FIXTURES / "clean_gemms.json.gz").read_bytes())
+    events = json.loads(whole)["traceEvents"]
+    first = whole.index(b'"traceEvents"')
+    for cut in range(1000, len(whole), 1000):
+        path = written(tmp_path / "t.json", whole[:cut])
+        complete = _complete_events(whole[:cut].decode("utf-8", "ignore"))
+        if cut <= first or not any(e["ph"] == "X" for e in events[:complete]):
+            with pytest.raises(InputError):
+                read(path)
+            continue
+        raw = read(path, block_bytes=BLOCK)
+        assert raw.truncated
+        assert raw.events.total() == complete
+
+
+def _complete_events(text: str) -> int:
+    decoder, count = json.JSONDecoder(), 0
+    position = text.find("[", text.find('"traceEvents"')) + 1
+    while True:
+        while text[position : position + 1] in (" ", "\n", ",") and position < len(text):
+            position += 1
+        try:
+            _, position = decoder.raw_decode(text, position)
+        except json.JSONDecodeError:
+            return count
+        count += 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_damage_is_survived_with_every_loss_counted(tmp_path: Path, seed: int) -> None:
+    random_ = random.Random(seed)
+    text = bytearray(document([kernel(i, extra=', "grid": [1, 2, 3]') for i in range(300)]).encode())
+    damaged = set()
+    for _ in range(5):
+        at = random_.randrange(200, len(text) - 200)
+        damaged.add(at)
+        text[at : at + 1] = random_.choice([b'"', b"\\", b"{", b"}", b"]", b"\x00", b"\xff", b"", b",", b"\n"])
+    raw = read(written(tmp_path / "t.json", bytes(text)), block_bytes=BLOCK)
+    assert len(raw.gpu["name"]) >= 300 - 2 * len(damaged) or raw.truncated
+    assert raw.events.total() + raw.dropped.total() >= 300 - len(damaged) or raw.truncated
+
+
+def test_text_made_to_be_slow_is_read_in_bounded_time(tmp_path: Path) -> None:
+    # Each event opens a list of look-alikes and never closes it; following each to its end would be quadratic.
+    bad = '{"ph": "X", "cat": "kernel", "ts": 1, "a": [' + '{"ph": "X"}, ' * 3
+    text = '{"schemaVersion": 1, "traceEvents": [' + bad * 20_000
+    started = time.process_time()
+    with pytest.raises(InputError):
+        read(written(tmp_path / "t.json", text))
+    assert time.process_time() - started < 5
+
+
+# -- bombs and bounds
+
+
+def limited(path: Path, megabytes: int) -> str:
+    """The error of opening `path` in a process of its own, and that it needed no more memory than that."""
+    code = (
+        "import resource, sys; from pathlib import Path; from tracemine.formats import open_trace\n"
+        "try: open_trace(Path(sys.argv[1]))\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    *error, peak = run.stdout.splitlines()
+    assert int(peak) < megabytes + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return "\n".join(error).replace(str(path), "FILE")
+
+
+def packed(path: Path, start: bytes, filling: bytes, times: int, end: bytes) -> Path:
+    """A gzip file of many members: the filling is packed once, however often it is repeated."""
+    path.write_bytes(gzip.compress(start) + times * gzip.compress(filling) + gzip.compress(end))
+    return path
+
+
+def test_a_string_of_a_gigabyte_is_refused_without_being_held(tmp_path: Path) -> None:
+    start = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "name": "'
+    path = packed(tmp_path / "t.json.gz", start, b"a" * 1_000_000, 1000, b'"}]}')
+    assert limited(path, 250) == (
+        "InputError FILE: has an event or header entry of more than 32 MB\n"
+        "  hint: no trace has that; see what wrote the file"
+    )
+
+
+def test_a_header_string_of_a_gigabyte_is_refused_without_being_held(tmp_path: Path) -> None:
+    path = packed(tmp_path / "t.json.gz", b'{"schemaVersion": 1, "note": "', b"a" * 1_000_000, 1000, b'"}')
+    assert limited(path, 250).startswith("InputError FILE: has an event or header entry of more than 32 MB")
+
+
+def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
+    flow = b'{"ph": "s", "cat": "ac2g"},' * 40_000
+    path = packed(tmp_path / "t.json.gz", b'{"schemaVersion": 1, "traceEvents": [', flow, 200, b"]}")
+    assert refusal(path) == (
+        "FILE: inflates to more than 200 times its size, which no trace does\n"
+        "  hint: if it is a trace all the same, gunzip it and pass the result"
+    )
+
+
+@pytest.mark.parametrize("opening", ['{"a":', "["])
+@pytest.mark.parametrize("where", ["document", "event", "header", "unread argument"])
+def test_nesting_of_100_000_is_refused(tmp_path: Path, where: str, opening: str) -> None:
+    deep = opening * 100_000
+    text = {
+        "document": deep,
+        "event": document([kernel(1), deep]),
+        "header": document(
+            [kernel(1)], head='{\n  "x": ' + deep + "1" + {"[": "]", '{"a":': "}"}[opening] * 100_000 + ","
+        ),
+        "unread argument": document(
+            [kernel(i, extra=', "x": ' + deep + "1" + {"[": "]", '{"a":': "}"}[opening] * 100_000) for i in range(9)]
+        ),
+    }[where]
+    message = refusal(written(tmp_path / "t.json", text))
+    assert message in (
+        "FILE: is nested more deeply than any trace",
+        "FILE: is JSON, but not a trace: it has no list of traceEvents\n"
+        "  hint: pass what torch.profiler's export_chrome_trace wrote",
+        "FILE: is cut off before its first complete event\n"
+        "  hint: record the trace again, and let the profiler finish writing",
+    )
+
+
+# -- files that are something else
+
+_SO_FAR = (
+    "\n  hint: tracemine reads PyTorch profiler traces so far; "
+    "record with torch.profiler and pass what export_chrome_trace wrote"
+)
+_WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.json", b"", "is empty\n  hint: record the trace again"),
+        ("t.json", b"\n  \r\n", "is empty\n  hint: record the trace again"),
+        ("t.json.gz", gzip.compress(b""), "is empty\n  hint: record the trace again"),
+        ("t.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a picture, not a trace" + _WANTED),
+        ("t.json", b"\xff\xd8\xff\xe0\0\x10JFIF", "is a picture, not a trace" + _WANTED),
+        ("t.json", b"%PDF-1.7\n", "is a PDF document, not a trace" + _WANTED),
+        (
+            "t.json",
+            b"\n<!DOCTYPE html>\n<html>",
+            "is HTML or XML, not a trace\n  hint: a download that needs a login often saves a web page instead",
+        ),
+        (
+            "t.json",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            "is a Git LFS pointer, not the data it stands for\n  hint: fetch the data with: git lfs pull",
+        ),
+        (
+            "t.nsys-rep",
+            b"\x01\x02\0\0QuadD",
+            "is an Nsight Systems report, which only nsys can open and tracemine does not support yet\n"
+            "  hint: keep it with: nsys export -t sqlite FILE; for now "
+            "record with torch.profiler and pass what export_chrome_trace wrote",
+        ),
+        (
+            "t.sqlite",
+            b"SQLite format 3\0\x10\0",
+            "is an SQLite database (an Nsight Systems export?), which is not supported yet" + _SO_FAR,
+        ),
+        ("t.json", b"NVR\0\1\2", "is an Nsight Compute report (.ncu-rep), which is not supported yet" + _SO_FAR),
+        ("t.json", b"PAR1\x15\x04", "is a Parquet file, which is not supported yet" + _SO_FAR),
+        ("t.json", b"ARROW1\0\0", "is an Arrow file, which is not supported yet" + _SO_FAR),
+        ("t.json", b"\x89HDF\r\n\x1a\n", "is an HDF5 file, which is not supported yet" + _SO_FAR),
+        (
+            "t.csv",
+            b'==PROF== Connected\n"ID","Process ID","Process Name"\n',
+            "is an Nsight Compute table (CSV), which is not supported yet" + _SO_FAR,
+        ),
+        (
+            "t.csv",
+            b"Start (ns),Duration (ns)\n1,2\n",
+            "is an nsys stats table (CSV), which is not supported yet" + _SO_FAR,
+        ),
+        (
+            "t.json",
+            b"PK\x03\x04\x14",
+            "is packed in a way that is not supported\n  hint: unpack it, or pack it with gzip",
+        ),
+        (
+            "t.json",
+            gzip.compress(gzip.compress(b"{}")),
+            "is gzip inside gzip\n  hint: gunzip it once and pass the result",
+        ),
+        (
+            "t.json",
+            "{}".encode("utf-16"),
+            "is UTF-16 text, and a trace is UTF-8\n  hint: convert it: iconv -f UTF-16 -t UTF-8 FILE",
+        ),
+        ("t.json", b"\x7fELF\0\0\0", "is binary, not a trace" + _WANTED),
+        ("t.json", b"hello", "is not JSON, so it is not a trace" + _WANTED),
+        (
+            "t.json",
+            b'{"hello": [1, 2]}',
+            "is JSON, but not a trace: it has no list of traceEvents\n"
+            "  hint: pass what torch.profiler's export_chrome_trace wrote",
+        ),
+        (
+            "t.json",
+            b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}',
+            "is a PyTorch execution trace (no times in it), which is not supported yet\n"
+            "  hint: pass the profiler's trace of the same run",
+        ),
+        (
+            "t.json",
+            b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":['
+            b'{"args":{"name":"/host:CPU"},"name":"process_name","ph":"M","pid":701},{}]}',
+            "is a JAX trace, which is not supported yet" + _SO_FAR,
+        ),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, bytes) else "",
+)
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    assert refusal(written(tmp_path / name, content)) == f"FILE: {message}"
+
+
+def test_an_execution_trace_is_told_from_a_trace_by_its_keys() -> None:
+    assert refusal(FIXTURES / "chain.et.json.gz").startswith("FILE: is a PyTorch execution trace (no times in it)")
+
+
+def test_a_path_that_is_no_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "absent.json") == "FILE: there is no such file"
+    with pytest.raises(InputError, match="is a directory, and not one that tracemine wrote"):
+        source.FileSource(tmp_path)
+
+
+def test_gzip_members_are_read_one_after_the_other_and_padding_is_no_data(tmp_path: Path) -> None:
+    text = document([kernel(i) for i in range(3000)]).encode()
+    middle = len(text) // 2
+    data = gzip.compress(text[:middle]) + gzip.compress(b"") + gzip.compress(text[middle:])
+    for path in (written(tmp_path / "a.json", data), written(tmp_path / "b.json", data + bytes(1000))):
+        raw = read(path)
+        assert (len(raw.gpu["name"]), raw.truncated) == (3000, False)
+
+
+def test_what_a_trace_says_is_never_evaluated(trace: Callable[..., Any]) -> None:
+    raw = trace(document([kernel(1, name="\"__import__('os').abort()\"", extra=', "stream": "__import__"')]))
+    assert names(raw) == ["__import__('os').abort()"]
