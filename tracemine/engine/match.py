@@ -205,8 +205,8 @@ def _symbols(rule: Rule, rows: Rows) -> tuple[Bytes, dict[int, int]]:
         joined = sorted({0, *(sets[pair >> 8] | more_sets[pair & 255] << first for pair in present)})
         if len(joined) > _LETTERS:
             raise RuleError(
-                f"the rows satisfy {len(joined) - 1} different sets of its {len(variables)} variables; "
-                f"at most {_LETTERS - 1} can be told apart",
+                f"the rows satisfy more than {_LETTERS - 1} different sets of its {len(variables)} variables; "
+                "no more can be told apart",
                 where=Location(rule.where.path, rule.where.line, "define"),
                 hint="define fewer variables, or variables that no row satisfies two of",
             )
