@@ -408,28 +408,34 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("opening", ['{"a":', "["])
-@pytest.mark.parametrize("where", ["document", "event", "header", "unread argument"])
-def test_nesting_of_100_000_is_refused(tmp_path: Path, where: str, opening: str) -> None:
-    deep = opening * 100_000
-    text = {
-        "document": deep,
-        "event": document([kernel(1), deep]),
-        "header": document(
-            [kernel(1)], head='{\n  "x": ' + deep + "1" + {"[": "]", '{"a":': "}"}[opening] * 100_000 + ","
-        ),
-        "unread argument": document(
-            [kernel(i, extra=', "x": ' + deep + "1" + {"[": "]", '{"a":': "}"}[opening] * 100_000) for i in range(9)]
-        ),
-    }[where]
-    message = refusal(written(tmp_path / "t.json", text))
-    assert message in (
-        "FILE: is nested more deeply than any trace",
+_TOO_DEEP = "FILE: is nested more deeply than any trace"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")])
+def test_nesting_of_100_000_is_refused(tmp_path: Path, opening: str, closing: str) -> None:
+    deep = opening * 100_000 + "1" + closing * 100_000
+    path = tmp_path / "t.json"
+    for text in (
+        document([kernel(1)], head='{\n  "x": ' + deep + ","),
+        document([kernel(1)], tail='\n  ],\n  "x": ' + deep + "\n}"),
+        document([kernel(i, extra=', "x": ' + deep) for i in range(9)]),
+        document([kernel(i, extra=', "External id": ' + deep) for i in range(9)]),
+    ):
+        assert refusal(written(path, text)) == _TOO_DEEP
+
+
+def test_nothing_but_100_000_brackets_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    assert refusal(written(path, '{"a":' * 100_000)) == (
         "FILE: is JSON, but not a trace: it has no list of traceEvents\n"
-        "  hint: pass what torch.profiler's export_chrome_trace wrote",
-        "FILE: is cut off before its first complete event\n"
-        "  hint: record the trace again, and let the profiler finish writing",
+        "  hint: pass what torch.profiler's export_chrome_trace wrote"
     )
+    assert refusal(written(path, "[" * 100_000)) == (
+        "FILE: is cut off before its first complete event\n"
+        "  hint: record the trace again, and let the profiler finish writing"
+    )
+    raw = read(written(path, document([kernel(1), "[" * 100_000, kernel(2)])))
+    assert (raw.gpu["correlation"].tolist(), raw.dropped) == ([1, 2], {"not valid JSON": 1})
 
 
 # -- files that are something else

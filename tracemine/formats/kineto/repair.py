@@ -28,8 +28,11 @@ _EVENT_END = re.compile(rb"\}(?=\s*+,\s*+\{|\s*+,?+\s*+\]|\s*+\Z)")
 _ARRAY_END = re.compile(rb"\](?!\s*+,?+\s*+\{)")
 _EVENT_START = re.compile(rb'\{\s*+"')
 
-# How often an event that looks unfinished at its apparent end may be followed to where its brackets close, once that
-# has led nowhere. Following is linear in the distance, so without a bound text made for it would take quadratic time.
+# What msgspec says of text that is valid as far as it goes, and of valid text with more behind it.
+_MISJUDGED = ("truncated", "trailing characters")
+
+# How often an event that does not end at its apparent end may be followed to where its brackets close, once that has
+# led nowhere. Following is linear in the distance, so without a bound text made for it would take quadratic time.
 _PATIENCE = 100
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -129,9 +132,9 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
             position += len(piece)
             continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            unfinished = end is None or "truncated" in str(error)
-        if unfinished and patience:
-            # It goes on behind its apparent end: an object inside it looks like an event.
+            misjudged = end is None or any(sign in str(error) for sign in _MISJUDGED)
+        if misjudged and patience:
+            # It ends elsewhere: an object inside it looks like an event, or something else follows it.
             whole = end_of_value(text, position, len(text))
             if whole is None and not final:
                 return reading
