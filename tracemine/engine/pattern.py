@@ -31,7 +31,7 @@ from math import prod
 from typing import Final
 
 SHORT: Final = 64  # a longer repetition is "long": re-scanning it from every row would be quadratic
-WAYS: Final = 256  # 100,000 hostile rows stay under a second (tests/engine/test_pattern_cost.py)
+WAYS: Final = 256  # 100,000 hostile rows take about a second at most (tests/engine/test_pattern_cost.py)
 COUNT_LIMIT: Final = 1000  # the largest n or m in {n,m}
 OVERLAP_ROWS: Final = 256  # rows of one match where matches may overlap: output is rows x this at worst
 
