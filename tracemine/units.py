@@ -74,13 +74,14 @@ def range_text(low_ns: int, high_ns: int) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """A whole number with its noun; nouns take an s.
+    """A whole number with its noun.
 
-    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(0, "step")
-    ('1 finding', '12,345 activities', '0 steps')
+    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(0, "step"), count_text(2, "match")
+    ('1 finding', '12,345 activities', '0 steps', '2 matches')
     """
-    plural = noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count:,} {plural}"
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("h") else f"{noun}s"
+    return f"{count:,} {noun}"
 
 
 def ratio_text(ratio: float) -> str:

@@ -10,7 +10,7 @@ import unicodedata
 # Categories of characters that a reader does not see and a terminal or browser may act on: controls, format characters
 # (bidirectional overrides and zero-width ones among them), lone surrogates, line and paragraph separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_SPACES = str.maketrans({"\t": " ", "\n": " ", "\r": " ", "\v": " ", "\f": " ", "\x85": " ", "\u2028": " ", "\u2029": " "})
+_SPACES = str.maketrans(dict.fromkeys("\t\n\r\v\f\x85\u2028\u2029", " "))
 
 # A demangled template name can fill a screen; what it says of itself is at its beginning and end.
 LONGEST = 400
@@ -25,7 +25,7 @@ _AUTOMATIC = (
     (re.compile(r"(?i)(:)(?=//)"), r"\1&#8203;"),
     (re.compile(r"(?i)\b(www|mailto|xmpp)(?=[.:])"), r"\1&#8203;"),
 )
-_BLOCK = re.compile(r"^([-+=>#:]|\d{1,9}[.)])")
+_BLOCK = re.compile(r"^(\d{0,9})([-+=#.)])(?=\s|$|[-+=#])")  # a list's item, a heading, a rule
 
 
 def line(text: str, longest: int = LONGEST) -> str:
@@ -90,8 +90,7 @@ def prose(text: str) -> str:
     for span in _CODE_SPAN.finditer(text):
         parts += [_plain(text[end : span.start()]), code(span[2])]
         end = span.end()
-    whole = "".join([*parts, _plain(text[end:])])
-    return _BLOCK.sub(lambda found: f"\\{found[0]}" if len(found[0]) == 1 else f"{found[0][:-1]}\\{found[0][-1]}", whole)
+    return _BLOCK.sub(r"\1\\\2", "".join([*parts, _plain(text[end:])]))
 
 
 def json_text(text: str) -> str:

@@ -1,0 +1,173 @@
+"""A ticket's text for each finding: what, where, on what evidence, the cost, the fix and how to check it.
+
+Everything that may come from the trace stands in code spans, or is escaped: see escape.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from tracemine.report.escape import code, code_cell, line, prose, shorten
+from tracemine.report.words import EVIDENCE, blocks, chain, dropped_text, nothing_found, summary_parts
+from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.cost import Range
+    from tracemine.findings.record import Finding, Scan
+    from tracemine.report import Options
+
+_LONGEST_CODE_LINE = 200
+_LONGEST_KERNEL = 160
+
+
+def render(scan: Scan, out: TextIO, options: Options) -> None:
+    """Write the head, a section for each of the first `options.top` findings, and what was left out."""
+    shown = scan.findings[: options.top]
+    parts = [*_head(scan)]
+    for rank, finding in enumerate(shown, 1):
+        parts += _finding(rank, finding, scan)
+    parts += _foot(scan, len(shown))
+    out.write("\n\n".join(parts) + "\n")
+
+
+def _head(scan: Scan) -> Iterator[str]:
+    summary = scan.summary
+    yield f"# tracemine: {code(scan.trace.path)}"
+    yield prose(" · ".join(summary_parts(scan.trace)))
+    if not scan.trace.activities:
+        return
+    whole = summary.gpu_busy_ns + summary.gpu_idle_ns
+    share = percent_text(summary.gpu_busy_ns, whole)
+    facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
+    if summary.per_step is not None:
+        step = summary.per_step
+        facts.append(f"A step takes {time_text(step.span_ns)}, the GPU being busy for {time_text(step.gpu_busy_ns)}.")
+    if scan.findings:
+        facts.append(f"All findings together save {_savings(summary.step_saving_ns, summary.gpu_saving_ns, scan)}.")
+    yield " ".join(facts)
+
+
+def _finding(rank: int, finding: Finding, scan: Scan) -> Iterator[str]:
+    yield f"## {rank}. {prose(finding.title)}"
+    often = count_text(finding.occurrences, "occurrence")
+    yield f"Saves {_savings(finding.step_saving_ns, finding.gpu_saving_ns, scan)}, over {often} in the trace."
+    yield "### Why"
+    yield from _blocks(finding.why)
+    yield "### Where"
+    yield "\n".join(_where(finding))
+    yield "### Evidence"
+    yield f"*{prose(finding.evidence)}*: {EVIDENCE.get(finding.evidence, 'see the documentation')}."
+    yield "### Cost"
+    yield "\n".join(_cost(finding))
+    yield from _traffic(finding)
+    if finding.kernels:
+        yield f"### Kernels{' of the first occurrence' if finding.occurrences > 1 else ''}"
+        yield "\n".join(_kernels(finding.kernels))
+    yield "### Fix"
+    yield from _blocks(finding.fix)
+    yield "### How to check"
+    yield "\n".join(_check(finding))
+    if finding.assumptions:
+        yield "### Assumptions"
+        yield "\n".join(f"- {prose(text)}" for text in finding.assumptions)
+    yield f"Rule {code(finding.rule)}, severity {prose(finding.severity)}, fingerprint {code(finding.fingerprint)}."
+
+
+def _savings(step: Range, gpu: Range, scan: Scan) -> str:
+    summary = scan.summary
+    of_step = "of the step" if scan.trace.steps else "of the trace"
+    parts = [
+        f"**{time_text(saving.mid)}** of {name} time ({range_text(saving.low, saving.high)}; "
+        f"{percent_text(saving.mid, whole)} {of_what})"
+        for saving, name, whole, of_what in (
+            (step, "step", summary.span_ns, of_step),
+            (gpu, "GPU", summary.gpu_time_ns, "of all"),
+        )
+        if saving.high
+    ]
+    return " and ".join(parts) or "nothing"
+
+
+def _where(finding: Finding) -> Iterator[str]:
+    if finding.module:
+        yield f"- module {code(finding.module)}"
+    for source in finding.source:
+        yield f"- {code(f'{source.file}:{source.line}')} in {code(source.function)}"
+    if finding.ops:
+        yield f"- operators {' → '.join(code(op) for op in chain(finding.ops))}"
+    if finding.shapes or finding.dtype:
+        yield f"- tensors {' '.join(code(text) for text in (finding.dtype, finding.shapes) if text)}"
+    if not (finding.module or finding.source):
+        yield "- no module or source line was recorded: record with `with_stack=True`"
+
+
+def _cost(finding: Finding) -> Iterator[str]:
+    yield "| over the trace | low | mid | high |"
+    yield "|---|--:|--:|--:|"
+    yield f"| measured | | {time_text(finding.measured_ns)} | |"
+    for name, estimate in (
+        ("predicted after the change", finding.fused_ns),
+        ("GPU time saved", finding.gpu_saving_ns),
+        ("step time saved", finding.step_saving_ns),
+    ):
+        if estimate is not None:
+            ends = (time_text(ns) for ns in (estimate.low, estimate.mid, estimate.high))
+            yield f"| {name} | {' | '.join(ends)} |"
+
+
+def _traffic(finding: Finding) -> Iterator[str]:
+    facts = []
+    if (traffic := finding.traffic_bytes) is not None:
+        facts.append(f"Device memory traffic goes from {bytes_text(traffic.before)} to {bytes_text(traffic.after)}.")
+    if (intensity := finding.arithmetic_intensity) is not None:
+        before, after = ratio_text(intensity.before), ratio_text(intensity.after)
+        facts.append(f"Arithmetic intensity goes from {before} to {after} FLOP per byte.")
+    if finding.intermediate_bytes:
+        facts.append(f"Tensors of {bytes_text(finding.intermediate_bytes)} need not exist any more.")
+    if facts:
+        yield " ".join(facts)
+
+
+def _kernels(kernels: Sequence[str]) -> Iterator[str]:
+    yield "| # | kernel |"
+    yield "|--:|---|"
+    for number, kernel in enumerate(kernels, 1):
+        yield f"| {number} | {code_cell(shorten(kernel, _LONGEST_KERNEL))} |"
+
+
+def _check(finding: Finding) -> Iterator[str]:
+    yield "1. Make the change and record the same steps again, to `after.json.gz`."
+    yield "2. Scan it. When the finding is gone, this prints nothing:"
+    yield ""
+    mark = re.sub(r"[^0-9a-zA-Z]", "", finding.fingerprint)  # goes into a shell
+    yield "   ```bash"
+    yield f"   tracemine scan after.json.gz --format json | jq '.findings[] | select(.fingerprint == \"{mark}\")'"
+    yield "   ```"
+    yield "3. Compare the step's time of both traces, and the results of both programs."
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """A rule's text: paragraphs, and its indented code in a fence that nothing in it can close."""
+    for is_code, block in blocks(text):
+        if not is_code:
+            yield prose(block)
+            continue
+        lines = [line(one, _LONGEST_CODE_LINE) for one in block.splitlines()]
+        longest = max((len(run) for one in lines for run in re.findall("`+", one)), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield "\n".join([f"{fence}python", *lines, fence])
+
+
+def _foot(scan: Scan, shown: int) -> Iterator[str]:
+    if not scan.findings:
+        yield "**Nothing worth fusing or closing was found.**"
+        yield prose(nothing_found(scan))
+    hidden = len(scan.findings) - shown
+    if hidden:
+        yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.findings)}`"
+    if scan.dropped:
+        yield f"Left out: {prose(dropped_text(scan.dropped))}."
+    if scan.warnings:
+        yield "\n".join(f"- {prose(warning)}" for warning in scan.warnings)

@@ -1,0 +1,118 @@
+"""What the reports for people say in the same words."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+from tracemine.units import count_text, percent_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracemine.findings.record import Scan, TraceSummary
+
+# What an evidence level rests on.
+EVIDENCE = {
+    "proven": "it follows from what the profiler recorded",
+    "consistent": "the one reading that fits by shape, dtype, stride and order",
+    "adjacent": "they are neighbours, and nothing recorded ties them together",
+}
+
+# Keys of a scan's `dropped` that read badly as they are.
+_DROPPED = {
+    "below_threshold": "below --min-saving",
+    "claimed_by_another_rule": "claimed by another rule",
+    "nothing_to_win": "with nothing to win",
+    "device_unknown": "on a GPU that is not in the device table",
+    "compute_bound": "bound by arithmetic",
+    "bytes_unknown": "whose size is not recorded",
+}
+
+
+def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
+    """What was read: format, GPU, steps, activities."""
+    unattributed = f" ({trace.unattributed:,} without an operator)" if trace.unattributed else ""
+    return (
+        trace.format,
+        trace.gpu or "GPU not named",
+        count_text(trace.steps, "step"),
+        count_text(trace.activities, "activity") + unattributed,
+    )
+
+
+def dropped_text(dropped: Mapping[str, int]) -> str:
+    """What was looked at and not reported, and why, most first.
+
+    >>> dropped_text({"below_threshold": 2, "some_new_reason": 1200})
+    '1,200 some new reason, 2 below --min-saving'
+    """
+    by_count = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {_DROPPED.get(reason, reason.replace('_', ' '))}" for reason, count in by_count)
+
+
+def nothing_found(scan: Scan) -> str:
+    """Why a scan has no finding, in one sentence."""
+    summary = scan.summary
+    if not scan.trace.activities:
+        return "The trace holds no GPU activity: record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+    busy = percent_text(summary.gpu_busy_ns, summary.gpu_busy_ns + summary.gpu_idle_ns)
+    matches = sum(scan.dropped.values())
+    what = f"{count_text(matches, 'match')} of a rule left out" if matches else "no rule matched"
+    return f"The GPU was busy for {busy} of the time, and {what}."
+
+
+def chain(names: Sequence[str]) -> tuple[str, ...]:
+    """Names in order, neighbours of one name counted.
+
+    >>> chain(["mm", "add", "add", "add"])
+    ('mm', 'add ×3')
+    """
+    runs = [(name, len(list(run))) for name, run in groupby(names)]
+    return tuple(name if count == 1 else f"{name} ×{count}" for name, count in runs)
+
+
+def operator_name(name: str) -> str:
+    """An operator without the namespace that all have; a kernel family as it is.
+
+    >>> operator_name("aten::pow"), operator_name("my_ops::rope"), operator_name("triton")
+    ('pow', 'my_ops::rope', 'triton')
+    """
+    return name.removeprefix("aten::")
+
+
+def blocks(text: str) -> tuple[tuple[bool, str], ...]:
+    """A rule's text as paragraphs and indented code, (is code, text) each; a paragraph is one line.
+
+    >>> blocks('''Do this:
+    ...
+    ...     a = 1
+    ...
+    ...     b = 2
+    ...
+    ... And look
+    ... again.''')
+    ((False, 'Do this:'), (True, 'a = 1\\n\\nb = 2'), (False, 'And look again.'))
+    """
+    found: list[tuple[bool, str]] = []
+    for block in re.split(r"\n[ \t]*\n", text.strip("\n")):
+        lines = [one.rstrip() for one in block.splitlines() if one.strip()]
+        if not lines:
+            continue
+        is_code = all(one.startswith("    ") for one in lines)
+        content = dedent("\n".join(lines)) if is_code else " ".join(one.strip() for one in lines)
+        if is_code and found and found[-1][0]:
+            content = f"{found.pop()[1]}\n\n{content}"
+        found.append((is_code, content))
+    return tuple(found)
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence.
+
+    >>> first_sentence("Use torch.compile. It fuses.")
+    'Use torch.compile.'
+    """
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z`])", text.strip(), maxsplit=1)[0]
