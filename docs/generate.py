@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from tracemine.devices import devices_page
+from tracemine.rows import docs as row_docs
 from tracemine.timeline import TABLES, Device, IngestReport, Meta
 
 HERE = Path(__file__).resolve().parent
@@ -47,6 +48,7 @@ def timeline_page() -> str:
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
     "devices.md": devices_page,
+    "rows.md": row_docs.page,
     "timeline.md": timeline_page,
 }
 

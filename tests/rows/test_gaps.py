@@ -132,14 +132,14 @@ def test_a_host_that_waited_for_the_device_before_launching_is_a_synchronisation
     waits = trace.op("aten::_local_scalar_dense", 1000, 700)
     trace.kernel("a", 1000, 500, launch=(900, 50))
     trace.call("cudaStreamSynchronize", 1010, 600, op_row=waits, stack_row=line)
-    trace.kernel("b", 4000, 500, launch=(3800, 50), op="aten::add")
+    trace.kernel("b", 2300, 500, launch=(2100, 50), op="aten::add")
     rows = gap_rows(trace.timeline())
     assert column(rows, "cause") == ["synchronisation"]
     assert column(rows, "sync") == ["cudaStreamSynchronize"]
     assert column(rows, "op") == ["aten::_local_scalar_dense"]
     assert column(rows, "next_op") == ["aten::add"]
     assert column(rows, "source") == ["train.py:12 step"]
-    assert column(rows, "sync_dur_ns") == [600]
+    assert column(rows, "blocked_ns") == [600]
 
 
 def test_a_synchronisation_that_found_the_device_idle_drained_nothing() -> None:
@@ -159,11 +159,33 @@ def test_a_synchronisation_with_a_launch_after_it_is_not_the_cause_of_a_later_ga
     assert causes(trace) == ["synchronisation", "host_bound"]
 
 
+def test_a_host_that_waited_for_a_moment_and_launched_long_after_was_behind_without_the_wait() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaStreamSynchronize", 1450, 70)
+    trace.kernel("b", 9000, 500, launch=(8800, 50))
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["host_bound"]
+    assert (column(rows, "sync"), column(rows, "blocked_ns")) == (["cudaStreamSynchronize"], [70])
+    assert column(rows, "sync_row") == [None]
+
+
+def test_blocking_calls_one_after_another_block_together() -> None:
+    trace = Trace()  # a pageable copy blocks while it is staged, and the synchronisation after it only for the rest
+    trace.kernel("a", 0, 50, launch=(-100, 50))
+    trace.copy("HtoD", 1000, 500, 4096, pageable=True, launch=(100, 1350))
+    trace.call("cudaStreamSynchronize", 1460, 60)
+    trace.kernel("b", 2300, 500, launch=(2100, 50))
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["host_bound", "synchronisation"]
+    assert column(rows, "blocked_ns") == [None, 1410]
+
+
 def test_another_threads_synchronisation_is_not_the_cause() -> None:
     trace = Trace()
     trace.kernel("a", 1000, 500, launch=(900, 50))
     trace.call("cudaEventSynchronize", 1010, 600, tid=99)
-    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    trace.kernel("b", 2300, 500, launch=(2100, 50))
     assert causes(trace) == ["host_bound"]
 
 
@@ -171,14 +193,14 @@ def test_the_forward_threads_synchronisation_delays_the_backward_threads_first_l
     trace = Trace()
     trace.kernel("loss", 1000, 500, launch=(900, 50), tid=1)
     trace.call("cudaStreamSynchronize", 1010, 600, tid=1)
-    trace.kernel("grad", 4000, 500, launch=(3800, 50), tid=2)
+    trace.kernel("grad", 2300, 500, launch=(2100, 50), tid=2)
     assert causes(trace) == ["synchronisation"]
 
 
 def test_a_copy_to_pageable_memory_blocks_the_host_though_its_call_says_async() -> None:
     trace = Trace()
     trace.copy("DtoH", 1000, 500, 4, pageable=True, launch=(900, 700), op="aten::copy_")
-    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    trace.kernel("b", 2300, 500, launch=(2100, 50))
     rows = gap_rows(trace.timeline())
     assert column(rows, "cause") == ["synchronisation"]
     assert column(rows, "sync") == ["cudaMemcpyAsync"]
@@ -187,7 +209,7 @@ def test_a_copy_to_pageable_memory_blocks_the_host_though_its_call_says_async() 
 def test_an_asynchronous_copy_to_pinned_memory_blocks_nobody() -> None:
     trace = Trace()
     trace.copy("DtoH", 1000, 500, 4, launch=(900, 700))
-    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    trace.kernel("b", 2300, 500, launch=(2100, 50))
     assert causes(trace) == ["host_bound"]
 
 
@@ -195,7 +217,7 @@ def test_a_recorded_sync_counts_where_no_host_call_was_recorded() -> None:
     trace = Trace()
     trace.kernel("a", 1000, 500, launch=(900, 50))
     trace.call("Stream Sync", 1010, 600, tid=None, kind="sync")
-    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    trace.kernel("b", 2300, 500, launch=(2100, 50))
     assert causes(trace) == ["synchronisation"]
 
 
@@ -203,7 +225,7 @@ def test_a_stream_that_waits_for_an_event_does_not_block_the_host() -> None:
     trace = Trace()
     trace.kernel("a", 1000, 500, launch=(900, 50))
     trace.call("Stream Wait Event", 1010, 600, tid=None, kind="sync")
-    trace.kernel("b", 4000, 500, launch=(3800, 50))
+    trace.kernel("b", 2300, 500, launch=(2100, 50))
     assert causes(trace) == ["host_bound"]
 
 

@@ -61,7 +61,8 @@ def activity_rows(timeline: Timeline) -> Rows:
             "name": name,
             "family": family,
             "op": call.op,
-            "operation": _operation(call.op, name),
+            "operation": mapped(call.op, _operation),
+            "functor": mapped(name, functor),
             "op_class": op_class,
             "bound": mapped(op_class, lambda each: CLASSES[each].bound),
             "auxiliary": Flags(auxiliary),
@@ -206,11 +207,8 @@ def _traffic(
     return traffic(op, shapes, dtypes, strides, concrete, None if element_bytes is None else int(element_bytes))
 
 
-def _operation(op: Categories, name: Categories) -> Categories:
-    """`aten::mul` → `mul`, in place or not; where no operator is known, what the kernel's name shows."""
-    from_op = mapped(op, lambda each: each.removeprefix("aten::").rstrip("_") if each.startswith("aten::") else each)
-    from_name = mapped(name, functor)
-    return joined(from_op, from_name)
+def _operation(op: str) -> str:
+    return op.removeprefix("aten::").rstrip("_") if op.startswith("aten::") else op
 
 
 def _what(

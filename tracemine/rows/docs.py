@@ -18,9 +18,10 @@ _A_KERNEL = "a kernel, or not recorded"
 _ACTIVITIES = (
     ColumnDoc("kind", "categories", "`kernel`, `memcpy` or `memset`"),
     ColumnDoc("name", "categories", "kernel name as recorded, or the copy's or set's title"),
-    ColumnDoc("family", "categories", "who wrote the kernel and how, told from its name: `aten_elementwise`, `cublas`, `triton` …"),
+    ColumnDoc("family", "categories", "who wrote the kernel and how, told from its name: `elementwise`, `cublas`, `inductor` …"),
     ColumnDoc("op", "categories", "operator that owns it, such as `aten::mul`", _OUTSIDE_OPERATORS),
-    ColumnDoc("operation", "categories", "the operator's name without `aten::` and the `_` of in-place operators; where no operator owns it, the operation that the kernel's name shows: `mul`, `pow`, `rsqrt`", "neither is known"),
+    ColumnDoc("operation", "categories", "the operator's name without `aten::` and the `_` of in-place operators: `mul` of both `aten::mul` and `aten::mul_`", _OUTSIDE_OPERATORS),
+    ColumnDoc("functor", "categories", "the operation that an elementwise kernel's own name shows, whoever launched it: `mul`, `pow`, `rsqrt`", "the name shows none"),
     ColumnDoc("op_class", "categories", "kind of work, one of " + ", ".join(f"`{name}`" for name in CLASSES) + "; the operator decides for its only kernel, each kernel's own name where there are several or none is known"),
     ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class", "the class does not tell"),
     ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. Nobody outside can fuse it"),
@@ -60,17 +61,17 @@ _GAPS = (
     ColumnDoc("segment", "numbers", "1 + step, 0 where step is null: for partition_by, which leaves rows with nulls out"),
     ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none"),
     ColumnDoc("cause", "categories", "`launch_latency`, `host_bound`, `synchronisation` or `unknown`, as decided above"),
-    ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation the one that waits, else the one that launches next", "that call lies outside any operator, or is not recorded"),
+    ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation the one that waits, else the one that launches next", "outside any operator, or not recorded"),
     ColumnDoc("next_op", "categories", "operator that owns the next activity", _OUTSIDE_OPERATORS),
     ColumnDoc("next_kind", "categories", "`kernel`, `memcpy` or `memset`: what ends the gap"),
     ColumnDoc("module", "categories", "nn.Modules around that call", "no stacks were recorded, or outside any module"),
     ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework around that call", _NO_STACKS),
     ColumnDoc("launch", "categories", "name of the host call that launched the next activity", "not recorded"),
-    ColumnDoc("sync", "categories", "name of the host call that waited for the device", "the cause is no synchronisation"),
+    ColumnDoc("sync", "categories", "name of the host call that was waiting for the device when it went idle, whether that is the cause or not", "the host was not waiting"),
     ColumnDoc("launch_late_ns", "numbers", "begin of the launch call − start of the gap; below 0 where the host was ahead", "the launch is not recorded"),
     ColumnDoc("launch_dur_ns", "numbers", "duration of the launch call", "the launch is not recorded"),
     ColumnDoc("launch_excess_ns", "numbers", "duration of the launch call − duration of the next activity: above 0 the host took longer to launch it than the device to run it", _NOT_ALONE),
-    ColumnDoc("sync_dur_ns", "numbers", "how long the host was blocked: without the synchronisation the gap shrinks by no more than this", "the cause is no synchronisation"),
+    ColumnDoc("blocked_ns", "numbers", "how long the host was blocked, in that call and the blocking ones before it, since its last launch that did not block: without them the gap shrinks by no more than this", "the host was not waiting"),
     ColumnDoc("previous_row", "numbers", "row of `activities`: the one that ended last before the gap"),
     ColumnDoc("next_row", "numbers", "row of `activities`: the one that ends the gap"),
     ColumnDoc("launch_row", "numbers", "row of `api`: the call that launched the next activity", "not recorded"),
@@ -86,9 +87,10 @@ _SAYS = {
     "step's boundary; one between two steps says so and belongs to no step.\n\n"
     "The cause is decided by the first that holds: not longer than the clock's resolution, or inside one graph replay, "
     "or the next launch is not recorded (`unknown`); the launch call had returned before the device went idle "
-    "(`launch_latency`); the host was blocked on the device when it went idle, and launched nothing between that call "
-    "and the next launch (`synchronisation`); the launch call was not made, or not done, when the device went idle "
-    "(`host_bound`).",
+    "(`launch_latency`); the host was blocked on the device when it went idle, launched nothing between that call "
+    "and the next launch, and was blocked for at least half the time by which that launch came late "
+    "(`synchronisation`); the launch call was not made, or not done, when the device went idle (`host_bound`). A "
+    "host that waited for a moment only, and launched long after, was behind without the wait: that is `host_bound`.",
 }
 
 
@@ -100,7 +102,8 @@ def page() -> str:
     """
     parts = [
         "# Row sets\n\nWhat rules are matched against: columns derived from a timeline when it is loaded. Null means "
-        "not recorded or not known; a test on a null never holds. This page is generated from tracemine/rows/docs.py.\n"
+        "not recorded or not known; a test on a null never holds. Generated by `docs/generate.py` from "
+        "`tracemine/rows/docs.py`; change it there.\n"
     ]
     for name, docs in ROW_DOCS.items():
         parts.append(f"\n## {name}\n\n{_SAYS[name]}\n\n| column | kind | says | null means |\n|---|---|---|---|\n")

@@ -11,8 +11,12 @@ Why a gap came about is decided by the first line that holds:
     unknown           both activities are of one graph replay: the graph's own order is not recorded
     unknown           the call that launched the next activity is not recorded
     launch_latency    that call had returned before the device went idle: the work was queued
-    synchronisation   the host was blocked on the device when it went idle, and launched nothing before this
+    synchronisation   the host was blocked on the device when it went idle, launched nothing before this, and was
+                      blocked for at least half the time by which this launch came late
     host_bound        the call was not made, or not done, when the device went idle
+
+The half: a host that waits for 8 µs and launches 140 µs later was behind without the wait. Taking the wait away closes
+at most `blocked_ns` of the gap, so a gap that is called a synchronisation's is one at least half of which it can close.
 """
 
 from __future__ import annotations
@@ -65,7 +69,10 @@ def gap_rows(timeline: Timeline) -> Rows:
     inside_graph = launched & (launch == launch_row[previous]) & is_graph_launch(launch_name)
     queued = launched & (launch_end <= begin)
     undecided = launched & ~queued & ~inside_graph & ~unresolved
-    sync = np.where(undecided, _blocking_call(calls, launch, launch_row[previous], begin), -1)
+    waiting, blocked = _blocking_call(calls, launch, launch_row[previous], begin)
+    waiting = np.where(undecided, waiting, -1)
+    late = np.where(launched, launch_begin - begin, 0)
+    sync = np.where(2 * blocked >= late, waiting, -1)
     cause = _first_that_holds(
         (unresolved | inside_graph | ~launched, "unknown"),
         (queued, "launch_latency"),
@@ -76,16 +83,14 @@ def gap_rows(timeline: Timeline) -> Rows:
     step, between = _steps(numbers(activities.column("step_row")), previous, following)
     op_of_call = rows_of(api.column("op_row"))
     call_op = np.where(waited_for >= 0, op_of_call[waited_for], -1) if len(op_of_call) else waited_for
+    next_op_row = rows_of(activities.column("op_row"))[following]
     ops = categories(timeline.ops.column("name"))
-    next_op = take(ops, rows_of(activities.column("op_row"))[following])
-    op = joined(take(ops, call_op), next_op)
     modules = joined(
         take(categories(api.column("module")), waited_for), take(categories(timeline.ops.column("module")), call_op)
     )
     stack = rows_of(api.column("stack_row"))
     stack = np.where(waited_for >= 0, stack[waited_for], -1) if len(stack) else np.full(len(gap), -1, np.int64)
     own_launch = launched & ~is_graph_launch(launch_name)
-    late = np.where(launched, launch_begin - begin, 0)
     return Rows(
         "gaps",
         len(gap),
@@ -97,19 +102,19 @@ def gap_rows(timeline: Timeline) -> Rows:
             "segment": Numbers(segments(step)),
             "between_steps": Flags(between),
             "cause": coded(CAUSES, cause),
-            "op": op,
-            "next_op": next_op,
+            "op": take(ops, np.where(sync >= 0, call_op, next_op_row)),
+            "next_op": take(ops, next_op_row),
             "next_kind": take(categories(activities.column("kind")), following),
             "module": modules,
             "source": take(source_lines(timeline.stacks), stack),
             "launch": launch_name,
-            "sync": take(categories(api.column("name")), sync),
+            "sync": take(categories(api.column("name")), waiting),
             "launch_late_ns": Numbers(late, launched),
             "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
             "launch_excess_ns": Numbers(
                 np.where(own_launch, launch_end - launch_begin - dur[following], 0), own_launch
             ),
-            "sync_dur_ns": take_numbers(numbers(api.column("dur_ns")), sync),
+            "blocked_ns": Numbers(np.where(waiting >= 0, blocked, 0), waiting >= 0),
             "previous_row": Numbers(previous),
             "next_row": Numbers(following),
             "launch_row": Numbers(np.where(launched, launch, 0), launched),
@@ -192,27 +197,52 @@ class _Calls:
         return _Calls(begin, end, thread, launches, by_name | (staged & copies[name.codes]))
 
 
-def _blocking_call(calls: _Calls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray) -> IntArray:
-    """For each gap, the call that had the host blocked when the device went idle; −1 where none did.
+def _blocking_call(
+    calls: _Calls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray
+) -> tuple[IntArray, IntArray]:
+    """For each gap, the call that had the host blocked when the device went idle (−1: none did), and for how long.
 
     It began before the device went idle, ended after that and before the next launch began, and its thread launched
     nothing in between. Looked for on the thread that launched next, then on the one that launched before (a backward
     pass runs on a thread of its own), then among recorded syncs, which say no thread.
     """
-    found = np.full(len(launch), -1, np.int64)
+    found, blocked = np.full(len(launch), -1, np.int64), np.zeros(len(launch), np.int64)
     if not len(calls.begin):
-        return found
+        return found, blocked
     next_begin = calls.begin[launch]
     own, other = calls.thread[launch], np.where(previous_launch >= 0, calls.thread[previous_launch], -2)
+    free = calls.launches & ~calls.blocks
     for thread in (own, other, np.full(len(launch), -1, np.int64)):
+        launching = np.where(thread < 0, own, thread)
         last = _last_ended(calls, calls.blocks, thread, next_begin)
         begin, end = calls.begin[last], calls.end[last]
-        fits = (last >= 0) & (begin < idle_from) & (end >= idle_from)
+        fits = (last >= 0) & (begin < idle_from) & (end >= idle_from) & (found < 0)
         # Nothing was launched in between: the thread's last launch before the next one began no later than this call.
-        latest = _last_begun(calls, calls.launches, np.where(thread < 0, own, thread), next_begin)
+        latest = _last_begun(calls, calls.launches, launching, next_begin)
         fits &= (latest < 0) | (calls.begin[latest] <= begin)
-        found = np.where((found < 0) & fits, last, found)
-    return found
+        latest_free = _last_begun(calls, free, launching, next_begin)
+        since = np.where(latest_free >= 0, calls.begin[latest_free], np.iinfo(np.int64).min)
+        found, blocked = (
+            np.where(fits, last, found),
+            np.where(fits, _blocked_since(calls, thread, since, last), blocked),
+        )
+    return found, blocked
+
+
+def _blocked_since(calls: _Calls, thread: IntArray, since: IntArray, last: IntArray) -> IntArray:
+    """Time that the thread spent in blocking calls begun after `since`, up to and with `last`; 0 without one."""
+    rows = np.flatnonzero(calls.blocks)
+    order = rows[np.lexsort((calls.end[rows], calls.thread[rows]))]
+    if not len(order):
+        return np.zeros(len(last), np.int64)
+    place = np.zeros(len(calls.begin), np.int64)
+    place[order] = np.arange(len(order))
+    total = np.r_[0, np.cumsum(calls.end[order] - calls.begin[order])]
+    before = _last(rows, calls.thread, calls.begin, thread, since, inclusive=True)
+    first = np.where(before >= 0, place[before] + 1, np.searchsorted(calls.thread[order], thread))
+    first = np.minimum(first, place[last])
+    span = calls.end[last] - calls.begin[order[first]]  # a call inside another must not count twice
+    return np.where(last >= 0, np.minimum(total[place[last] + 1] - total[first], span), 0)
 
 
 def _last_ended(calls: _Calls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
