@@ -24,6 +24,7 @@ from tests.formats.test_scanner import FIXTURES, document, kernel, read, written
 from tracemine.errors import InputError
 from tracemine.formats import open_trace, source
 from tracemine.formats.kineto.header import rank
+from tracemine.formats.kineto.repair import read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.scanner import scan
 
@@ -307,6 +308,20 @@ def test_names_are_kept_as_the_file_writes_them(trace: Callable[..., RawTrace]) 
 
 
 # -- cuts and damage anywhere
+
+
+def test_one_bad_event_makes_one_block_slow_not_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = []
+
+    def counting(text: bytes, *rest: Any, **options: Any) -> Any:
+        strict.append(len(text))
+        return read_events(text, *rest, **options)
+
+    monkeypatch.setattr("tracemine.formats.kineto.scanner.read_events", counting)
+    text = document([kernel(i, name='"a"b"' if i == 50 else '"k"') for i in range(2000)])
+    raw = read(written(tmp_path / "t.json", text), block_bytes=BLOCK)
+    assert (len(raw.gpu["name"]), raw.dropped) == (1999, {"not valid JSON": 1})
+    assert len(strict) == 2  # the block with the bad event, and the last one, which holds the array's end
 
 
 def test_a_trace_cut_anywhere_keeps_exactly_its_complete_events(tmp_path: Path) -> None:

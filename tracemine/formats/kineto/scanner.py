@@ -269,7 +269,8 @@ class _Scan:
             return batch
 
         self._attempt(read)
-        window.start += readings[-1].consumed
+        done = window.start + readings[-1].consumed
+        window.start = done if final or done < stop else stop + 1  # the comma at `stop` belongs to no block
         window.searched = max(window.searched, stop + 1)
         return readings[-1].ended
 
