@@ -7,8 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.formats.kineto_file import BACKWARD, BASE_NS, call, event, frame, kernel, old_timeline, op, timeline
+from tracemine.formats.kineto.events import CATEGORIES, TABLES
 from tracemine.timeline import Timeline
 
 
@@ -132,6 +135,16 @@ def test_an_external_id_is_believed_where_thread_numbers_cannot_be_compared_and_
     )
     assert _owners(t) == ["aten::mul"]
     assert _column(t.activities, "owner_evidence") == ["external_id"]
+
+
+def test_an_external_id_that_repeats_the_correlation_is_refused(tmp_path: Path) -> None:
+    t = timeline(
+        tmp_path,
+        op("aten::mul", 0, 100, args={"External id": 5}),
+        call("cudaLaunchKernel", 20, 30, 5, tid=-549452224),
+        kernel("k", 50, 80, 5, **{"External id": 5}),
+    )
+    assert _owners(t) == [None]
 
 
 # Launches
@@ -525,3 +538,49 @@ def test_events_of_unknown_categories_are_counted_and_said(tmp_path: Path) -> No
     t = timeline(tmp_path, kernel("k", 0, 1, 1), event("quantum_op", "entangle", 0, 1))
     assert t.meta.ingest.events["quantum_op"] == 1
     assert any("quantum_op (1)" in text for text in t.meta.ingest.warnings)
+
+
+# Whatever is in the file
+
+_KEYS = st.sampled_from(["deviceProperties", "distributedInfo", "record_shapes", "with_stack", "cupti_version"])
+_NUMBERS = (
+    st.integers(-(2**70), 2**70) | st.integers(-2, 40) | st.sampled_from(["inf", "N/A", "", None, 1.5, True, [1]])
+)
+_ARGUMENTS = st.dictionaries(
+    st.sampled_from(
+        [argument.key for table in TABLES.values() for argument in table.arguments] + ["Call stack", "anything"]
+    ),
+    _NUMBERS | st.sampled_from([[1, 2, 3], [1, 2], [2**40, 1, 1], [[4, 4], []], "a;b", "\ud800", {"a": 1}]),
+    max_size=5,
+)
+_EVENTS = st.fixed_dictionaries(
+    {
+        "ph": st.just("X"),
+        "cat": st.sampled_from(sorted(CATEGORIES)),
+        "name": st.sampled_from(
+            ["k", "ProfilerStep#1", "Memcpy HtoD (Pageable -> Device)", "cudaGraphLaunch", "", None]
+        ),
+        "ts": st.integers(0, 20) | st.integers(-(2**70), 2**70),
+        "dur": st.integers(0, 20) | st.integers(-(2**70), 2**70),
+        "pid": st.integers(0, 1) | _NUMBERS,
+        "tid": st.integers(0, 1) | _NUMBERS,
+        "args": _ARGUMENTS,
+    }
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    events=st.lists(_EVENTS, max_size=12), base=st.sampled_from([0, BASE_NS]), header=st.dictionaries(_KEYS, _NUMBERS)
+)
+def test_whatever_the_events_say_each_activity_has_an_owner_or_a_reason(
+    events: list[dict[str, Any]], base: int, header: dict[str, Any], tmp_path: Path
+) -> None:
+    t = timeline(tmp_path, *events, **{"baseTimeNanoseconds": base, **header})
+    report = t.meta.ingest
+    gpu = [e for e in events if CATEGORIES[e["cat"]][0] == "gpu"]
+    assert t.activities.num_rows <= len(gpu)
+    assert t.activities.num_rows == len(gpu) or report.dropped
+    for row in t.activities.to_pylist():
+        assert (row["op_row"] is None) == (row["unowned_reason"] is not None)
+    assert min(_column(t.activities, "dur_ns"), default=0) >= 0

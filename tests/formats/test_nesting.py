@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,7 @@ def _columns(intervals: list[Interval]) -> tuple[Array, Array, Array]:
     return start[order], end[order], thread[order]
 
 
-def _around(rows: range, start: Array, end: Array, thread: Array, of: Interval) -> int:
+def _around(rows: Sequence[int], start: Array, end: Array, thread: Array, of: Interval) -> int:
     """The definition, word for word."""
     fits = (r for r in reversed(rows) if thread[r] == of.thread and start[r] <= of.start and end[r] >= of.end)
     return next(fits, -1)
@@ -76,6 +77,11 @@ def _check(intervals: list[Interval], queries: list[Interval]) -> None:
     assert nest.parents().tolist() == [_around(range(row), *columns, own[row]) for row in range(len(own))]
     asked = [np.array([getattr(q, name) for q in queries], np.int64) for name in ("start", "end", "thread")]
     assert nest.innermost(*asked).tolist() == [_around(range(len(start)), start, end, thread, q) for q in queries]
+    for every in (2, 3):
+        only = np.arange(len(start)) % every == 0
+        flagged = np.flatnonzero(only).tolist()
+        expected = [_around(flagged, start, end, thread, q) for q in queries]
+        assert nest.innermost(*asked, only=only).tolist() == expected
 
 
 @given(intervals=_nested(0, 12, 3), queries=_QUERIES)

@@ -64,3 +64,14 @@ def test_opening_a_trace_imports_neither_pandas_nor_torch(tmp_path: Path) -> Non
         "assert not {'pandas', 'torch', 'triton'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+RECORDINGS = sorted(path for path in FIXTURES.glob("*.json.gz") if ".et." not in path.name)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+def test_in_our_own_recordings_nesting_and_the_profilers_ids_name_the_same_operators(path: Path) -> None:
+    t = open_trace(path)
+    of_op = t.ops["external_id"].to_pylist()
+    owned = [row for row in t.activities.to_pylist() if row["op_row"] is not None]
+    assert [of_op[row["op_row"]] for row in owned] == [row["external_id"] for row in owned]

@@ -14,12 +14,11 @@ from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_num
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
-from tracemine.formats.kineto.scan import ABSENT, RawTrace
+from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
 
 Array = npt.NDArray[Any]
-Columns = dict[str, Array]
 
 _ACTIVITY_KINDS = ["kernel", "memcpy", "memset"]
 _OP_KINDS = ["op", "annotation"]
@@ -41,8 +40,10 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     gpu = _activities_in_order(raw.gpu, strings)
 
     is_op = ops["category"] != _ANNOTATION
-    ops["parent_row"] = Nesting(ops["start_ns"], ops["end_ns"], ops["thread"]).parents()
-    api["op_row"] = launches.call_operators(api, ops, is_op)
+    nesting = Nesting(ops["start_ns"], ops["end_ns"], ops["thread"])
+    ops["parent_row"] = nesting.parents()
+    api["op_row"] = nesting.innermost(api["start_ns"], api["end_ns"], api["thread"], only=is_op)
+    del nesting
     launch = launches.launch_rows(gpu["correlation"], api["launch_correlation"], api["name"], strings)
     owners = launches.owners(gpu, launch, api, ops, is_op, strings)
     late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
@@ -104,10 +105,17 @@ def _number_threads(*tables: Columns) -> None:
 
 
 def _in_order(table: Columns, order: Array) -> Columns:
-    """The columns by `order`, each taken out of `table` as it is copied; where they stand so already, as they are."""
+    """The columns by `order`, taken out of `table`. Their memory is filled again: fresh memory costs more than a copy."""
     if bool((order[1:] > order[:-1]).all()):
         return {name: table.pop(name) for name in list(table)}
-    return {name: table.pop(name)[order] for name in list(table)}
+    ordered: Columns = {}
+    spare: dict[np.dtype[Any], Array] = {}
+    for name in list(table):
+        column = table.pop(name)
+        ordered[name] = column.take(order, out=spare.pop(column.dtype, None), mode="clip")
+        if column.flags.writeable:
+            spare[column.dtype] = column
+    return ordered
 
 
 def _ops_in_order(table: Columns, strings: list[str]) -> Columns:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.formats.arrow import MISSING, take
-from tracemine.formats.kineto.nesting import Nesting
+from tracemine.formats.kineto.scan import Columns
 
 Array = npt.NDArray[Any]
 
@@ -56,17 +56,7 @@ def launch_rows(activity_correlation: Array, call_correlation: Array, call_name:
     return np.where(found, by_id[last], -1).astype(np.int32)
 
 
-def call_operators(calls: dict[str, Array], ops: dict[str, Array], is_op: Array) -> Array:
-    """For each call the row of the innermost operator, not annotation, around it on its thread; -1 if none (int32)."""
-    rows = np.flatnonzero(is_op).astype(np.int32)
-    nesting = Nesting(ops["start_ns"][rows], ops["end_ns"][rows], ops["thread"][rows])
-    found = nesting.innermost(calls["start_ns"], calls["end_ns"], calls["thread"])
-    return take(rows, found)
-
-
-def operators_by_external_id(
-    external_id: Array, launch: Array, calls: dict[str, Array], ops: dict[str, Array], is_op: Array
-) -> Array:
+def operators_by_external_id(external_id: Array, launch: Array, calls: Columns, ops: Columns, is_op: Array) -> Array:
     """For each activity the operator that its External id names, where that can be believed; else -1 (int32).
 
     The id alone is not safe: some exports repeat an unrelated number there. It is believed only where the operator
@@ -108,21 +98,22 @@ class Owners:
 
 
 def owners(
-    gpu: dict[str, Array],
+    gpu: Columns,
     launch: Array,
-    calls: dict[str, Array],
-    ops: dict[str, Array],
+    calls: Columns,
+    ops: Columns,
     is_op: Array,
     strings: list[str],
 ) -> Owners:
     """Say of every activity who owns it, or why that is not known.
 
-    A kernel of a graph replay has no owner even where an operator encloses
-    the launch: that operator replayed the graph, it did not say what the kernel computes, and its shapes are not the
-    kernel's. It can still be had by way of the launch call.
+    A kernel of a graph replay has no owner even where an operator encloses the launch: that operator replayed the
+    graph, it did not say what the kernel computes, and its shapes are not the kernel's. It can still be had by way of
+    the launch call.
     """
     by_nesting = take(calls["op_row"], launch)
     external_id = np.where(gpu["external_id"] > 0, gpu["external_id"], take(calls["external_id"], launch, MISSING))
+    external_id = np.where(external_id == gpu["correlation"], MISSING, external_id)  # torch 2.0 and 2.1 filled in that
     by_id = operators_by_external_id(external_id, launch, calls, ops, is_op)
     replayed = take(named(calls["name"], strings, _GRAPH_LAUNCH), launch, nothing=False)
     op = np.where(replayed, -1, np.where(by_nesting >= 0, by_nesting, by_id))

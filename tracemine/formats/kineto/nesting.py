@@ -66,8 +66,14 @@ class Nesting:
         parents[self._row] = take(self._row, self._around)
         return parents
 
-    def innermost(self, start: Array, end: Array, thread: Array) -> Array:
-        """For each query the row of the innermost interval of its thread around [start, end], -1 if none (int32)."""
+    def innermost(self, start: Array, end: Array, thread: Array, only: Array | None = None) -> Array:
+        """For each query the row of the innermost interval of its thread around [start, end], -1 if none (int32).
+
+        With `only` (a flag for each row) it is the innermost of those that are flagged.
+        """
+        flagged = np.ones(len(self._end), np.bool_)  # by position; the last answers "none"
+        if only is not None:
+            flagged[:-1] = only if self._row is None else only[self._row]
         found = np.full(len(start), -1, np.int32)
         query_row, query_first = _by_thread(thread)
         for t in range(min(len(self._first), len(query_first)) - 1):
@@ -78,7 +84,15 @@ class Nesting:
                 continue
             position = (np.searchsorted(self._start[low:high], start[which], "right") - 1).astype(np.int32)
             position[position >= 0] += low
-            found[which] = self._climb(position, end[which], low)
+            ending = end[which]
+            position = self._climb(position, ending, low)
+            other = np.flatnonzero(~flagged[position])
+            while len(other):
+                before = position[other] - 1
+                before[before < low] = -1
+                position[other] = self._climb(before, ending[other], low)
+                other = other[~flagged[position[other]]]
+            found[which] = position
         return found if self._row is None else take(self._row, found)
 
     def _climb(self, position: Array, end: Array, low: int) -> Array:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
+from tracemine.formats.kineto.scan import Columns
 from tracemine.timeline import TABLES
 
 Array = npt.NDArray[Any]
@@ -78,7 +79,7 @@ class FrameStacks:
     name: Array
 
     @staticmethod
-    def of(frames: dict[str, Array]) -> FrameStacks:
+    def of(frames: Columns) -> FrameStacks:
         """Takes the columns out of `frames` as it goes, to free them."""
         start, dur = frames.pop("start_ns"), frames.pop("dur_ns")
         order = time_order(start, -dur)
