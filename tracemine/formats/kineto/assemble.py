@@ -105,7 +105,7 @@ def _number_threads(*tables: Columns) -> None:
 
 
 def _in_order(table: Columns, order: Array) -> Columns:
-    """The columns by `order`, taken out of `table`. Their memory is filled again: fresh memory costs more than a copy."""
+    """The columns by `order`, taken out of `table`. Their memory is filled again: new memory costs more than a copy."""
     if bool((order[1:] > order[:-1]).all()):
         return {name: table.pop(name) for name in list(table)}
     ordered: Columns = {}
