@@ -95,9 +95,10 @@ class Abstained:
     reason: str
 
 
-# Share of the bandwidth that a large copy reaches, by row-wise: (mid, high time). Pointwise kernels with log, tanh or
-# erf in a 2-byte type and row reductions of long or odd rows stay far below it; the low time takes the data sheet's.
-_SHARE = {False: (1.0, 0.65), True: (0.75, 0.45)}
+# Share of the bandwidth that a large copy reaches, by how many members reduce rows (none, one, several): (mid, high
+# time). Pointwise kernels with log, tanh or erf in a 2-byte type and reductions of long or odd rows stay far below a
+# copy, and several reductions read their rows again; the low time takes the data sheet's bandwidth.
+_SHARE = ((1.0, 0.65), (0.75, 0.45), (0.6, 0.3))
 # Launch floor times these: (low, high), for a measured floor and for an assumed one.
 _FLOOR = {True: (0.9, 1.2), False: (0.6, 1.5)}
 # Traffic that fits half the L2 cache may never reach device memory; 2.5 times its bandwidth is what XLA assumes too.
@@ -201,12 +202,12 @@ def _one_kernel(run: Sequence[Call], device: Device) -> Estimate:
     flow = _flow(run)
     before = sum(t.nbytes for call in run for t in (*(call.reads or ()), *(call.writes or ())))
     return Estimate(
-        after_ns=_times(flow, any(call.row_wise for call in run), device),
+        after_ns=_times(flow, sum(call.row_wise for call in run), device),
         traffic_bytes=Traffic(before=before, after=min(flow.mid, before)),
         intermediate_bytes=flow.intermediate,
         assumptions=(
-            "which tensor feeds which kernel is inferred from size, dtype and order; the high end also writes every "
-            "intermediate",
+            "which tensor feeds which kernel is inferred from size, dtype and order; the high end also writes the "
+            "largest intermediate, for somebody outside",
             *_device_assumptions(device),
         ),
     )
@@ -230,7 +231,7 @@ def _flow(run: Sequence[Call]) -> _Flow:
     """
     written: Counter[tuple[int, str]] = Counter()
     kinds: dict[tuple[int, str], int] = {}  # bytes of each kind of outside tensor
-    outside = doubtful = live = intermediate = 0
+    outside = doubtful = live = intermediate = largest = 0
     for position, call in enumerate(run):
         own: Counter[tuple[int, str]] = Counter()
         for tensor in call.reads or ():
@@ -247,22 +248,23 @@ def _flow(run: Sequence[Call]) -> _Flow:
             written[kind] += 1
             if kind in later:
                 intermediate += tensor.nbytes
+                largest = max(largest, tensor.nbytes)
             else:
                 live += tensor.nbytes
     # The cheapest reading: all outside tensors of one kind are one tensor. The dearest: no two inputs are shared, and
-    # somebody outside reads every intermediate.
+    # somebody outside reads an intermediate, as a residual stream is.
     return _Flow(
         low=sum(kinds.values()) + live,
         mid=outside + live,
-        high=outside + doubtful + live + intermediate,
+        high=outside + doubtful + live + largest,
         intermediate=intermediate,
     )
 
 
-def _times(flow: _Flow, row_wise: bool, device: Device) -> Range:
-    mid_share, high_share = _SHARE[row_wise]
+def _times(flow: _Flow, row_wise: int, device: Device) -> Range:
+    mid_share, high_share = _SHARE[min(row_wise, 2)]
     floor_low, floor_high = _FLOOR[device.launch_floor_measured]
-    floor_ns = device.launch_floor_ns[row_wise]
+    floor_ns = device.launch_floor_ns[row_wise > 0]
     peak = device.bandwidth_bytes_per_s
     if device.l2_bytes is not None and flow.low <= device.l2_bytes // 2:
         peak = round(peak * _L2_SPEEDUP)

@@ -152,23 +152,42 @@ def test_the_default_threshold_is_a_thousandth_of_the_span() -> None:
     assert len(scanned(timeline, matches(rule(), [0, 1, 2]), min_saving_ns=0).findings) == 1
 
 
-@pytest.mark.parametrize(("queued_ns", "gains"), [(50 * US, True), (None, False), (-3 * US, False)])
+@pytest.mark.parametrize(("queued_ns", "gains"), [(10**6, True), (None, False), (-3 * US, False)])
 def test_only_work_that_was_queued_shortens_the_step(queued_ns: int | None, gains: bool) -> None:
     first = kernel(0, 60 * US)
     members = [k | {"start_ns": k["start_ns"] + 60 * US} for k in chains(2, queued_ns=queued_ns)]
     timeline = timeline_of([first, *members])
     (finding,) = scanned(timeline, matches(rule(), range(1, 4), range(4, 7))).findings
     assert finding.gpu_saving_ns.mid > 0
-    assert (finding.step_saving_ns.mid > 0) == gains
-    assert any(("queued behind other work" in text) for text in finding.assumptions)
+    assert finding.step_saving_ns == (finding.gpu_saving_ns if gains else NOTHING)
+    assert ("sets the pace" in finding.assumptions[-1]) != gains
 
 
 def test_a_step_gains_no_more_than_what_follows_was_waiting() -> None:
-    members = [kernel(i * 60 * US, 60 * US) for i in range(5)]
+    members = [kernel(i * 60 * US, 60 * US, queued_ns=10**6) for i in range(6)]
     members[4]["queued_ns"] = 2 * US
     timeline = timeline_of(members)
     (finding,) = scanned(timeline, matches(rule(), [1, 2, 3])).findings
     assert finding.step_saving_ns == Range(2 * US, 2 * US, 2 * US)
+
+
+def test_several_savings_share_the_lead_that_the_host_has() -> None:
+    members = [kernel(i * 60 * US, 60 * US, queued_ns=30 * US) for i in range(30)]
+    timeline = timeline_of(members)
+    scan = scanned(timeline, matches(rule(), *(range(i, i + 3) for i in range(0, 27, 3))))
+    assert scan.summary.gpu_saving_ns.mid > 9 * 30 * US
+    assert scan.summary.step_saving_ns.high == 30 * US
+
+
+def test_a_host_that_waits_for_the_device_goes_on_earlier() -> None:
+    members = [kernel(i * 60 * US + (i >= 4) * 50 * US, 60 * US, queued_ns=10**6) for i in range(8)]
+    members[4]["queued_ns"] = US
+    timeline = timeline_of(members)
+    chain = matches(rule(), [1, 2, 3])
+    (waited,) = scanned(timeline, chain, causes=("synchronisation",)).findings
+    (behind,) = scanned(timeline, chain, causes=("host_bound",)).findings
+    assert waited.step_saving_ns == waited.gpu_saving_ns
+    assert behind.step_saving_ns == NOTHING
 
 
 def test_closing_gaps_saves_step_time_and_no_gpu_time() -> None:

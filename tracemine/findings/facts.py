@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.rows.arrow import categories, mapped, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers, Rows
+from tracemine.rows.table import Categories, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
-UNLIMITED_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +67,6 @@ def gap_facts(rows: Rows) -> Facts:
     )
 
 
-def queue_slack_ns(timeline: Timeline, rows: Rows) -> tuple[BoolArray, IntArray]:
-    """For each activity: was it queued behind other work, and how much earlier could what follows on its stream start.
-
-    An activity was queued when its launch had returned before the one in front of it ended: it waited longer than the
-    stream stood idle. Within a graph replay each follows the one before it without the host. What follows can start
-    earlier by the time that it waited behind others; without limit after the last activity of a stream.
-    """
-    activities, api = timeline.activities, timeline.api
-    launch = rows_of(activities["launch_row"])
-    returned = _taken(rows_of(api["start_ns"]) + rows_of(api["dur_ns"]), launch)
-    gap = numbers_of(rows, "gap_ns")
-    known = (launch >= 0) & _valid(gap)
-    waited = np.where(known, rows_of(activities["start_ns"]) - returned - gap.values.astype(np.int64), 0)
-    stream = np.stack((rows_of(activities["device"]), rows_of(activities["stream"]), launch))
-    order = np.lexsort((np.arange(rows.count), stream[1], stream[0]))
-    same = (stream[:, order[1:]] == stream[:, order[:-1]]).all(axis=0) & (launch[order[1:]] >= 0)
-    replayed = np.zeros(rows.count, dtype=bool)
-    replayed[order[1:][same]] = True
-    after = np.full(rows.count, UNLIMITED_NS, dtype=np.int64)
-    # The next activity on the stream that a launch of its own started; those before it in one replay move with it.
-    position = np.arange(rows.count)
-    own = np.where(replayed[order], rows.count, position)
-    next_own = np.minimum.accumulate(own[::-1])[::-1][1:] if rows.count else own
-    found = next_own < rows.count
-    here, there = order[:-1][found], order[next_own[found]]
-    one_stream = (stream[:2, here] == stream[:2, there]).all(axis=0)
-    after[here[one_stream]] = np.maximum(waited[there[one_stream]], 0)
-    return (waited > 0) | replayed, after
-
-
 def pattern_of(module: str) -> str:
     """A module path with its counters replaced.
 
@@ -137,7 +106,3 @@ def _taken(values: IntArray, rows: IntArray) -> IntArray:
     if not len(values):
         return np.full(len(rows), -1, dtype=np.int64)
     return np.where(rows >= 0, values[rows], -1)
-
-
-def _valid(column: Numbers) -> BoolArray:
-    return np.ones(len(column.values), dtype=bool) if column.valid is None else column.valid

@@ -19,11 +19,12 @@ from tracemine.cost import NOTHING, Abstained, Call, Estimate, Range, Traffic, c
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.engine.rule import Matches, Rule
 from tracemine.findings.accounts import Accounts, measure, summarise
-from tracemine.findings.facts import Facts, activity_facts, category, gap_facts, number, queue_slack_ns
+from tracemine.findings.facts import Facts, activity_facts, category, gap_facts, number
 from tracemine.findings.groups import combined, groups_of_sequences, unclaimed
 from tracemine.findings.record import Finding, Scan, Source, TraceSummary
 from tracemine.findings.sources import short, sources
-from tracemine.findings.tensors import traffic
+from tracemine.findings.steps import queues_of
+from tracemine.findings.tensors import read_dtype, traffic
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 from tracemine.timeline import Timeline
@@ -34,6 +35,7 @@ SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
 _ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
 _RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
+_MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
 
@@ -56,9 +58,10 @@ def find(
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
-    findings: list[Finding] = []
+    reported: list[_Reported] = []
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
-        findings += _of_rule(book, found, threshold)
+        reported += _of_rule(book, found, threshold)
+    findings = _with_steps(book, reported)
     findings.sort(key=lambda f: (-f.step_saving_ns.mid, -f.gpu_saving_ns.mid, f.fingerprint))
     unowned = timeline.activities["op_row"].null_count
     return Scan(
@@ -110,8 +113,6 @@ class _Book:
     dropped: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Facts] = field(init=False)
     claimed: dict[str, BoolArray] = field(init=False)
-    queued: BoolArray = field(init=False)
-    slack_ns: IntArray = field(init=False)
     kernel_names: Categories = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +121,6 @@ class _Book:
             "gaps": gap_facts(self.rows["gaps"]),
         }
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
-        self.queued, self.slack_ns = queue_slack_ns(self.timeline, self.rows["activities"])
         self.kernel_names = categories(self.timeline.activities["name"])
 
     def drop(self, reason: str, occurrences: int) -> None:
@@ -136,8 +136,7 @@ class _Class:
     measured_ns: int
     after_ns: Range | None
     gpu_saving_ns: Range
-    step_saving_ns: Range
-    queued: int | None  # occurrences that were queued behind other work; None: idle time, not work
+    step_saving_ns: Range  # of idle time; of GPU time it is not known yet
     traffic_bytes: Traffic | None
     intermediate_bytes: int | None
     assumptions: tuple[str, ...]
@@ -168,7 +167,16 @@ class _Label:
         return {"rule": rule.id} | {name: facets[name] for name in rule.group_by}
 
 
-def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """A finding, and for each class of its matches the rows and the saving of GPU time."""
+
+    finding: Finding
+    matrices: list[IntArray]
+    savings: list[Range]
+
+
+def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[_Reported]:
     rule = found.rule
     kind = rule.rows
     members, offsets, lost = unclaimed(
@@ -188,7 +196,7 @@ def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[Finding]:
             book.drop("nothing_to_win", len(matrix))
         else:
             groups.setdefault(fingerprint(estimated.label.signature(rule)), []).append(estimated)
-    findings = []
+    reported = []
     for mark, classes in groups.items():
         finding = _finding(book, rule, mark, classes)
         if max(finding.gpu_saving_ns.mid, finding.step_saving_ns.mid) < threshold_ns:
@@ -196,8 +204,8 @@ def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[Finding]:
             continue
         for one in classes:
             book.claimed[kind][one.matrix] = True
-        findings.append(finding)
-    return findings
+        reported.append(_Reported(finding, [one.matrix for one in classes], [one.gpu_saving_ns for one in classes]))
+    return reported
 
 
 def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: IntArray) -> Iterable[IntArray]:
@@ -242,19 +250,17 @@ def _pin(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
 def _on_gpu(
     book: _Book, matrix: IntArray, estimate: Estimate, durations: IntArray, count: int, recorded: bool = False
 ) -> _Class:
-    """A class with a saving of GPU time; the step gains it where the device, not the host, was what held it up."""
+    """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
     measured = int(durations.sum())
     after = (estimate.after_ns * count).at_most(measured)
     saving = Range(measured - after.high, measured - after.mid, measured - after.low)
-    step, queued = _step_saving(book, matrix, saving)
     traffic_bytes = estimate.traffic_bytes
     return _Class(
         matrix=matrix,
         measured_ns=measured,
         after_ns=after,
         gpu_saving_ns=saving,
-        step_saving_ns=step,
-        queued=queued,
+        step_saving_ns=NOTHING,
         traffic_bytes=None
         if traffic_bytes is None
         else Traffic(before=traffic_bytes.before * count, after=traffic_bytes.after * count),
@@ -263,20 +269,6 @@ def _on_gpu(
         evidence="proven" if recorded else "adjacent",
         label=_label(book, book.facts["activities"], matrix[0]),
     )
-
-
-def _step_saving(book: _Book, matrix: IntArray, saving: Range) -> tuple[Range, int]:
-    """Of a GPU saving, what shortens the step, and of how many occurrences: those queued behind other work.
-
-    Each occurrence gives at most the time for which what follows it was waiting, and at most what the device would be
-    less busy without it.
-    """
-    count = len(matrix)
-    bound = book.queued[matrix].all(axis=1)
-    limit = np.minimum(book.slack_ns[matrix[:, -1]], book.accounts.exclusive_ns[matrix].sum(axis=1))[bound]
-    ends = (int(np.minimum(end // count, limit).sum()) for end in (saving.low, saving.mid, saving.high))
-    low, mid, high = (end // max(book.accounts.devices, 1) for end in ends)
-    return Range(low, mid, high), int(bound.sum())
 
 
 def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
@@ -291,7 +283,6 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
         after_ns=None,
         gpu_saving_ns=NOTHING,
         step_saving_ns=Range(saving.low // devices, saving.mid // devices, saving.high // devices),
-        queued=None,
         traffic_bytes=None,
         intermediate_bytes=None,
         assumptions=assumptions,
@@ -313,14 +304,15 @@ def _calls(book: _Book, members: IntArray, durations_ns: IntArray) -> list[Call]
     facts, rows = book.facts["activities"], book.rows["activities"]
     written = number(rows, "bytes_written", null=-1)
     bound, classes = category(rows, "bound"), category(rows, "op_class")
+    lists = next((name for row in members if (name := _text(facts.dtype, row)) is not None), None)
     calls = []
     for part in _by_operator(facts, members):
         at = members[part]
         shapes, dtypes = _text(facts.shapes, at[0]), _text(facts.dtypes, at[0])
         known = None
         if shapes is not None and dtypes is not None and (written[at] >= 0).all():
-            op, strides, dtype = (_text(column, at[0]) for column in (facts.op, facts.strides, facts.dtype))
-            known = traffic(op or "", shapes, dtypes, strides, dtype, int(written[at].max()))
+            op, strides = _text(facts.op, at[0]) or "", _text(facts.strides, at[0])
+            known = traffic(op, shapes, dtypes, strides, lists, int(written[at].max()))
         calls.append(
             Call(
                 dur_ns=round(float(durations_ns[part].sum())),
@@ -337,10 +329,10 @@ def _label(book: _Book, facts: Facts, members: IntArray) -> _Label:
     heads = [members[part][0] for part in _by_operator(facts, members)]
     stack = next((int(facts.stack_row[row]) for row in members if facts.stack_row[row] >= 0), None)
     return _Label(
-        ops=tuple(op for row in heads if (op := _text(facts.op, row)) is not None),
+        ops=tuple(_text(facts.op, row) or "" for row in heads),
         shapes=_shapes_text([_text(facts.shapes, row) for row in heads]),
         all_shapes=tuple(_text(facts.shapes, row) for row in heads),
-        dtype=next((name for row in heads if (name := _text(facts.dtype, row)) is not None), None),
+        dtype=next((name for row in heads if (name := _read_dtype(facts, row)) is not None), None),
         module=_common_module([_text(facts.module, row) for row in heads]),
         source=sources(book.timeline, stack),
     )
@@ -366,7 +358,7 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         severity=next(name for least, name in SEVERITIES if share >= least),
         occurrences=sum(len(one.matrix) for one in classes),
         activities=occurrences,
-        ops=label.ops,
+        ops=label.ops if "ops" in rule.group_by else _most_time(book.facts[rule.rows], classes),
         kernels=() if rule.rows == "gaps" else _kernels(book, min(first)),
         shapes=_same(one.label.shapes for one in classes),
         dtype=_same(one.label.dtype for one in classes),
@@ -384,22 +376,49 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         step_saving_ns=step,
         why=rule.why,
         fix=rule.fix,
-        assumptions=(*dict.fromkeys(text for one in classes for text in one.assumptions), *_step_text(classes)),
+        assumptions=tuple(dict.fromkeys(text for one in classes for text in one.assumptions)),
     )
 
 
-def _step_text(classes: Sequence[_Class]) -> tuple[str, ...]:
-    """How the step's saving follows from the GPU's."""
-    queued = sum(one.queued for one in classes if one.queued is not None)
-    count = sum(len(one.matrix) for one in classes if one.queued is not None)
-    if not count:
-        return ()
-    if not queued:
-        return ("no occurrence was queued behind other work: the host sets the pace, and the step gains nothing",)
-    return (
-        f"{queued} of {count} occurrences were queued behind other work; only those shorten the step, each by no more "
-        "than what follows it was waiting",
-    )
+def _with_steps(book: _Book, reported: Sequence[_Reported]) -> list[Finding]:
+    """The findings with what the step gains of their GPU time, all of them done at once."""
+    on_gpu = [one for one in reported if one.finding.gpu_saving_ns != NOTHING]
+    findings = [one.finding for one in reported if one.finding.gpu_saving_ns == NOTHING]
+    if not on_gpu:
+        return findings
+    queues = queues_of(book.timeline, book.rows)
+    gained = [queues.gained(_saved(book, on_gpu, end)) for end in _ENDS]
+    for one in on_gpu:
+        ends = [sum(_gained(book, part, matrix) for matrix in one.matrices) for part in gained]
+        low, mid, high = (end // max(book.accounts.devices, 1) for end in ends)
+        # What a finding gains also depends on the others: larger savings behind it can leave it less.
+        step = Range(min(low, mid), mid, max(mid, high))
+        note = (
+            "the step gains what moves everything behind: each activity can start earlier by no more than it waited in "
+            "its queue; streams are taken one by one"
+            if step.high
+            else "the host sets the pace here: nothing behind was waiting, and the step gains nothing"
+        )
+        finding = one.finding
+        findings.append(msgspec.structs.replace(finding, step_saving_ns=step, assumptions=(*finding.assumptions, note)))
+    return findings
+
+
+def _saved(book: _Book, reported: Sequence[_Reported], end: Callable[[Range], int]) -> IntArray:
+    """What each activity is shorter by: a chain's saving counts where it ends."""
+    saved = np.zeros(len(book.accounts.dur_ns), dtype=np.int64)
+    for one in reported:
+        for matrix, saving in zip(one.matrices, one.savings, strict=True):
+            saved[matrix[:, -1]] = end(saving) // len(matrix)
+    return saved
+
+
+def _gained(book: _Book, gained: IntArray, matrix: IntArray) -> int:
+    """Of that, what the device is less busy by: not what other streams were doing meanwhile."""
+    return int(np.minimum(gained[matrix[:, -1]], book.accounts.exclusive_ns[matrix].sum(axis=1)).sum())
+
+
+_ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
 
 
 def _occurrences(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[tuple[int, ...], ...]:
@@ -420,6 +439,19 @@ def _by_operator(facts: Facts, members: IntArray) -> list[slice]:
     op_row = facts.op_row[members]
     cuts = [0, *(np.flatnonzero((op_row[1:] != op_row[:-1]) | (op_row[1:] < 0)) + 1).tolist(), len(members)]
     return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def _most_time(facts: Facts, classes: Sequence[_Class]) -> tuple[str, ...]:
+    """Where matches of different operators are one finding: those that took most of its time, at most eight."""
+    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    spent = np.bincount(facts.op.codes[rows] + 1, weights=facts.dur_ns[rows], minlength=len(facts.op.values) + 1)[1:]
+    largest = np.argsort(-spent, kind="stable")[:_MOST_OPS]
+    return tuple(facts.op.values[code] for code in largest.tolist() if spent[code] > 0)
+
+
+def _read_dtype(facts: Facts, row: np.int64) -> str | None:
+    op, shapes, dtypes = (_text(column, row) for column in (facts.op, facts.shapes, facts.dtypes))
+    return None if op is None or shapes is None or dtypes is None else read_dtype(op, shapes, dtypes)
 
 
 def _text(column: Categories, row: int | np.int64) -> str | None:

@@ -20,8 +20,8 @@ def inputs(
 ) -> tuple[tuple[int, Tensor], ...] | None:
     """Position and tensor of every tensor input; the members of a list share a position. None where one is not known.
 
-    The texts are those of the timeline's `ops` table. The dtype of a list's members is not recorded: they are taken to
-    be `list_dtype`. Shapeless inputs of a Python number's type are Python numbers and no tensors. An axis of stride 0
+    The texts are those of the timeline's `ops` table. The dtype of a list's members is not recorded: it is taken to be
+    `list_dtype`. Shapeless inputs of a Python number's type are Python numbers and no tensors. An axis of stride 0
     repeats one element, which counts once.
 
     >>> inputs("[[2, 3], [], []]", '["float", "Scalar", "double"]')
@@ -56,6 +56,7 @@ def traffic(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None:
     """Tensors that a call reads and writes; None where its inputs are not known.
 
+    The dtype of a list is known only by its bytes: `list_dtype` must make them what is written, as cat and stack do.
     Inputs that the operator overwrites are written and not read; inputs that it mutates are both. What else it writes
     is one tensor of `written_bytes`, of an input's dtype where one fits.
 
@@ -67,15 +68,37 @@ def traffic(
     known = inputs(shapes, dtypes, strides, list_dtype)
     if known is None:
         return None
-    operator = lookup(op)
-    overload = operator.pick(msgspec.json.decode(dtypes, type=list[str])) if operator is not None else None
-    mutates = overload.mutates if overload is not None else ()
-    overwrites = overload.overwrites if overload is not None else ()
+    positions = [position for position, _ in known]
+    if len(set(positions)) < len(positions) and sum(tensor.nbytes for _, tensor in known) != written_bytes:
+        return None
+    mutates, overwrites = _written(op, dtypes)
     reads = tuple(tensor for position, tensor in known if position not in overwrites)
     writes = tuple(tensor for position, tensor in known if position in mutates)
     if not writes:
         writes = (_output([tensor for _, tensor in known], written_bytes),)
     return reads, writes
+
+
+@lru_cache(maxsize=16384)
+def read_dtype(op: str, shapes: str, dtypes: str) -> str | None:
+    """Dtype of the first tensor that a call reads; None where no single tensor is read.
+
+    >>> read_dtype("aten::copy_", "[[8], [8], []]", '["float", "c10::BFloat16", "Scalar"]')
+    'bfloat16'
+    """
+    _, overwrites = _written(op, dtypes)
+    known = inputs(shapes, dtypes) or ()
+    return next((tensor.dtype for position, tensor in known if position not in overwrites), None)
+
+
+def _written(op: str, dtypes: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions of the inputs that the call writes, and of those that it does not read before."""
+    operator = lookup(op)
+    try:
+        overload = operator.pick(msgspec.json.decode(dtypes, type=list[str])) if operator is not None else None
+    except msgspec.DecodeError:
+        overload = None
+    return (overload.mutates, overload.overwrites) if overload is not None else ((), ())
 
 
 def _output(read: list[Tensor], nbytes: int) -> Tensor:
