@@ -651,12 +651,14 @@ def _texts_to_ns(values: list[Raw]) -> npt.NDArray[np.int64]:
 
 
 def _text(raw: Raw) -> str:
-    """A string as itself, anything else as its JSON text.
+    """A string as itself, null as nothing, anything else as its JSON text.
 
     Raises UnicodeDecodeError if it is not UTF-8.
     """
     text = bytes(raw)
-    return msgspec.json.decode(text, type=str) if text[:1] == b'"' else text.decode()
+    if text[:1] == b'"':
+        return msgspec.json.decode(text, type=str)
+    return "" if text == b"null" else text.decode()
 
 
 def _scalar(raw: Raw, absent: Any = None) -> Any:
