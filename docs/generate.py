@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
 from tracemine.rows import docs as row_docs
 from tracemine.timeline import TABLES, Device, IngestReport, Meta
@@ -47,6 +48,7 @@ def timeline_page() -> str:
 
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
     "devices.md": devices_page,
     "rows.md": row_docs.page,
     "timeline.md": timeline_page,

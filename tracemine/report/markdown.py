@@ -43,7 +43,7 @@ def _head(scan: Scan) -> Iterator[str]:
     facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
     if summary.per_step is not None:
         step = summary.per_step
-        facts.append(f"A step takes {time_text(step.span_ns)}, the GPU being busy for {time_text(step.gpu_busy_ns)}.")
+        facts.append(f"A step is {time_text(step.span_ns)} on the host and {time_text(step.gpu_busy_ns)} of GPU work.")
     if scan.findings:
         facts.append(f"All findings together save {_savings(summary.step_saving_ns, summary.gpu_saving_ns, scan)}.")
     yield " ".join(facts)
@@ -77,13 +77,12 @@ def _finding(rank: int, finding: Finding, scan: Scan) -> Iterator[str]:
 
 def _savings(step: Range, gpu: Range, scan: Scan) -> str:
     summary = scan.summary
-    of_step = "of the step" if scan.trace.steps else "of the trace"
     parts = [
         f"**{time_text(saving.mid)}** of {name} time ({range_text(saving.low, saving.high)}; "
         f"{percent_text(saving.mid, whole)} {of_what})"
         for saving, name, whole, of_what in (
-            (step, "step", summary.span_ns, of_step),
-            (gpu, "GPU", summary.gpu_time_ns, "of all"),
+            (step, "step", summary.span_ns, "of the trace"),
+            (gpu, "GPU", summary.gpu_time_ns, "of all of it"),
         )
         if saving.high
     ]

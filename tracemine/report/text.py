@@ -104,7 +104,7 @@ def _head(scan: Scan) -> Iterator[_Row]:
     if summary.per_step is not None:
         step = summary.per_step
         yield from _labelled(
-            "a step", Text(f"{time_text(step.span_ns)}, the GPU busy for {time_text(step.gpu_busy_ns)} of it")
+            "a step", Text(f"{time_text(step.span_ns)} on the host, {time_text(step.gpu_busy_ns)} of GPU work")
         )
     if scan.findings:
         yield from _labelled("to win", *_savings(summary, scan))
@@ -145,7 +145,7 @@ def _savings(of: Finding | Summary, scan: Scan) -> Iterator[Text]:
     one of GPU time alone says so."""
     step, gpu = of.step_saving_ns, of.gpu_saving_ns
     if step.high:
-        yield _saving(step, "step", scan.summary.span_ns, "of the step" if scan.trace.steps else "of the trace")
+        yield _saving(step, "step", scan.summary.span_ns, "of the trace")
     if gpu.high:
         yield _saving(gpu, "GPU", scan.summary.gpu_time_ns, "of GPU time")
     if gpu.high and not step.high:

@@ -1,0 +1,113 @@
+"""The command line: parse, call, print. One function a command; what a command does not need is not imported.
+
+Exit codes: 0 done, 1 --fail-on reached, 2 the input or the call is wrong, 3 a bug, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from tracemine import __version__
+from tracemine.cli import rules
+from tracemine.cli.console import say, say_error, write
+from tracemine.cli.ingest import ingest
+from tracemine.cli.scan import scan
+from tracemine.errors import TracemineError, UsageError
+
+__all__ = ["app", "main"]
+
+DEBUG = "TRACEMINE_DEBUG"
+_BUG, _INTERRUPTED = 3, 130
+
+# What Typer raises for a call that it cannot parse; it has no public name in every version of Typer.
+_CallError = cast("type[Exception]", typer.BadParameter.__mro__[1])
+
+# Plain help: drawing it with rich would take half the time that --help may take.
+app = typer.Typer(
+    name="tracemine",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command(short_help="Say what is worth fixing in a trace.")(scan)
+app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
+app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
+
+
+@app.callback(invoke_without_command=True)
+def tracemine(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> int:
+    """From a profiler trace to the GPU kernels worth fusing and the launch gaps worth closing.
+
+    \b
+    Example:
+      tracemine scan trace.json.gz
+    """
+    if version:
+        write(f"tracemine {__version__}\n")
+        raise typer.Exit(0)
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+        return UsageError.exit_code
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, `sys.argv` by default, and return its exit code.
+
+    >>> main(["--version"])
+    tracemine 0.1.0
+    0
+    """
+    try:
+        code = app(arguments, prog_name="tracemine", standalone_mode=False)
+    except TracemineError as error:
+        say_error(error)
+        return error.exit_code
+    except _CallError as error:
+        say_error(_as_usage_error(error))
+        return UsageError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except Exception as error:
+        _say_bug(error)
+        return _BUG
+    return code if isinstance(code, int) else 0
+
+
+def _as_usage_error(error: BaseException) -> UsageError:
+    """Typer's complaint in our words: which command, what is wrong, where to look."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "tracemine"
+    message = getattr(error, "format_message", lambda: str(error))().rstrip(".")
+    return UsageError(f"{command}: {message[:1].lower()}{message[1:]}", hint=f"{command} --help")
+
+
+def _say_bug(error: Exception) -> None:
+    """One line with the exception and the innermost place of ours; the traceback only where it was asked for."""
+    if os.environ.get(DEBUG):
+        say(traceback.format_exc())
+    package = Path(__file__).resolve().parent.parent
+    places = [
+        f"{path.relative_to(package.parent).as_posix()}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        for path in [Path(frame.filename)]
+        if path.is_relative_to(package)
+    ]
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    where = f" in {places[-1]}" if places else ""
+    say_error(
+        TracemineError(
+            f"tracemine {__version__} has a bug{where}: {what}",
+            hint=f"please report it with the traceback that {DEBUG}=1 prints, and the trace if you can share it",
+        )
+    )

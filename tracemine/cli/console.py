@@ -1,0 +1,76 @@
+"""Standard output and error: what is written there, in which width and colour, and what happens when nobody reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from tracemine.errors import Location, TracemineError, UsageError
+from tracemine.report import Options
+from tracemine.report.escape import line
+
+_WIDEST, _NARROWEST = 120, 60
+_WIDTH_WITHOUT_TERMINAL = 100
+
+
+def write(text: str) -> None:
+    """`text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted."""
+    _write(sys.stdout, text)
+
+
+def say(text: str) -> None:
+    """A message to standard error."""
+    _write(sys.stderr, text.rstrip("\n") + "\n")
+
+
+def say_error(error: TracemineError) -> None:
+    """The error's line and its hint, harmless for a terminal: both may repeat what a file says."""
+    message, _, hint = str(error).partition("\n  hint: ")
+    say(line(message, longest=2000) + (f"\n  hint: {line(hint, longest=2000)}" if hint else ""))
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write `path` whole or not at all: the text gets its name when all of it is on the disk.
+
+    Raises UsageError where it cannot be written.
+    """
+    target = path.resolve()  # a link keeps pointing to what is written
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device is not replaced but written to
+            target.write_text(text, encoding="utf-8", errors="replace")
+            return
+        staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            staging.write_text(text, encoding="utf-8", errors="replace")
+            staging.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                staging.unlink()
+            raise
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None
+
+
+def options(out: TextIO, *, top: int, no_color: bool) -> Options:
+    """How to draw on `out`: a terminal's width and colours, or plain text."""
+    terminal = out.isatty()
+    width = shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns if terminal else _WIDTH_WITHOUT_TERMINAL
+    # https://no-color.org: set to anything but the empty string.
+    plain = no_color or not terminal or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return Options(top=top or None, width=max(_NARROWEST, min(width, _WIDEST)), color=not plain)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    encoding = stream.encoding or "utf-8"
+    try:
+        # What the stream's encoding does not have becomes "?".
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        # Python flushes once more on its way out; that must not complain either.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,72 @@
+"""tracemine ingest: from a profiler's export to a timeline directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import write
+from tracemine.cli.progress import reading
+from tracemine.cli.scan import QuietOption
+from tracemine.report.escape import line
+
+if TYPE_CHECKING:
+    from tracemine.timeline import IngestReport, Timeline
+
+
+def ingest(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="What the profiler exported.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="The timeline's directory; a timeline there is replaced."),
+    ],
+    quiet: QuietOption = False,
+) -> int:
+    """Read a profiler's export once and keep it as a timeline: Parquet tables that scan reads much faster.
+
+    Prints the rows of each table, and what was left out or repaired, with the reason.
+
+    \b
+    Example:
+      tracemine ingest trace.json.gz -o timeline/
+    """
+    from tracemine.formats import open_trace
+
+    with reading(path, quiet=quiet) as progress:
+        timeline = open_trace(path, progress)
+    timeline.write(output)
+    if not quiet:
+        write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline)))
+    return 0
+
+
+def _report(timeline: Timeline) -> Iterator[str]:
+    from tracemine.timeline import TABLES
+
+    for name in TABLES:
+        yield f"{name:<11} {getattr(timeline, name).num_rows:>11,} rows"
+    yield from _what_became(timeline.meta.ingest)
+
+
+def _what_became(report: IngestReport) -> Iterator[str]:
+    """Everything but what is plainly there: nothing is left out without a reason.
+
+    >>> from tracemine.timeline import IngestReport
+    >>> list(_what_became(IngestReport(dropped={"no_duration": 1200}, warnings=("It is cut short.",))))
+    ['left out          1,200 no duration', 'note        It is cut short.']
+    """
+    counts: tuple[tuple[str, Mapping[str, int]], ...] = (
+        ("not needed", report.skipped),
+        ("left out", report.dropped),
+        ("repaired", report.repaired),
+        ("no operator", report.unowned),
+    )
+    for label, reasons in counts:
+        for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+            yield f"{label:<11} {count:>11,} {line(reason.replace('_', ' '))}"
+            label = ""
+    for warning in report.warnings:
+        yield f"{'note':<11} {line(warning, longest=1000)}"

@@ -1,0 +1,87 @@
+"""Which traces a command line names: files, timelines, folders of them, patterns."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tracemine.cli.console import say
+from tracemine.errors import InputError, Location, TracemineError, UsageError
+
+_REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_SUFFIXES = (".json", ".json.gz")
+# In the first 64 kB of a trace; the second where process groups fill them.
+_KEYS = (b'"traceEvents"', b'"schemaVersion"')
+_SHOWN = 3  # names in a message
+
+
+def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
+    """The traces that one argument stands for: a file or a timeline is itself, a folder all traces below it, a pattern
+    (`runs/*.json.gz`, `**` for any depth) what it fits.
+
+    Files of a folder that are no traces are left out with a note. Raises UsageError or InputError if none is there.
+    """
+    remote = _REMOTE.match(given)
+    if remote:
+        raise UsageError(
+            f"{given}: {remote[1]}:// is not supported yet", hint="copy the trace here and pass the file's path"
+        )
+    path = Path(given)
+    if path.is_dir() and not _is_timeline(path):
+        yield from _below(path, quiet)
+    elif glob.has_magic(given) and not path.exists():
+        yield from _fitting(given)
+    else:
+        yield path  # what it is, and whether it is there, is said when it is opened
+
+
+def _fitting(pattern: str) -> Sequence[Path]:
+    found = sorted(Path(name) for name in glob.glob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+    if not found:
+        raise InputError("no file fits this pattern", where=Location(pattern))
+    return found
+
+
+def _below(folder: Path, quiet: bool) -> Sequence[Path]:
+    timelines = sorted(path.parent for path in folder.rglob("meta.json") if _is_timeline(path.parent))
+    files = sorted(
+        path
+        for path in folder.rglob("*.json*")
+        if path.name.endswith(_SUFFIXES) and path.is_file() and path.parent not in timelines
+    )
+    found = [path for path in files if _holds_events(path)]
+    others = [path.name for path in files if path not in set(found)]
+    if not found and not timelines:
+        raise InputError(
+            "no trace lies in this folder or below it",
+            where=Location(str(folder)),
+            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote",
+        )
+    if others and not quiet:
+        names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
+        say(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
+    return sorted([*timelines, *found])
+
+
+def _is_timeline(path: Path) -> bool:
+    return (path / "meta.json").is_file() and (path / "activities.parquet").is_file()
+
+
+def _holds_events(path: Path) -> bool:
+    """Whether a file begins as a trace does. One that cannot be read counts as a trace: opening it says why."""
+    from tracemine.formats.sniff import sniff
+    from tracemine.formats.source import FileSource
+
+    try:
+        source = FileSource(path)
+    except TracemineError:
+        return True
+    with source:
+        try:
+            sniff(source)
+        except TracemineError:
+            return False
+        head = source.head.lstrip()
+    return head.startswith(b"[") or any(key in head for key in _KEYS)

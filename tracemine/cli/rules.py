@@ -1,0 +1,111 @@
+"""tracemine rules: what is looked for, and whether the rules hold what they promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import say, write
+from tracemine.cli.scan import RulesOption
+from tracemine.errors import UsageError
+from tracemine.units import count_text
+
+if TYPE_CHECKING:
+    from tracemine.engine import Rule
+
+_FAILED = 1
+_IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Rules to look at; all by default.")]
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.callback(invoke_without_command=True)
+def rules(context: typer.Context) -> int:
+    """The rules: list, show, lint, test.
+
+    \b
+    Example:
+      tracemine rules list
+    """
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+        return UsageError.exit_code
+    return 0
+
+
+@app.command("list", short_help="A line for each rule.")
+def list_(rules: RulesOption = None) -> int:
+    """A line for each rule, in the order in which they claim what they match.
+
+    \b
+    Example:
+      tracemine rules list --rules my_rules/
+    """
+    from tracemine.engine.catalogue import list_rules
+
+    lines = list_rules(_loaded(rules))
+    width = max((len(one.id) for one in lines), default=0)
+    write("".join(f"{one.id:{width}}  {one.rows:10}  {one.status:12}  {one.title}\n" for one in lines))
+    return 0
+
+
+@app.command(short_help="Everything a rule says.")
+def show(
+    rule: Annotated[str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.")],
+    rules: RulesOption = None,
+) -> int:
+    """Everything a rule says: what it finds, why it matters, the fix, its limits, its pattern and its cases.
+
+    \b
+    Example:
+      tracemine rules show rmsnorm_unfused
+    """
+    from tracemine.engine.catalogue import show_rule
+
+    page = show_rule(_loaded(rules), rule)
+    cases = "".join(f"- {heading}\n" for heading in page.cases)
+    write(f"{page.text}\n**Cases.**\n\n{cases}" if cases else page.text)
+    return 0
+
+
+@app.command(short_help="Say what rules lack.")
+def lint(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
+    """Say what rules lack: cases, near misses, limits, bounds. Exit code 1 if something is lacking.
+
+    \b
+    Example:
+      tracemine rules lint --rules my_rules/
+    """
+    from tracemine.engine.catalogue import lint_rules
+
+    problems = lint_rules(_loaded(rules), ids or ())
+    write("".join(f"{problem}\n" for problem in problems) or "nothing to mend\n")
+    return _FAILED if problems else 0
+
+
+@app.command(short_help="Run the cases beside the rules.")
+def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
+    """Run the cases beside the rules. Exit code 1 if one fails.
+
+    \b
+    Example:
+      tracemine rules test rmsnorm_unfused
+    """
+    from tracemine.engine.catalogue import case_results
+
+    results = case_results(_loaded(rules), ids or ())
+    failed = [result for result in results if not result.passed]
+    for result in failed:
+        write("".join(f"{result.where}: {result.heading}: {problem}\n" for problem in result.problems))
+    misses = sum(result.known_miss for result in results if result.passed)
+    known = f", {count_text(misses, 'known miss')}" if misses else ""
+    write(f"{count_text(len(results) - len(failed), 'case')} passed{known}, {len(failed):,} failed\n")
+    return _FAILED if failed else 0
+
+
+def _loaded(directories: list[Path] | None) -> tuple[Rule, ...]:
+    from tracemine.engine import load_rules
+
+    return load_rules(*(directories or ()))

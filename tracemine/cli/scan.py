@@ -1,0 +1,169 @@
+"""tracemine scan: from traces to reports."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import options, say, say_error, write, write_file
+from tracemine.cli.paths import traces
+from tracemine.cli.progress import reading
+from tracemine.cli.thresholds import SEVERITIES, Threshold, parse_fail_on, parse_threshold
+from tracemine.errors import TracemineError, UsageError
+from tracemine.report import REPORTS, render
+
+if TYPE_CHECKING:
+    from tracemine.devices import Device
+    from tracemine.engine import Rule
+    from tracemine.findings import Scan
+
+_FAIL_ON_REACHED = 1
+RulesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
+
+
+def scan(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="Traces, timelines, folders of them, or patterns.")
+    ],
+    report: Annotated[
+        str, typer.Option("--format", "-f", metavar="|".join(REPORTS), help="What to print.", show_default=True)
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON always has all of them.")
+    ] = 10,
+    min_saving: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|%",
+            help="Leave out what saves less over the trace: 0.1ms, 50us, 1%. Default: 0.1%, and 1us at least.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join((*reversed(SEVERITIES), "TIME", "%")),
+            help="Exit with 1 if a finding is so severe, or saves so much.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Estimate for this GPU where the trace's own is not known."),
+    ] = None,
+    rules: RulesOption = None,
+    quiet: QuietOption = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+) -> int:
+    """Say what is worth fusing and which gaps are worth closing, most first.
+
+    Several traces are reported one after the other; as JSON, one object a line each. One that cannot be read
+    does not stop the others.
+
+    Exit code: 0 done, 1 --fail-on reached, 2 the call or a trace is wrong.
+
+    \b
+    Examples:
+      tracemine scan trace.json.gz
+      tracemine scan runs/ --format json -o findings.jsonl
+      tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
+    """
+    _check(report, top)
+    threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
+    reached = None if fail_on is None else parse_fail_on(fail_on)
+    device = None if gpu is None else _device(gpu)
+    from tracemine.engine import load_rules
+
+    known_rules = load_rules(*(rules or ()))
+    to_file = StringIO()
+    how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
+    failed = failing = False
+    printed = 0
+    for path in _all_traces(paths, quiet=quiet):
+        if isinstance(path, TracemineError):
+            say_error(path)
+            failed = True
+            continue
+        try:
+            found = _scanned(path, known_rules, device, threshold, quiet=quiet)
+        except TracemineError as error:
+            say_error(error)
+            failed = True
+            continue
+        text = StringIO()
+        if printed and report != "json":
+            text.write("\n\n")
+        render(report, found, text, how)
+        (to_file.write if output else write)(text.getvalue())
+        failing |= reached is not None and reached(found)
+        printed += 1
+    if output and printed:
+        write_file(output, to_file.getvalue())
+    return UsageError.exit_code if failed else _FAIL_ON_REACHED if failing else 0
+
+
+def _check(report: str, top: int) -> None:
+    if report not in REPORTS:
+        raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(REPORTS)}")
+    if top < 0:
+        raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
+
+
+def _device(name: str) -> Device:
+    from tracemine.devices import devices, find_device
+
+    device = find_device(name)
+    if device is None:
+        raise UsageError(
+            f"--gpu: {name!r} is not in the device table",
+            hint=f"there are: {', '.join(device.title for device in devices())}",
+        )
+    return device
+
+
+def _all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
+    """Every trace named, each once; what is wrong with an argument in its place."""
+    seen: set[Path] = set()
+    for given in paths:
+        try:
+            for path in traces(given, quiet=quiet):
+                if path not in seen:
+                    seen.add(path)
+                    yield path
+        except TracemineError as error:
+            yield error
+
+
+def _scanned(
+    path: Path, rules: Sequence[Rule], given: Device | None, threshold: Threshold | None, *, quiet: bool
+) -> Scan:
+    from tracemine.engine import mine
+    from tracemine.findings import device_of, find
+    from tracemine.findings.accounts import measure
+    from tracemine.formats import open_trace
+    from tracemine.rows import row_sets
+
+    with reading(path, quiet=quiet) as progress:
+        timeline = open_trace(path, progress)
+    rows = row_sets(timeline)
+    known = device_of(timeline)
+    if known is not None and given is not None and known is not given and not quiet:
+        say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
+    return find(
+        timeline,
+        rows,
+        mine(rows, rules),
+        known or given,
+        min_saving_ns=None if threshold is None else threshold.of(measure(timeline).span_ns),
+        path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
+    )

@@ -1,0 +1,63 @@
+"""What --min-saving and --fail-on say: a time, a share of the trace, a severity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tracemine.errors import UsageError
+from tracemine.units import parse_percent, parse_time
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Finding, Scan
+
+SEVERITIES = ("low", "medium", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """At least this much: whole nanoseconds over the trace, or a share of its span."""
+
+    ns: int | None = None
+    share: Fraction | None = None
+
+    def of(self, span_ns: int) -> int:
+        """In nanoseconds, for a trace that spans so many.
+
+        >>> Threshold(share=Fraction(1, 100)).of(5_000)
+        50
+        """
+        return self.ns if self.ns is not None else round((self.share or 0) * span_ns)
+
+
+def parse_threshold(option: str, text: str) -> Threshold:
+    """Raises UsageError for what is neither a time nor a percentage.
+
+    >>> parse_threshold("--min-saving", "0.1ms")
+    Threshold(ns=100000, share=None)
+    """
+    try:
+        return Threshold(share=parse_percent(text)) if "%" in text else Threshold(ns=parse_time(text))
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", hint="write a time or a share of the trace: 0.1ms, 50us, 1%") from None
+
+
+def parse_fail_on(text: str) -> Callable[[Scan], bool]:
+    """Whether a scan has a finding of this severity or a higher one, or one that saves this much.
+
+    Raises UsageError for anything else.
+    """
+    if text in SEVERITIES:
+        reached = SEVERITIES[SEVERITIES.index(text) :]
+        return lambda scan: any(finding.severity in reached for finding in scan.findings)
+    try:
+        threshold = parse_threshold("--fail-on", text)
+    except UsageError as error:
+        raise UsageError(error.message, hint="write high, medium, low, a time (1ms) or a share (5%)") from None
+    return lambda scan: any(_saving_ns(finding) >= threshold.of(scan.summary.span_ns) for finding in scan.findings)
+
+
+def _saving_ns(finding: Finding) -> int:
+    return max(finding.step_saving_ns.mid, finding.gpu_saving_ns.mid)
