@@ -168,7 +168,7 @@ def test_a_step_gains_no_more_than_what_follows_was_waiting() -> None:
     members[4]["queued_ns"] = 2 * US
     timeline = timeline_of(members)
     (finding,) = scanned(timeline, matches(rule(), [1, 2, 3])).findings
-    assert finding.step_saving_ns == Range(2 * US, 2 * US, 2 * US)
+    assert (finding.step_saving_ns.low, finding.step_saving_ns.mid) == (2 * US, 2 * US)
 
 
 def test_several_savings_share_the_lead_that_the_host_has() -> None:
@@ -176,7 +176,9 @@ def test_several_savings_share_the_lead_that_the_host_has() -> None:
     timeline = timeline_of(members)
     scan = scanned(timeline, matches(rule(), *(range(i, i + 3) for i in range(0, 27, 3))))
     assert scan.summary.gpu_saving_ns.mid > 9 * 30 * US
-    assert scan.summary.step_saving_ns.high == 30 * US
+    assert scan.summary.step_saving_ns.mid == 30 * US
+    # At the high end the host is done sooner by what lay between the launches that it need not make.
+    assert 30 * US < scan.summary.step_saving_ns.high <= 30 * US + 9 * 120 * US
 
 
 def test_a_host_that_waits_for_the_device_goes_on_earlier() -> None:
@@ -187,7 +189,7 @@ def test_a_host_that_waits_for_the_device_goes_on_earlier() -> None:
     (waited,) = scanned(timeline, chain, causes=("synchronisation",)).findings
     (behind,) = scanned(timeline, chain, causes=("host_bound",)).findings
     assert waited.step_saving_ns == waited.gpu_saving_ns
-    assert behind.step_saving_ns == NOTHING
+    assert behind.step_saving_ns.mid == 0
 
 
 def test_closing_gaps_saves_step_time_and_no_gpu_time() -> None:

@@ -23,7 +23,7 @@ from tracemine.findings.facts import Facts, activity_facts, category, gap_facts,
 from tracemine.findings.groups import combined, groups_of_sequences, unclaimed
 from tracemine.findings.record import Finding, Scan, Source, TraceSummary
 from tracemine.findings.sources import short, sources
-from tracemine.findings.steps import queues_of
+from tracemine.findings.steps import launching_ns, queues_of
 from tracemine.findings.tensors import read_dtype, traffic
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
@@ -48,7 +48,10 @@ def find(
     min_saving_ns: int | None = None,
     path: str | None = None,
 ) -> Scan:
-    """Everything worth saying about a trace, most step time first, then most GPU time.
+    """Everything worth saying about a trace, the most worth first: by step time and GPU time saved (mid) together.
+
+    So on a trace whose device is mostly idle the gaps lead, on one whose device is busy the fusions, and of two fusions
+    the one that the step feels.
 
     `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
     are both below `min_saving_ns` is counted in `dropped` and not reported; the default is a thousandth of the span.
@@ -62,7 +65,7 @@ def find(
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
         reported += _of_rule(book, found, threshold)
     findings = _with_steps(book, reported)
-    findings.sort(key=lambda f: (-f.step_saving_ns.mid, -f.gpu_saving_ns.mid, f.fingerprint))
+    findings.sort(key=lambda f: (-f.step_saving_ns.mid - f.gpu_saving_ns.mid, f.fingerprint))
     unowned = timeline.activities["op_row"].null_count
     return Scan(
         trace=TraceSummary(
@@ -387,7 +390,14 @@ def _with_steps(book: _Book, reported: Sequence[_Reported]) -> list[Finding]:
     if not on_gpu:
         return findings
     queues = queues_of(book.timeline, book.rows)
-    gained = [queues.gained(_saved(book, on_gpu, end)) for end in _ENDS]
+    nothing = np.zeros(len(book.accounts.dur_ns), dtype=np.int64)
+    # Where the device set the pace, fewer launches shorten the host's time as well: at the high end by all that lay
+    # between them. Where the host does, its time is what closing the gaps gives back.
+    sooner = nothing.copy()
+    for matrix in (matrix for one in on_gpu for matrix in one.matrices):
+        sooner[matrix[:, -1]] = np.where(queues.queued(matrix), launching_ns(book.timeline, matrix), 0)
+    hosts = (nothing, nothing, sooner)
+    gained = [queues.gained(_saved(book, on_gpu, end), host) for end, host in zip(_ENDS, hosts, strict=True)]
     for one in on_gpu:
         ends = [sum(_gained(book, part, matrix) for matrix in one.matrices) for part in gained]
         low, mid, high = (end // max(book.accounts.devices, 1) for end in ends)
@@ -395,7 +405,7 @@ def _with_steps(book: _Book, reported: Sequence[_Reported]) -> list[Finding]:
         step = Range(min(low, mid), mid, max(mid, high))
         note = (
             "the step gains what moves everything behind: each activity can start earlier by no more than it waited in "
-            "its queue; streams are taken one by one"
+            "its queue; streams are taken one by one; the high end also counts the launches that the host need not make"
             if step.high
             else "the host sets the pace here: nothing behind was waiting, and the step gains nothing"
         )

@@ -43,22 +43,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     rule: str
     title: str
-    evidence: str  # `proven`, `consistent`, `adjacent`: how sure it is that the activities belong together
+    # How sure it is that the activities belong together: `proven`, `consistent`, or `adjacent` (neighbours only). A gap
+    # whose cause follows from recorded call times is proven, and so is the kind of memory of a copy.
+    evidence: str
     severity: str  # `high`, `medium`, `low`
     occurrences: int
-    activities: tuple[tuple[int, ...], ...]  # rows of `activities`, one tuple an occurrence
-    ops: tuple[str, ...]  # operator names in order; kernel families where no operator is known
+    activities: tuple[tuple[int, ...], ...]  # rows of `activities`, one tuple an occurrence; of gaps, those that waited
+    ops: tuple[str, ...]  # operators in order, kernel families where none is known; if they differ, most time first
     kernels: tuple[str, ...]  # kernel names of the first occurrence
     shapes: str | None
     dtype: str | None
     module: str | None  # module path with counters replaced by `*`
-    source: tuple[Source, ...]  # innermost first
+    source: tuple[Source, ...]  # of one occurrence, innermost first
     measured_ns: int  # GPU time of the activities, or idle time of the gaps
     fused_ns: Range | None
     traffic_bytes: Traffic | None
     flops: int | None
     arithmetic_intensity: Intensity | None
-    intermediate_bytes: int | None
+    intermediate_bytes: int | None  # of the largest occurrence
     gpu_saving_ns: Range
     step_saving_ns: Range
     why: str
@@ -70,17 +72,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
-    span_ns: int
+    span_ns: (
+        int  # the first activity's start to the last one's end, over all devices, whether steps are recorded or not
+    )
     gpu_time_ns: int  # sum of activity durations
     gpu_busy_ns: int  # their union over streams, a device at a time
-    gpu_idle_ns: int  # the rest of the span
+    gpu_idle_ns: int  # the rest of the span, summed over devices that were active
     per_step: StepSummary | None
     gpu_saving_ns: Range
     step_saving_ns: Range
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean over recorded steps, nanoseconds."""
+    """Mean over recorded steps, nanoseconds: their time on the host, and the device time of what they launched."""
 
     span_ns: int
     gpu_busy_ns: int

@@ -3,7 +3,8 @@
 The timeline is replayed with shorter activities. On a stream each activity starts when the one before it ends, but not
 before its launch: so it can start earlier by no more than the time that it waited in the queue, and a shift that is
 larger than that is lost there. Where the host itself waited for the device, it goes on earlier by the whole shift, and
-so does all that it launches afterwards. Streams are taken one by one.
+so does all that it launches afterwards. Streams are taken one by one. The host's time is taken as recorded; a caller
+can say by how much fewer launches shorten it.
 """
 
 from __future__ import annotations
@@ -30,23 +31,32 @@ class Queues:
     slack_ns: IntArray  # in that order: how much earlier each could start for all its launch has to do with it
     last_ns: IntArray  # for each piece between bounds: the slack of what follows it
 
-    def gained(self, saved_ns: IntArray) -> IntArray:
+    def queued(self, matrix: IntArray) -> BoolArray:
+        """For each match, whether all its activities were queued behind other work."""
+        waited = np.zeros(len(self.order), dtype=bool)
+        waited[self.order] = self.slack_ns > 0
+        found: BoolArray = np.asarray(waited[matrix].all(axis=1), dtype=bool)
+        return found
+
+    def gained(self, saved_ns: IntArray, host_ns: IntArray) -> IntArray:
         """Of what each activity is shorter, the part that is still gained at the end. By activity row, nanoseconds.
 
-        Where not all of several savings can be gained, the later ones count.
+        `host_ns`: by how much sooner the host is done with what it launches up to each activity. Where not all of
+        several savings can be gained, the later ones count.
 
         >>> queues = Queues(np.arange(3), np.array([0, 3]), np.array([0, 9, 5]), np.array([1 << 62]))
-        >>> queues.gained(np.array([4, 4, 4])).tolist()
+        >>> queues.gained(np.array([4, 4, 4]), np.zeros(3, int)).tolist()
         [1, 4, 4]
         """
-        saved = saved_ns[self.order]
-        total = np.cumsum(saved)
+        saved, host = saved_ns[self.order], host_ns[self.order]
+        total, sooner = np.cumsum(saved), np.cumsum(host)
         # What may be left of the shifts before an activity: its slack, less what was saved in between.
-        room = self.slack_ns - (total - saved)
+        room = self.slack_ns + (sooner - host) - (total - saved)
         gained = np.zeros_like(saved_ns)
         for (start, stop), last in zip(pairwise(self.bounds.tolist()), self.last_ns.tolist(), strict=True):
-            behind = np.append(room[start + 1 : stop], last - total[stop - 1])
-            left = np.minimum.accumulate(behind[::-1])[::-1] + total[start:stop]
+            before = sooner[start] - host[start]  # a host that waited for the device gains nothing from before
+            behind = np.append(room[start + 1 : stop], last + sooner[stop - 1] - total[stop - 1])
+            left = np.minimum.accumulate(behind[::-1])[::-1] + total[start:stop] - before
             gained[self.order[start:stop]] = np.clip(left, 0, saved[start:stop])
         return gained
 
@@ -79,6 +89,20 @@ def queues_of(timeline: Timeline, rows: dict[str, Rows]) -> Queues:
     ends_stream = np.append(begins[1:], True)[bounds[1:] - 1] if len(order) else begins
     last = np.where(ends_stream, slack[launched[bounds[1:] - 1]], _UNLIMITED_NS)
     return Queues(order, bounds, slack, last)
+
+
+def launching_ns(timeline: Timeline, matrix: IntArray) -> IntArray:
+    """For each match, the host's time from its first launch to its last; 0 where that is not known.
+
+    One launch in place of all takes none of it.
+    """
+    api = timeline.api
+    if not api.num_rows:
+        return np.zeros(len(matrix), dtype=np.int64)
+    first, last = (rows_of(timeline.activities["launch_row"])[matrix[:, at]] for at in (0, -1))
+    begin, thread = rows_of(api["start_ns"]), rows_of(api["tid"])
+    known = (first >= 0) & (last >= 0) & (thread[first] == thread[last])
+    return np.where(known, np.maximum(begin[last] - begin[first], 0), 0)
 
 
 def _begins(place: IntArray) -> BoolArray:

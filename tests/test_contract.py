@@ -1,0 +1,89 @@
+"""The accounting contract, on traces of other projects and machines: nothing twice, nothing more than there is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tracemine.cost import NOTHING
+from tracemine.engine import load_rules, mine
+from tracemine.engine.rule import Rule
+from tracemine.findings import Scan, device_of, find
+from tracemine.formats import open_trace
+from tracemine.rows import row_sets
+
+_ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
+_COMPAT = [
+    path
+    for folder in ("kineto", "h200")
+    for path in sorted((_ROOT / folder).rglob("*.json*"))
+    if not path.name.startswith(("meta", "et."))
+]
+_FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "kineto").glob("*.json.gz"))
+_OURS = [path for path in _FIXTURES if not path.name.endswith(".et.json.gz")]
+_GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    return tuple(load_rules())
+
+
+@cache
+def scan_of(path: Path) -> Scan:
+    timeline = open_trace(path)
+    rows = row_sets(timeline)
+    return find(timeline, rows, mine(rows, rules()), device_of(timeline))
+
+
+def gpu_events(path: Path) -> tuple[int, float]:
+    """How many GPU events, and the sum of their durations in ns, by the standard library alone."""
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    document = json.loads(raw.decode("utf-8", "replace"), strict=False)
+    events = document["traceEvents"] if isinstance(document, dict) else document
+    gpu = [e for e in events if e.get("ph") == "X" and str(e.get("cat", "")).lower() in _GPU]
+    return len(gpu), sum(e.get("dur", 0) for e in gpu) * 1000
+
+
+def assert_contract(path: Path) -> None:
+    scan = scan_of(path)
+    count, busy_ns = gpu_events(path)
+    assert scan.trace.activities == count
+    claimed = [finding for finding in scan.findings if finding.gpu_saving_ns != NOTHING]
+    rows = [row for finding in claimed for once in finding.activities for row in once]
+    assert len(rows) == len(set(rows))
+    assert sum(finding.measured_ns for finding in claimed) <= busy_ns * 1.001
+    assert scan.summary.gpu_saving_ns == sum((f.gpu_saving_ns for f in scan.findings), NOTHING)
+    assert scan.summary.step_saving_ns == sum((f.step_saving_ns for f in scan.findings), NOTHING)
+    assert scan.summary.step_saving_ns.high <= scan.summary.span_ns
+    assert scan.summary.gpu_idle_ns >= 0
+    assert len({finding.fingerprint for finding in scan.findings}) == len(scan.findings)
+
+
+@pytest.mark.skipif(not _COMPAT, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
+@pytest.mark.parametrize("path", _COMPAT or [None], ids=lambda p: "" if p is None else f"{p.parent.name}/{p.name}")
+def test_a_trace_of_somebody_else_keeps_the_contract(path: Path) -> None:
+    assert_contract(path)
+
+
+@pytest.mark.parametrize("path", _OURS, ids=lambda path: path.name)
+def test_a_recording_of_ours_keeps_the_contract(path: Path) -> None:
+    assert_contract(path)
+
+
+def test_a_trace_in_which_nothing_is_to_be_won_has_no_findings() -> None:
+    (clean,) = [path for path in _OURS if path.name.startswith("clean")]
+    assert scan_of(clean).findings == ()
+
+
+def test_on_a_trace_whose_device_is_mostly_idle_the_gaps_lead() -> None:
+    (prefill,) = [path for path in _OURS if path.name == "decoder_prefill.json.gz"]
+    scan = scan_of(prefill)
+    assert scan.summary.gpu_idle_ns > scan.summary.gpu_busy_ns
+    assert scan.findings[0].rule == "launch_gap"
+    assert {"rmsnorm_unfused", "rotary_unfused"} <= {finding.rule for finding in scan.findings}
