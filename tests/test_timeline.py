@@ -205,3 +205,11 @@ def test_every_column_says_what_it_holds_and_in_which_unit() -> None:
             assert set(column.name) <= set(string.ascii_lowercase + string.digits + "_")
             if column.name.endswith("_ns"):
                 assert "nanoseconds" in column.says
+
+
+def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    timeline = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    timeline.write(tmp_path / "out")
+    assert Timeline.read(tmp_path / "out").meta == timeline.meta
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]

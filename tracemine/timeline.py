@@ -250,9 +250,9 @@ class Timeline:
     def write(self, directory: Path) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
 
-        Raises TimelineError if `directory` exists already and is not a timeline's.
+        Raises TimelineError if `directory` exists already and is neither empty nor a timeline's.
         """
-        if directory.exists() and not _is_timeline(directory):
+        if directory.exists() and not (Timeline.lies_in(directory) or _is_empty(directory)):
             raise TimelineError(
                 "exists and is not a timeline directory, so it is left alone",
                 where=Location(str(directory)),
@@ -269,6 +269,11 @@ class Timeline:
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
+
+    @staticmethod
+    def lies_in(directory: Path) -> bool:
+        """Whether `directory` looks like one that `write` made."""
+        return (directory / "meta.json").is_file() and (directory / "activities.parquet").is_file()
 
     @staticmethod
     def read(directory: Path) -> Timeline:
@@ -323,8 +328,8 @@ def _read_table(path: Path) -> pa.Table:
         return file.read().unify_dictionaries().combine_chunks()
 
 
-def _is_timeline(directory: Path) -> bool:
-    return (directory / "meta.json").is_file() and (directory / "activities.parquet").is_file()
+def _is_empty(directory: Path) -> bool:
+    return directory.is_dir() and not any(directory.iterdir())
 
 
 def _replace(staging: Path, directory: Path) -> None:

@@ -71,7 +71,7 @@ def _is_timeline(path: Path) -> bool:
 
 def _holds_events(path: Path) -> bool:
     """Whether a file begins as a trace does. One that cannot be read counts as a trace: opening it says why."""
-    from tracemine.formats.sniff import sniff
+    from tracemine.formats import format_of
     from tracemine.formats.source import FileSource
 
     try:
@@ -80,7 +80,7 @@ def _holds_events(path: Path) -> bool:
         return True
     with source:
         try:
-            sniff(source)
+            format_of(source)
         except TracemineError:
             return False
         head = source.head.lstrip()

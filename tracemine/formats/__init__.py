@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,23 +14,49 @@ if TYPE_CHECKING:  # NumPy and Arrow are loaded when a trace is opened, not when
     from tracemine.formats.source import FileSource
     from tracemine.timeline import Timeline
 
-__all__ = ["FORMATS", "open_trace"]
+__all__ = ["FORMATS", "Format", "format_of", "open_trace"]
 
 
-def _kineto(source: FileSource, progress: Progress | None) -> Timeline:
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An input that can be read: how a file of it begins, and what makes a timeline of it."""
+
+    name: str
+    recognises: Callable[[bytes], bool]  # is told the file's first 64 KB, inflated
+    read: Callable[[FileSource, Progress | None], Timeline]
+
+
+def _looks_like_kineto(head: bytes) -> bool:
+    from tracemine.formats.sniff import is_trace_json
+
+    return is_trace_json(head)
+
+
+def _read_kineto(source: FileSource, progress: Progress | None) -> Timeline:
     from tracemine.formats.kineto.assemble import assemble
     from tracemine.formats.kineto.scanner import scan
 
     return assemble(scan(source, progress=progress), Path(source.path).name)
 
 
-# A format's name, as `sniff` gives it → what reads it.
-FORMATS: Mapping[str, Callable[[FileSource, Progress | None], Timeline]] = {
-    "kineto": _kineto,
-}
+# The first that recognises a file reads it, so what is told by less stands later.
+FORMATS: Sequence[Format] = (Format("kineto", _looks_like_kineto, _read_kineto),)
 
 
-def open_trace(path: Path | str, progress: Progress | None = None) -> Timeline:
+def format_of(source: FileSource, formats: Sequence[Format] = FORMATS) -> Format:
+    """The format that `source` is in; it is not consumed.
+
+    Raises InputError, with what the file is and the way out, if none of `formats` reads it.
+    """
+    from tracemine.formats.sniff import refusal
+
+    found = next((form for form in formats if form.recognises(source.head)), None)
+    if found is None:
+        raise refusal(source)
+    return found
+
+
+def open_trace(path: Path | str, progress: Progress | None = None, formats: Sequence[Format] = FORMATS) -> Timeline:
     """Read a profiler's export, plain or gzipped, or a timeline directory that was written before.
 
     `progress` is told after each block how many of the file's bytes are read, and how many there are.
@@ -40,7 +67,6 @@ def open_trace(path: Path | str, progress: Progress | None = None) -> Timeline:
     Traceback (most recent call last):
     tracemine.errors.InputError: no/such/trace.json: there is no such file
     """
-    from tracemine.formats.sniff import sniff
     from tracemine.formats.source import FileSource
     from tracemine.timeline import Timeline
 
@@ -54,4 +80,4 @@ def open_trace(path: Path | str, progress: Progress | None = None) -> Timeline:
             )
         return Timeline.read(path)
     with FileSource(path) as source:
-        return FORMATS[sniff(source)](source, progress)
+        return format_of(source, formats).read(source, progress)

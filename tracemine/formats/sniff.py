@@ -1,4 +1,4 @@
-"""What is this file? Decided by its first bytes, never by its name; what cannot be read is refused in one line."""
+"""What is a file that no format reads? Decided by its first bytes, never by its name, and said in one line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import PurePath
 from tracemine.errors import InputError, Location
 from tracemine.formats.json_text import members
 from tracemine.formats.source import FileSource
-
-KINETO = "kineto"
 
 _RECORD = "record with torch.profiler and pass what export_chrome_trace wrote"
 _NO_REPORTS = f"tracemine reads PyTorch profiler traces so far; {_RECORD}"
@@ -93,28 +91,38 @@ _EXECUTION_TRACE = _Look(
     "is a PyTorch execution trace (no times in it), which is not supported yet",
     "pass the profiler's trace of the same run",
 )
+_NO_TRACE = _Look(lambda head: True, "is JSON, but no trace that can be read", _TRACE_WANTED)
 _JAX = _Look(lambda head: True, "is a JAX trace, which is not supported yet", _NO_REPORTS)
 
 
-def sniff(source: FileSource) -> str:
-    """Name of the format in `source`, which is not consumed.
+def is_trace_json(head: bytes) -> bool:
+    """Whether a file that begins so is taken for a Chrome trace: JSON, and none of the other known kinds of it.
 
-    Raises InputError, with the way out, for everything that cannot be read yet.
+    >>> is_trace_json(b'{"schemaVersion": 1, "traceEvents": ['), is_trace_json(b'{"schema": "1.1.1", "nodes": []}')
+    (True, False)
     """
-    head = source.head
+    return _look(head) is None
+
+
+def refusal(source: FileSource) -> InputError:
+    """Why no format reads `source`, with the way out. The source is not consumed."""
+    look = _look(source.head)
+    # The report's own layout is not documented, so here its name is asked, and only for a better hint.
+    if look is _SOMETHING_BINARY and PurePath(source.path).suffix in (".nsys-rep", ".qdrep"):
+        look = _NSYS_REPORT
+    look = look or _NO_TRACE
+    return InputError(look.what, where=Location(source.path), hint=look.hint)
+
+
+def _look(head: bytes) -> _Look | None:
+    """The first row that fits; None: JSON that may be a trace."""
     text = head.lstrip()
     found = next((look for look in _BINARY if look.looks(head)), None)
     if found is None and b"\0" in head:
-        # The report's own layout is not documented, so here its name is asked, and only for a better hint.
-        is_report = PurePath(source.path).suffix in (".nsys-rep", ".qdrep")
-        found = _NSYS_REPORT if is_report else _SOMETHING_BINARY
+        found = _SOMETHING_BINARY
     if found is None:
         found = next((look for look in _TEXT if look.looks(text)), None)
-    if found is None and text[:1] == b"{":
-        found = _other_json(text)
-    if found is not None:
-        raise InputError(found.what, where=Location(source.path), hint=found.hint)
-    return KINETO
+    return found or (_other_json(text) if text[:1] == b"{" else None)
 
 
 def _other_json(text: bytes) -> _Look | None:
