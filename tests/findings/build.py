@@ -80,10 +80,10 @@ def timeline_of(
     meta = Meta(tracemine_version="0", source="t.json", format="kineto", devices=tuple(devices))
     return Timeline(
         meta=meta,
-        activities=_table("activities", activities),
-        ops=_table("ops", ops),
-        api=_table("api", api),
-        steps=_table("steps", marks),
+        activities=table("activities", activities),
+        ops=table("ops", ops),
+        api=table("api", api),
+        steps=table("steps", marks),
     )
 
 
@@ -147,7 +147,8 @@ def _op(k: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """One table of a timeline; what a row does not say is null."""
     schema = TABLES[name].schema
     plain = pa.schema(
         [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]

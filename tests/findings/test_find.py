@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, rule, timeline_of
+from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, rule, table, timeline_of
 from tracemine.cost import NOTHING, Range
 from tracemine.devices import Device
 from tracemine.engine.rule import Matches
@@ -248,5 +250,37 @@ def test_two_gpus_of_different_models_are_no_known_device() -> None:
     other = RecordedDevice(ordinal=1, name="Tesla T4")
     timeline = timeline_of([kernel(0, US), kernel(0, US, device=1)], devices=(H200, other))
     assert device_of(timeline) is None
+    unknown = RecordedDevice(ordinal=1, name="Brand New")
+    assert device_of(timeline_of([kernel(0, US), kernel(0, US, device=1)], devices=(H200, unknown))) is None
     alone = timeline_of([kernel(0, US)], devices=(H200, other))
     assert device_of(alone) is not None
+
+
+def test_made_up_shapes_make_no_estimate_from_bytes_and_no_crash() -> None:
+    huge = [[2**39, 2**39], [2**39, 2**39]]
+    timeline = timeline_of(chains(2, shapes=huge))
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert finding.traffic_bytes is None
+
+
+def test_source_lines_are_the_users_own_and_innermost_first() -> None:
+    timeline = timeline_of(chains(1))
+    frames = [
+        ("train.py", 10, "main", None),
+        ("/x/site-packages/torch/nn/modules/module.py", 1, "_call_impl", 0),
+        ("/x/models/llama.py", 71, "forward", 1),
+        ("/x/site-packages/torch/functional.py", 5, "mul", 2),
+    ]
+    stacks = [
+        {"frame": f"{file}({line}): {function}", "file": file, "line": line, "function": function, "parent_row": parent}
+        for file, line, function, parent in frames
+    ]
+    ops = timeline.ops.set_column(
+        timeline.ops.schema.get_field_index("stack_row"), "stack_row", pa.array([3] * 3, pa.int64())
+    )
+    timeline = replace(timeline, ops=ops, stacks=table("stacks", stacks))
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    assert [(s.file, s.line, s.function) for s in finding.source] == [
+        ("/x/models/llama.py", 71, "forward"),
+        ("train.py", 10, "main"),
+    ]

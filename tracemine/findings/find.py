@@ -24,9 +24,10 @@ from tracemine.findings.groups import combined, groups_of_sequences, unclaimed
 from tracemine.findings.record import Finding, Scan, Source, TraceSummary
 from tracemine.findings.sources import short, sources
 from tracemine.findings.steps import launching_ns, queues_of
-from tracemine.findings.tensors import read_dtype, traffic
+from tracemine.findings.tensors import first_shape, read_dtype, traffic
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
+from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
 
 # A finding whose larger saving is at least this share of the span is of this severity.
@@ -85,15 +86,8 @@ def find(
 
 def device_of(timeline: Timeline) -> Device | None:
     """The device table's row for the GPU that a timeline's activities ran on; None where it is unknown, or several."""
-    active = set(rows_of(timeline.activities["device"]).tolist())
-    found = {
-        (device.title, device)[0]: device
-        for d in timeline.meta.devices
-        if d.ordinal in active or active <= {-1}
-        for device in [find_device(d.name, d.sm_count, d.memory_bytes)]
-        if device is not None
-    }
-    return next(iter(found.values())) if len(found) == 1 else None
+    found = [find_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
+    return found[0] if found and all(device is found[0] for device in found) else None
 
 
 def fingerprint(parts: dict[str, object]) -> str:
@@ -369,9 +363,7 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         source=label.source,
         measured_ns=sum(one.measured_ns for one in classes),
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,
-        traffic_bytes=Traffic(before=sum(t.before for t in traffics), after=sum(t.after for t in traffics))
-        if len(traffics) == len(classes)
-        else None,
+        traffic_bytes=_total(traffics) if len(traffics) == len(classes) else None,
         flops=None,
         arithmetic_intensity=None,
         intermediate_bytes=max(intermediates) if len(intermediates) == len(classes) else None,
@@ -381,6 +373,12 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         fix=rule.fix,
         assumptions=tuple(dict.fromkeys(text for one in classes for text in one.assumptions)),
     )
+
+
+def _total(traffics: Sequence[Traffic]) -> Traffic | None:
+    """Their sum; None beyond 64 bits, which only a made-up shape reaches."""
+    before, after = sum(t.before for t in traffics), sum(t.after for t in traffics)
+    return Traffic(before=before, after=after) if before < 1 << 63 else None
 
 
 def _with_steps(book: _Book, reported: Sequence[_Reported]) -> list[Finding]:
@@ -471,12 +469,7 @@ def _text(column: Categories, row: int | np.int64) -> str | None:
 
 def _shapes_text(recorded: Sequence[str | None]) -> str | None:
     """Each distinct shape of a first tensor input, in order; None where none was recorded."""
-    firsts: dict[str, None] = {}
-    for text in recorded:
-        dims = msgspec.json.decode(text) if text is not None else []
-        shape = next((d for d in dims if isinstance(d, list) and d and isinstance(d[0], int)), None)
-        if shape is not None:
-            firsts[str(shape)] = None
+    firsts = dict.fromkeys(shape for text in recorded if text is not None and (shape := first_shape(text)) is not None)
     return ", ".join(firsts) or None
 
 
@@ -496,10 +489,14 @@ def _same(values: Iterable[str | None]) -> str | None:
     return distinct.pop() if len(distinct) == 1 else None
 
 
+def _active(timeline: Timeline) -> list[RecordedDevice]:
+    """The recorded devices that activities ran on; all of them where activities do not say."""
+    ordinals = set(rows_of(timeline.activities["device"]).tolist())
+    return [d for d in timeline.meta.devices if d.ordinal in ordinals or ordinals <= {-1}]
+
+
 def _gpu_name(timeline: Timeline) -> str | None:
-    active = set(rows_of(timeline.activities["device"]).tolist())
-    names = [d.name for d in timeline.meta.devices if d.name and (d.ordinal in active or active <= {-1})]
-    return names[0] if names else None
+    return next((d.name for d in _active(timeline) if d.name), None)
 
 
 def _warnings(timeline: Timeline, device: Device | None) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
             line, function = stacks["line"][row].as_py(), stacks["function"][row].as_py()
             if line is not None and function is not None:
                 found.append(Source(file=file, line=line, function=function))
-        row = stacks["parent_row"][row].as_py()
+        caller = stacks["parent_row"][row].as_py()
+        row = caller if caller is not None and 0 <= caller < row else None  # callers stand before callees
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from tracemine.cost import Tensor
 from tracemine.ops import dtype, itemsize, lookup
 
+_LARGEST = 1 << 44  # bytes; no tensor on a GPU is as large: a shape that says so is damaged
 _PYTHON_NUMBERS = ("float64", "int64", "bool")
 
 
@@ -91,6 +92,23 @@ def read_dtype(op: str, shapes: str, dtypes: str) -> str | None:
     return next((tensor.dtype for position, tensor in known if position not in overwrites), None)
 
 
+def first_shape(shapes: str) -> str | None:
+    """The first shape with axes among the recorded inputs, as text; of a list of tensors, its first member's.
+
+    >>> first_shape("[[], [2, 3]]"), first_shape("[[[4], [5]]]"), first_shape("damaged")
+    ('[2, 3]', '[4]', None)
+    """
+    try:
+        dims = msgspec.json.decode(shapes)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    for dim in dims if isinstance(dims, list) else ():
+        shape = dim[0] if isinstance(dim, list) and dim and isinstance(dim[0], list) else dim
+        if isinstance(shape, list) and shape and all(isinstance(n, int) for n in shape):
+            return str(shape)
+    return None
+
+
 def _written(op: str, dtypes: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions of the inputs that the call writes, and of those that it does not read before."""
     operator = lookup(op)
@@ -122,4 +140,4 @@ def _tensor(dim: Any, name: str | None, strides: Any) -> Tensor | None:
         return None
     repeated = strides if isinstance(strides, list) and len(strides) == len(dim) else [1] * len(dim)
     elements = math.prod(n for n, step in zip(dim, repeated, strict=True) if step != 0 or n == 0)
-    return Tensor(elements, name, elements * width)
+    return Tensor(elements, name, elements * width) if elements * width <= _LARGEST else None
