@@ -18,7 +18,7 @@ from tracemine.cli import rules
 from tracemine.cli.console import say, say_error, write
 from tracemine.cli.ingest import ingest
 from tracemine.cli.scan import scan
-from tracemine.errors import TracemineError, UsageError
+from tracemine.errors import Location, TracemineError, UsageError
 
 __all__ = ["app", "main"]
 
@@ -78,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UsageError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
+    except OSError as error:  # a full disk, a folder that may not be written to: the machine's word, not a bug
+        where = None if error.filename is None else Location(str(error.filename))
+        say_error(UsageError(error.strerror or str(error), where=where))
+        return UsageError.exit_code
     except Exception as error:
         _say_bug(error)
         return _BUG

@@ -14,7 +14,7 @@ from tracemine.cli.console import options, say, say_error, write, write_file
 from tracemine.cli.paths import traces
 from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, Threshold, parse_fail_on, parse_threshold
-from tracemine.errors import TracemineError, UsageError
+from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.report import REPORTS, render
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ def _all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemi
                     yield path
         except TracemineError as error:
             yield error
+        except OSError as error:
+            yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
 
 
 def _scanned(
@@ -159,7 +161,7 @@ def _scanned(
     known = device_of(timeline)
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
-    return find(
+    scan = find(
         timeline,
         rows,
         mine(rows, rules),
@@ -167,3 +169,11 @@ def _scanned(
         min_saving_ns=None if threshold is None else threshold.of(measure(timeline).span_ns),
         path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
     )
+    return scan if known is not None or given is None else _with_note(scan, given)
+
+
+def _with_note(scan: Scan, given: Device) -> Scan:
+    from msgspec.structs import replace
+
+    note = f"estimates are for {given.title}, as --gpu says"
+    return replace(scan, warnings=(*scan.warnings, note))

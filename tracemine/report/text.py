@@ -32,6 +32,7 @@ _LABEL = "dim"
 _RANK_WIDTH = 4  # a rank and the space after it
 _LABEL_WIDTH = 10  # a label and the spaces after it
 _BAR_WIDTH = 30
+_RIGHT_EDGE = 90
 _LINES_OF_OPS = 2
 _LONGEST_NAME = 40
 _WRAPPING = 16  # what a line may lose at its end where a name does not fit any more
@@ -52,9 +53,10 @@ class _Row:
         margin = self.indent + self.width
         lines = self.value.wrap(console, max(console.width - margin, 20)) or [Text()]
         for number, text in enumerate(lines):
-            text.rstrip()
             label = "" if number else " " * self.indent + self.label
-            yield Text.assemble((f"{label:<{margin}}" if text.plain or label else "", _LABEL), text)
+            row = Text.assemble((f"{label:<{margin}}", _LABEL), text)
+            row.rstrip()
+            yield row
 
 
 def _paragraph(*parts: str | tuple[str, str]) -> _Row:
@@ -125,11 +127,11 @@ def _busy(summary: Summary) -> Text:
 def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[_Row]:
     title = Text(line(finding.title), "bold")
     severity = Text(line(finding.severity), _SEVERITY_STYLES.get(finding.severity, ""))
-    # At the right edge; in the title's own line where both fit.
-    room = width - _RANK_WIDTH - title.cell_len - severity.cell_len
+    # At the right edge, unless that is far away; in the title's own line where both fit.
+    room = min(width, _RIGHT_EDGE) - _RANK_WIDTH - title.cell_len - severity.cell_len
     yield _Row(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{_RANK_WIDTH - 1}}", 0, _RANK_WIDTH)
     times = f"{finding.occurrences:,} times, " if finding.occurrences > 1 else ""
-    now = f"{times}{time_text(finding.measured_ns)} in all · {line(finding.evidence)}"
+    now = f"{times}{time_text(finding.measured_ns)} in all · evidence: {line(finding.evidence)}"
     for label, values in (
         ("saves", _savings(finding, scan)),
         ("now", [Text(now)]),

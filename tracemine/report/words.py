@@ -47,10 +47,13 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     """What was looked at and not reported, and why, most first.
 
     >>> dropped_text({"below_threshold": 2, "some_new_reason": 1200})
-    '1,200 some new reason, 2 below --min-saving'
+    '1,200 matches some new reason, 2 below --min-saving'
     """
     by_count = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {_DROPPED.get(reason, reason.replace('_', ' '))}" for reason, count in by_count)
+    first = count_text(by_count[0][1], "match") if by_count else ""
+    counts = [first, *(f"{count:,}" for _, count in by_count[1:])]
+    reasons = [_DROPPED.get(reason, reason.replace("_", " ")) for reason, _ in by_count]
+    return ", ".join(map(" ".join, zip(counts, reasons, strict=False)))
 
 
 def nothing_found(scan: Scan) -> str:
@@ -60,7 +63,8 @@ def nothing_found(scan: Scan) -> str:
         return "The trace holds no GPU activity: record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
     busy = percent_text(summary.gpu_busy_ns, summary.gpu_busy_ns + summary.gpu_idle_ns)
     matches = sum(scan.dropped.values())
-    what = f"{count_text(matches, 'match')} of a rule left out" if matches else "no rule matched"
+    were = "was" if matches == 1 else "were"
+    what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
     return f"The GPU was busy for {busy} of the time, and {what}."
 
 

@@ -1,0 +1,481 @@
+"""The command line as its users meet it: what is printed where, and with which exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tracemine.cli import app, main
+from tracemine.cli.page import cli_page
+
+ROOT = Path(__file__).parent.parent.parent
+FIXTURES = ROOT / "fixtures" / "kineto"
+TRACE = str(FIXTURES / "decoder_prefill.json.gz")
+CLEAN = str(FIXTURES / "clean_gemms.json.gz")
+
+Said = tuple[int, str, str]
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> Said:
+        code = main([str(one) for one in arguments])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def process(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more.pop("env", {})}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tracemine", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **more,
+    )
+
+
+def trace_without_gpu(path: Path) -> Path:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0, "args": {}}
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    return path
+
+
+# --- starting ---------------------------------------------------------------------------------------------------------
+
+HEAVY = {"numpy", "pyarrow", "msgspec", "isal", "rich.console", "pandas", "torch"}
+
+
+def modules_after(code: str) -> set[str]:
+    code = f"import sys; {code}; print(); print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    return set(said.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["scan", "--help"], ["rules", "show", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    assert modules_after(f"from tracemine.cli import main; main({arguments})").isdisjoint(HEAVY)
+
+
+def test_importing_tracemine_imports_nothing_else() -> None:
+    assert modules_after("import tracemine") - modules_after("pass") == {"tracemine"}
+
+
+def test_json_is_printed_without_loading_what_draws_on_terminals() -> None:
+    loaded = modules_after(f"from tracemine.cli import main; main(['scan', {CLEAN!r}, '--format', 'json'])")
+    assert "pyarrow" in loaded
+    assert loaded.isdisjoint({"rich", "pandas"})
+
+
+def test_it_runs_as_a_module() -> None:
+    with process("--version") as started:
+        out, err = started.communicate()
+    assert (started.returncode, out, err) == (0, "tracemine 0.1.0\n", "")
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def commands(command: Any = None, name: str = "tracemine") -> list[tuple[str, Any]]:
+    command = typer.main.get_command(app) if command is None else command
+    inner = getattr(command, "commands", {})
+    return [(name, command), *(one for child in inner for one in commands(inner[child], f"{name} {child}"))]
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_the_help_of_every_command_has_an_example_and_a_sentence_for_every_option(name: str, command: Any) -> None:
+    assert "\b\n" in command.help
+    example = command.help.partition("\b\n")[2].splitlines()[1].strip()
+    assert example.startswith("tracemine ")
+    assert all(parameter.help for parameter in command.params)
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_every_command_and_option_is_on_the_page(name: str, command: Any) -> None:
+    section = cli_page().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert section
+    assert all(option in section for parameter in command.params for option in parameter.opts if option[0] == "-")
+
+
+@pytest.mark.parametrize("arguments", [(), ("rules",)])
+def test_a_call_without_a_command_prints_the_help_and_is_wrong(run: Run, arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: tracemine")
+
+
+# --- errors, word for word --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["scan"], "tracemine scan: missing argument 'PATH'\n  hint: tracemine scan --help\n"),
+        (["bogus"], "tracemine: no such command 'bogus'\n  hint: tracemine --help\n"),
+        (["scan", "no/such.json"], "no/such.json: there is no such file\n"),
+        (["scan", "no/*.json"], "no/*.json: no file fits this pattern\n"),
+        (
+            ["scan", "s3://bucket/t.json"],
+            "s3://bucket/t.json: s3:// is not supported yet\n  hint: copy the trace here and pass the file's path\n",
+        ),
+        (
+            ["scan", "x", "--min-saving", "3"],
+            "--min-saving: '3' is not a time\n  hint: write a time or a share of the trace: 0.1ms, 50us, 1%\n",
+        ),
+        (
+            ["scan", "x", "--min-saving", "300%"],
+            "--min-saving: '300%' is not a percentage\n  hint: write a time or a share of the trace: 0.1ms, 50us, 1%\n",
+        ),
+        (
+            ["scan", "x", "--fail-on", "severe"],
+            "--fail-on: 'severe' is not a time\n  hint: write high, medium, low, a time (1ms) or a share (5%)\n",
+        ),
+        (
+            ["scan", "x", "--format", "html"],
+            "--format: there is no report 'html'\n  hint: there are: text, json, markdown\n",
+        ),
+        (["scan", "x", "--top", "-1"], "--top: -1 is negative\n  hint: 0 prints all findings\n"),
+        (["scan", "x", "--rules", "no/such"], "no/such: there is no such directory\n"),
+    ],
+)
+def test_an_error_is_one_line_and_a_hint(run: Run, arguments: list[str], said: str) -> None:
+    assert run(*arguments) == (2, "", said)
+
+
+def test_an_unknown_option_is_named(run: Run) -> None:
+    code, out, err = run("scan", "--colour", "x")
+    assert (code, out) == (2, "")
+    assert err.startswith("tracemine scan: no such option: --colour")
+    assert err.endswith("\n  hint: tracemine scan --help\n")
+
+
+def test_an_unknown_gpu_is_answered_with_those_that_are_known(run: Run) -> None:
+    code, out, err = run("scan", "x", "--gpu", "Voodoo 2")
+    assert (code, out) == (2, "")
+    assert err.startswith("--gpu: 'Voodoo 2' is not in the device table\n  hint: there are: ")
+    assert "NVIDIA H200" in err
+
+
+def test_a_folder_without_traces_is_an_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    code, out, err = run("scan", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"{tmp_path}: no trace lies in this folder or below it\n"
+        "  hint: a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote\n"
+    )
+
+
+def test_an_error_repeats_no_escape_sequence_of_a_file_name(run: Run) -> None:
+    _, _, err = run("scan", "\x1b]0;x\x07.json")
+    assert err == "\N{REPLACEMENT CHARACTER}]0;x\N{REPLACEMENT CHARACTER}.json: there is no such file\n"
+
+
+def test_a_file_name_that_is_not_text_is_scanned_all_the_same(run: Run, tmp_path: Path) -> None:
+    path = trace_without_gpu(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.json")))
+    for report in ("text", "json", "markdown"):
+        code, out, err = run("scan", path, "--format", report)
+        assert (code, err) == (0, "")
+        assert "?.json" in out
+
+
+def test_what_the_machine_refuses_is_no_bug(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, out, err = run("ingest", CLEAN, "-o", tmp_path / "file" / "timeline")
+    assert (code, out) == (2, "")
+    assert err == f"{tmp_path / 'file'}: Not a directory\n" or err == f"{tmp_path / 'file'}: File exists\n"
+
+
+# --- a bug ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bug_is_one_line_that_names_the_place(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRACEMINE_DEBUG", raising=False)
+    monkeypatch.setattr("tracemine.findings.find", lambda *a, **k: 1 / 0)
+    code, out, err = run("scan", CLEAN)
+    assert (code, out) == (3, "")
+    first, second = err.splitlines()
+    assert first.startswith("tracemine 0.1.0 has a bug in tracemine/cli/scan.py:")
+    assert first.endswith(": ZeroDivisionError: division by zero")
+    assert second.startswith("  hint: please report it with the traceback that TRACEMINE_DEBUG=1 prints")
+
+
+def test_the_traceback_of_a_bug_is_printed_where_it_was_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEMINE_DEBUG", "1")
+    monkeypatch.setattr("tracemine.findings.find", lambda *a, **k: 1 / 0)
+    code, _, err = run("scan", CLEAN)
+    assert code == 3
+    assert err.startswith("Traceback (most recent call last):")
+
+
+# --- scan -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_reported_for_a_person(run: Run) -> None:
+    code, out, err = run("scan", TRACE)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{TRACE}\nkineto · NVIDIA H200 · 2 steps · 186 activities\n")
+    assert "\x1b" not in out
+
+
+def test_a_trace_without_gpu_activity_is_no_error(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("scan", trace_without_gpu(tmp_path / "cpu.json"))
+    assert (code, err) == (0, "")
+    assert "Nothing worth fusing or closing was found." in out
+
+
+def test_several_traces_are_one_json_object_a_line_each(run: Run) -> None:
+    code, out, _ = run("scan", TRACE, CLEAN, TRACE, "--format", "json")
+    assert code == 0
+    assert [json.loads(one)["trace"]["path"] for one in out.splitlines()] == [TRACE, CLEAN]
+
+
+def test_a_folder_stands_for_the_traces_and_timelines_below_it(run: Run, tmp_path: Path) -> None:
+    trace = trace_without_gpu(tmp_path / "b.json")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.pt.trace.json.gz").write_bytes(gzip.compress(trace.read_bytes()))
+    (tmp_path / "settings.json").write_text('{"lr": 1}')
+    (tmp_path / "notes.txt").write_text("no")
+    assert run("ingest", trace, "-o", tmp_path / "timeline", "--quiet") == (0, "", "")
+    code, out, err = run("scan", tmp_path, "--format", "json")
+    found = [json.loads(one)["trace"]["path"] for one in out.splitlines()]
+    assert code == 0
+    assert found == [str(tmp_path / name) for name in ("b.json", "deep/a.pt.trace.json.gz", "timeline")]
+    assert err == f"{tmp_path}: left out, no traces: settings.json (1 of 3 files)\n"
+    assert run("scan", tmp_path, "--quiet", "--format", "json")[2] == ""
+
+
+def test_a_quoted_pattern_is_expanded(run: Run, tmp_path: Path) -> None:
+    for name in ("a.json", "b.json", "c.txt"):
+        trace_without_gpu(tmp_path / name)
+    code, out, _ = run("scan", tmp_path / "*.json", "--format", "json")
+    assert (code, out.count("\n")) == (0, 2)
+
+
+def test_a_timeline_is_scanned_like_its_trace(run: Run, tmp_path: Path) -> None:
+    run("ingest", TRACE, "-o", tmp_path / "timeline")
+    of_trace = json.loads(run("scan", TRACE, "--format", "json")[1])
+    of_timeline = json.loads(run("scan", tmp_path / "timeline", "--format", "json")[1])
+    assert of_timeline.pop("trace") | {"path": TRACE} == of_trace.pop("trace")
+    assert of_timeline == of_trace
+
+
+def test_one_trace_that_cannot_be_read_does_not_stop_the_others(run: Run) -> None:
+    code, out, err = run("scan", "no/such.json", CLEAN, "--format", "json", "--fail-on", "low")
+    assert code == 2
+    assert json.loads(out)["trace"]["path"] == CLEAN
+    assert err == "no/such.json: there is no such file\n"
+
+
+def test_top_0_prints_all_findings(run: Run) -> None:
+    findings = json.loads(run("scan", TRACE, "--format", "json")[1])["findings"]
+    assert len(findings) > 1
+    assert "more finding" in run("scan", TRACE, "--top", 1)[1]
+    assert "more finding" not in run("scan", TRACE, "--top", 0)[1]
+
+
+def test_a_higher_threshold_leaves_findings_out_and_counts_them(run: Run) -> None:
+    few = json.loads(run("scan", TRACE, "--format", "json", "--min-saving", "99%")[1])
+    assert few["findings"] == []
+    assert few["dropped"]["below_threshold"] > 0
+    all_of_them = json.loads(run("scan", TRACE, "--format", "json", "--min-saving", "0ns")[1])
+    assert "below_threshold" not in all_of_them["dropped"]
+
+
+@pytest.mark.parametrize(
+    ("trace", "fail_on", "code"),
+    [
+        (TRACE, "high", 1),
+        (TRACE, "low", 1),
+        (TRACE, "10us", 1),
+        (TRACE, "1%", 1),
+        (TRACE, "1s", 0),
+        (TRACE, "100%", 0),
+        (CLEAN, "low", 0),
+    ],
+)
+def test_fail_on_decides_the_exit_code_and_prints_the_report_all_the_same(
+    run: Run, trace: str, fail_on: str, code: int
+) -> None:
+    got, out, err = run("scan", trace, "--fail-on", fail_on)
+    assert (got, err) == (code, "")
+    assert out.startswith(trace)
+
+
+def test_a_gpu_that_the_trace_names_is_not_overridden(run: Run) -> None:
+    code, out, err = run("scan", TRACE, "--gpu", "NVIDIA A100-SXM4-80GB", "--format", "json")
+    assert code == 0
+    assert err.startswith(f"{TRACE}: the trace says NVIDIA H200 SXM; --gpu is for traces whose GPU is not known")
+    assert json.loads(out) == json.loads(run("scan", TRACE, "--format", "json")[1])
+
+
+def test_a_gpu_that_is_not_known_is_given_by_the_caller(run: Run, tmp_path: Path) -> None:
+    content = gzip.decompress(Path(TRACE).read_bytes()).replace(b"NVIDIA H200", b"Brand New")
+    (tmp_path / "new.json").write_bytes(content)
+    without = json.loads(run("scan", tmp_path / "new.json", "--format", "json")[1])
+    given = json.loads(run("scan", tmp_path / "new.json", "--format", "json", "--gpu", "NVIDIA H200")[1])
+    assert without["summary"]["gpu_saving_ns"]["mid"] == 0 < given["summary"]["gpu_saving_ns"]["mid"]
+    assert any("Brand New" in warning for warning in without["warnings"])
+    assert "estimates are for NVIDIA H200 SXM, as --gpu says" in given["warnings"]
+
+
+# --- where it is written ----------------------------------------------------------------------------------------------
+
+
+def test_output_is_written_whole_and_nothing_is_printed(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    target.write_text("old")
+    assert run("scan", TRACE, "--format", "json", "--output", target) == (0, "", "")
+    assert json.loads(target.read_text())["trace"]["path"] == TRACE
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_output_is_left_alone_when_nothing_could_be_read(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "report.txt"
+    target.write_text("old")
+    assert run("scan", "no/such.json", "-o", target)[0] == 2
+    assert target.read_text() == "old"
+
+
+def test_output_into_a_folder_that_is_not_there_is_an_error(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "no" / "report.txt"
+    code, out, err = run("scan", CLEAN, "-o", target)
+    assert (code, out) == (2, "")
+    assert err == f"{target}: cannot be written: No such file or directory\n"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with process("scan", TRACE, TRACE, CLEAN, "--format", "json") as started:
+        assert started.stdout is not None
+        started.stdout.close()
+        assert started.stderr is not None
+        assert started.stderr.read() == ""
+    assert started.returncode == 0
+
+
+def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "wait.toml")  # opening it waits for a writer: the process is there when the signal comes
+    code = (
+        "import sys, tracemine.formats as f\n"
+        "def wait(*a): print('ready', flush=True); open(sys.argv[1])\n"
+        "f.open_trace = wait\n"
+        "from tracemine.cli import main\n"
+        f"sys.exit(main(['scan', {CLEAN!r}]))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "wait.toml")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate()
+    assert (started.returncode, out, err) == (130, "", "")
+
+
+def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
+    """What a command prints where standard output is a terminal."""
+    import pty
+
+    environment = {"TERM": "xterm-256color", "COLUMNS": str(columns), "PATH": os.environ["PATH"], **env}
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tracemine", *arguments], stdout=theirs, stderr=theirs, env=environment, cwd=ROOT
+    ):
+        os.close(theirs)
+        said = b""
+        try:
+            while piece := os.read(ours, 65536):
+                said += piece
+        except OSError:  # Linux says the other end is closed by an error
+            pass
+    os.close(ours)
+    return said.decode()
+
+
+def test_a_terminal_gets_colours_and_its_own_width() -> None:
+    said = on_a_terminal("scan", TRACE, columns=70)
+    assert "\x1b[1m" in said
+    plain = on_a_terminal("scan", TRACE, "--no-color", columns=70)
+    assert 60 < max(len(one) for one in plain.splitlines()) <= 70
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_can_be_switched_off(env: dict[str, str]) -> None:
+    assert "\x1b" not in on_a_terminal("scan", CLEAN, **env)
+
+
+def test_an_empty_no_color_switches_nothing_off() -> None:
+    assert "\x1b" in on_a_terminal("scan", CLEAN, NO_COLOR="")
+
+
+# --- ingest and rules -------------------------------------------------------------------------------------------------
+
+
+def test_ingest_says_what_became_of_every_event(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("ingest", CLEAN, "-o", tmp_path / "timeline")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{CLEAN} → {tmp_path / 'timeline'}\n  activities           22 rows\n")
+    assert "6 activities were launched before recording began" in out
+    assert (tmp_path / "timeline" / "activities.parquet").is_file()
+
+
+def test_ingest_leaves_a_folder_alone_that_is_no_timeline(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    code, out, err = run("ingest", CLEAN, "-o", tmp_path)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{tmp_path}: exists and is not a timeline directory, so it is left alone\n  hint: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_rules_are_listed_shown_linted_and_tested(run: Run) -> None:
+    code, listed, _ = run("rules", "list")
+    assert code == 0
+    assert "rmsnorm_unfused" in listed
+    code, shown, _ = run("rules", "show", "rmsnorm_unfused")
+    assert code == 0
+    assert shown.startswith("## rmsnorm_unfused\n")
+    assert "**Cases.**" in shown
+    assert run("rules", "lint") == (0, "nothing to mend\n", "")
+    code, tested, _ = run("rules", "test", "rmsnorm_unfused")
+    assert code == 0
+    assert tested.endswith(" passed, 0 failed\n")
+
+
+def test_an_unknown_rule_is_an_error(run: Run) -> None:
+    code, out, err = run("rules", "show", "rmsnorm")
+    assert (code, out) == (2, "")
+    assert err.startswith("there is no rule 'rmsnorm'\n  hint: ")
+
+
+def test_a_rule_that_fails_its_checks_gives_exit_code_1(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "rule.toml").write_text(
+        'title = "t"\nstatus = "experimental"\nwhat = "w"\nwhy = "y"\nfix = "f"\nsaving = "fuse"\npattern = "a"\n'
+        '[define]\na = { op = "aten::add" }\n'
+    )
+    (folder / "cases.md").write_text("## It matches\n\n| op | expect |\n|---|---|\n| aten::mul | a |\n")
+    assert run("rules", "lint", "mine", "--rules", tmp_path)[0] == 1
+    code, out, _ = run("rules", "test", "mine", "--rules", tmp_path)
+    assert code == 1
+    assert "It matches: row 1: expected a, found nothing" in out
+    assert out.endswith("0 cases passed, 1 failed\n")

@@ -1,0 +1,166 @@
+"""Scans made by hand: an ordinary one, an empty one, and one whose every string was chosen by an attacker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tracemine.findings.record import (
+    NOTHING,
+    Finding,
+    Intensity,
+    Range,
+    Scan,
+    Source,
+    StepSummary,
+    Summary,
+    TraceSummary,
+    Traffic,
+)
+
+NORM = Finding(
+    fingerprint="0123456789abcdef",
+    rule="rmsnorm_unfused",
+    title="RMSNorm spelled out, operator by operator",
+    evidence="adjacent",
+    severity="medium",
+    occurrences=34,
+    activities=((12, 13, 14), (52, 53, 54)),
+    ops=("aten::pow", "aten::mean", "aten::add", "aten::rsqrt", "aten::mul", "aten::mul"),
+    kernels=("void elementwise_kernel<4, PowFunctor>(int)", "reduce_kernel<512, 1>", "vectorized_mul"),
+    shapes="[4, 2048, 4096], [4096]",
+    dtype="bfloat16",
+    module="model.layers.*.input_layernorm",
+    source=(
+        Source(file="/opt/lib/transformers/models/llama/modeling_llama.py", line=71, function="forward"),
+        Source(file="train.py", line=9, function="step"),
+    ),
+    measured_ns=1_020_000,
+    fused_ns=Range(500_000, 608_000, 710_000),
+    traffic_bytes=Traffic(before=672_000_000, after=102_000_000),
+    flops=10_000_000,
+    arithmetic_intensity=Intensity(before=0.0149, after=0.098),
+    intermediate_bytes=67_108_864,
+    gpu_saving_ns=Range(310_000, 412_000, 520_000),
+    step_saving_ns=Range(0, 38_000, 80_000),
+    why="The tensor is read five times. Once is enough.",
+    fix="Replace the forward:\n\n    return F.rms_norm(x, (x.shape[-1],), self.weight)  # torch 2.4\n\nIt is exact.",
+    assumptions=("NVIDIA H200 SXM: a copy reaches 4.3 TB/s (measured)",),
+)
+GAP = Finding(
+    fingerprint="fedcba9876543210",
+    rule="launch_gap",
+    title="The device waits for the host",
+    evidence="proven",
+    severity="high",
+    occurrences=1,
+    activities=((),),
+    ops=("aten::item",),
+    kernels=(),
+    shapes=None,
+    dtype=None,
+    module=None,
+    source=(),
+    measured_ns=6_000_000,
+    fused_ns=None,
+    traffic_bytes=None,
+    flops=None,
+    arithmetic_intensity=None,
+    intermediate_bytes=None,
+    gpu_saving_ns=NOTHING,
+    step_saving_ns=Range(2_000_000, 5_100_000, 6_000_000),
+    why="The host is slower than the device.",
+    fix="Launch less. Or at once.",
+    assumptions=(),
+)
+HEADLONG = msgspec.structs.replace(
+    NORM,
+    fingerprint="00000000000000aa",
+    severity="low",
+    ops=tuple(f"aten::operator_number_{n}" for n in range(40)),
+    step_saving_ns=NOTHING,
+    gpu_saving_ns=Range(1_000, 2_000, 3_000),
+    occurrences=2,
+)
+SCAN = Scan(
+    trace=TraceSummary(
+        path="runs/decoder.json.gz", format="kineto", gpu="NVIDIA H200", steps=2, activities=684, unattributed=3
+    ),
+    summary=Summary(
+        span_ns=14_200_000,
+        gpu_time_ns=2_350_000,
+        gpu_busy_ns=2_300_000,
+        gpu_idle_ns=11_900_000,
+        per_step=StepSummary(span_ns=7_100_000, gpu_busy_ns=1_150_000),
+        gpu_saving_ns=Range(311_000, 414_000, 523_000),
+        step_saving_ns=Range(2_000_000, 5_138_000, 6_080_000),
+    ),
+    findings=(GAP, NORM, HEADLONG),
+    dropped={"below_threshold": 12, "claimed_by_another_rule": 1400},
+    warnings=("6 activities were launched before recording began: their operators are unknown.",),
+)
+QUIET = Scan(
+    trace=SCAN.trace,
+    summary=Summary(
+        span_ns=1_000,
+        gpu_time_ns=990,
+        gpu_busy_ns=990,
+        gpu_idle_ns=10,
+        per_step=None,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=NOTHING,
+    ),
+    findings=(),
+    dropped={},
+)
+EMPTY = Scan(
+    trace=TraceSummary(path="cpu.json", format="kineto", gpu=None, steps=0, activities=0, unattributed=0),
+    summary=Summary(
+        span_ns=0,
+        gpu_time_ns=0,
+        gpu_busy_ns=0,
+        gpu_idle_ns=0,
+        per_step=None,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=NOTHING,
+    ),
+    findings=(),
+    dropped={},
+)
+
+HOSTILE_STRINGS = (
+    "\x1b[2J\x1b]0;owned\x07\x9b31mred\x1b[0m",
+    "[bold red]markup[/bold red] [link=https://evil.example]x[/link] :smile:",
+    "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "@everyone #1 GH-2 https://evil.example www.evil.example mailto:a@evil.example",
+    "` `` ``` ```` a`b",
+    "| a | b |\n|---|---|\n# heading\n\n- item\n1. item\n---\n> quote",
+    "[click](javascript:alert(1)) ![x](http://evil.example/y.png) <https://evil.example>",
+    "back\\slash \\| \\` **bold** _em_ ~~gone~~ $x$ &lt; &amp;",
+    "\u202eright to left\u202c \u200bzero\u200d width \u2028line\u2029paragraph \x00null \x7fdelete",
+    "```\n</details>\n$(rm -rf ~) `rm -rf ~` ; rm -rf ~ #",
+    "'; rm -rf ~; echo '",
+    "x" * 10_000,
+    "",
+    " ",
+)
+
+
+def hostile(text: str) -> Scan:
+    """A scan with `text` wherever a trace, its names or a rule of somebody's could have put it."""
+
+    def poisoned(value: Any) -> Any:
+        if isinstance(value, str):
+            return text
+        if isinstance(value, msgspec.Struct):
+            fields = {name: poisoned(getattr(value, name)) for name in value.__struct_fields__}
+            return type(value)(*fields.values()) if isinstance(value, Range) else type(value)(**fields)
+        if isinstance(value, tuple):
+            return tuple(poisoned(one) for one in value)
+        if isinstance(value, dict):
+            return dict.fromkeys([text], sum(value.values()))
+        return value
+
+    scan: Scan = poisoned(SCAN)
+    return scan

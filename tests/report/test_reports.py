@@ -1,0 +1,196 @@
+"""Every report, on scans made by hand."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable
+from io import StringIO
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+from rich.text import Text
+
+from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, QUIET, SCAN, hostile
+from tracemine.findings.record import Scan
+from tracemine.report import REPORTS, Options, render
+
+Golden = Callable[[str, str], None]
+
+
+def drawn(report: str, scan: Scan, **options: object) -> str:
+    out = StringIO()
+    render(report, scan, out, Options(**options))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+# --- the empty case first ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", ["text", "markdown"])
+def test_a_trace_without_gpu_activity_says_how_to_record_one(report: str) -> None:
+    text = drawn(report, EMPTY)
+    assert "Nothing worth fusing or closing was found." in text
+    assert "ProfilerActivity.CUDA" in text.replace("\\", "")
+
+
+def test_the_empty_report_is_as_it_is(golden: Golden) -> None:
+    golden("report_empty.txt", drawn("text", EMPTY))
+    golden("report_empty.md", drawn("markdown", EMPTY))
+
+
+@pytest.mark.parametrize("report", ["text", "markdown"])
+def test_a_busy_gpu_is_given_as_the_reason_for_finding_nothing(report: str) -> None:
+    assert "The GPU was busy for 99.0 % of the time, and no rule matched." in drawn(report, QUIET)
+
+
+def test_what_was_left_out_is_given_as_the_reason_for_finding_nothing() -> None:
+    scan = msgspec.structs.replace(QUIET, dropped={"below_threshold": 2, "a_new_reason": 3})
+    text = drawn("text", scan)
+    assert "and 5 matches of a rule were left out." in text
+    assert "left out  3 matches a new reason, 2 below --min-saving" in text
+
+
+# --- as they are ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "width"), [("report_80.txt", 80), ("report_120.txt", 120)])
+def test_the_terminal_report_is_as_it_is(name: str, width: int, golden: Golden) -> None:
+    golden(name, drawn("text", SCAN, width=width))
+
+
+def test_the_terminal_report_in_colour_is_as_it_is(golden: Golden) -> None:
+    golden("report_color.txt", drawn("text", SCAN, width=80, color=True).replace("\x1b", "␛"))
+
+
+def test_the_ticket_is_as_it_is(golden: Golden) -> None:
+    golden("report.md", drawn("markdown", SCAN))
+
+
+def test_the_json_is_as_it_is(golden: Golden) -> None:
+    golden("report.json", json.dumps(json.loads(drawn("json", SCAN)), indent=1) + "\n")
+
+
+# --- what holds for all -----------------------------------------------------------------------------------------------
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    colored = Text.from_ansi(drawn("text", SCAN, color=True)).plain
+    plain = drawn("text", SCAN, color=False)
+    assert [one.rstrip() for one in colored.splitlines()] == plain.splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("scan", [SCAN, EMPTY, QUIET, *map(hostile, HOSTILE_STRINGS)])
+def test_no_line_is_wider_than_the_terminal_or_ends_in_blanks(scan: Scan, width: int) -> None:
+    for one in drawn("text", scan, width=width).splitlines():
+        assert Text(one).cell_len <= width
+        assert one == one.rstrip()
+
+
+def test_top_limits_what_people_read_and_says_so() -> None:
+    assert "1 more finding: --top 3" in drawn("text", SCAN, top=2)
+    assert "1 more finding: `--top 3`" in drawn("markdown", SCAN, top=2)
+    assert "more finding" not in drawn("text", SCAN, top=None)
+
+
+def test_json_has_all_findings_whatever_top_says() -> None:
+    found = json.loads(drawn("json", SCAN, top=1))
+    assert len(found["findings"]) == 3
+    assert sum(one["gpu_saving_ns"]["mid"] for one in found["findings"]) == found["summary"]["gpu_saving_ns"]["mid"]
+
+
+def test_json_has_the_keys_of_the_contract() -> None:
+    found = json.loads(drawn("json", SCAN))
+    assert list(found) == ["schema_version", "trace", "summary", "findings", "dropped", "warnings"]
+    finding = found["findings"][0]
+    for key in (
+        *(
+            "fingerprint",
+            "rule",
+            "title",
+            "evidence",
+            "severity",
+            "occurrences",
+            "activities",
+            "ops",
+            "shapes",
+            "dtype",
+        ),
+        *("module", "source", "measured_ns", "fused_ns", "traffic_bytes", "flops", "arithmetic_intensity"),
+        *("intermediate_bytes", "gpu_saving_ns", "step_saving_ns", "fix", "verdict"),
+    ):
+        assert key in finding
+    assert finding["verdict"] is None
+    assert finding["fused_ns"] is None
+
+
+def test_json_is_one_line_a_trace() -> None:
+    assert drawn("json", SCAN).count("\n") == 1
+
+
+def test_json_says_exactly_what_the_scan_says() -> None:
+    for text in HOSTILE_STRINGS:
+        scan = hostile(text)
+        assert msgspec.json.decode(drawn("json", scan), type=Scan) == scan
+
+
+# --- a trace is something a stranger mails you ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE_STRINGS)
+@pytest.mark.parametrize("report", REPORTS)
+def test_no_character_of_the_trace_acts_on_the_terminal(report: str, text: str) -> None:
+    shown = drawn(report, hostile(text))
+    unseen = {c for c in shown if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    assert unseen == set()
+
+
+def test_rich_markup_in_a_name_is_shown_not_obeyed() -> None:
+    text = drawn("text", hostile("[red]x[/red]"), color=True)
+    assert "[red]x[/red]" in text
+    assert "\x1b[31m" not in text
+
+
+@pytest.mark.parametrize("text", HOSTILE_STRINGS)
+def test_a_name_adds_no_lines_to_the_terminal_report(text: str) -> None:
+    ordinary = drawn("text", hostile("name"), width=10_000)
+    assert abs(drawn("text", hostile(text), width=10_000).count("\n") - ordinary.count("\n")) <= 15
+
+
+@pytest.mark.parametrize("text", HOSTILE_STRINGS)
+def test_a_name_adds_no_markup_to_the_ticket(text: str) -> None:
+    parser = MarkdownIt("gfm-like", {"linkify": False, "html": True}).enable(["table", "strikethrough"])
+    tokens = parser.parse(drawn("markdown", hostile(text)))
+    leaves = [leaf for token in tokens for leaf in [token, *(token.children or [])]]
+    kinds = {leaf.type for leaf in leaves}
+    assert not kinds & {"html_block", "html_inline", "link_open", "image", "blockquote_open", "s_open", "hr"}
+    headings = [token for token in tokens if token.type == "heading_open"]
+    ordinary = [t for t in parser.parse(drawn("markdown", hostile("name"))) if t.type == "heading_open"]
+    assert [h.tag for h in headings] == [h.tag for h in ordinary]
+    tables = [token.type for token in tokens if token.type in ("table_open", "tr_open", "td_open")]
+    assert tables == [
+        t.type
+        for t in parser.parse(drawn("markdown", hostile("name")))
+        if t.type in ("table_open", "tr_open", "td_open")
+    ]
+
+
+@pytest.mark.parametrize("trigger", ["@everyone", "#1", "GH-2", "https://", "www.evil", "mailto:a", "xmpp:a"])
+def test_nobody_is_mentioned_and_nothing_is_linked_outside_code(trigger: str) -> None:
+    tokens = MarkdownIt("commonmark").enable("table").parse(drawn("markdown", hostile(f"see {trigger} now")))
+    texts = [leaf.content for token in tokens for leaf in token.children or [] if leaf.type.startswith("text")]
+    assert trigger not in "\n".join(texts)
+
+
+def test_what_is_pasted_into_a_shell_holds_nothing_of_the_trace() -> None:
+    text = drawn("markdown", hostile("'; rm -rf ~; echo '"))
+    shell = [one for one in text.splitlines() if "tracemine scan after" in one]
+    assert shell
+    assert all('select(.fingerprint == "rmrfecho")' in one for one in shell)
+
+
+def test_a_gap_without_a_source_says_how_to_record_one() -> None:
+    scan = msgspec.structs.replace(SCAN, findings=(GAP,))
+    assert "record with `with_stack=True`" in drawn("markdown", scan)
