@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracemine import units
 from tracemine.units import parse_percent, parse_time, range_text, time_text
-
-
-def test_every_example_holds() -> None:
-    assert doctest.testmod(units).failed == 0
 
 
 @pytest.mark.parametrize(

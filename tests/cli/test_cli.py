@@ -359,6 +359,20 @@ def test_output_into_a_folder_that_is_not_there_is_an_error(run: Run, tmp_path: 
     assert err == f"{target}: cannot be written: No such file or directory\n"
 
 
+def test_output_to_a_link_keeps_the_link(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert run("scan", CLEAN, "-o", tmp_path / "link") == (0, "", "")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text().startswith(CLEAN)
+
+
+def test_output_to_a_pipe_is_written_to_it() -> None:
+    with process("scan", CLEAN, "--output", "/dev/stdout") as started:
+        out, err = started.communicate()
+    assert (started.returncode, err) == (0, "")
+    assert out.startswith(CLEAN)
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     with process("scan", TRACE, TRACE, CLEAN, "--format", "json") as started:
         assert started.stdout is not None

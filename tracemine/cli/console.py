@@ -38,11 +38,11 @@ def write_file(path: Path, text: str) -> None:
 
     Raises UsageError where it cannot be written.
     """
-    target = path.resolve()  # a link keeps pointing to what is written
     try:
-        if target.exists() and not target.is_file():  # a pipe or a device is not replaced but written to
-            target.write_text(text, encoding="utf-8", errors="replace")
+        if path.exists() and not path.is_file():  # a pipe or a terminal is not replaced but written to
+            path.write_text(text, encoding="utf-8", errors="replace")
             return
+        target = path.resolve()  # a link keeps pointing to what is written
         staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             staging.write_text(text, encoding="utf-8", errors="replace")
