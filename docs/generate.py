@@ -10,9 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from pages_ops import operators_page
 
 from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
+from tracemine.engine import load_rules
+from tracemine.engine.catalogue import rules_page
 from tracemine.rows import docs as row_docs
 from tracemine.timeline import TABLES, Device, IngestReport, Meta
 
@@ -50,7 +53,9 @@ def timeline_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "devices.md": devices_page,
+    "operators.md": operators_page,
     "rows.md": row_docs.page,
+    "rules.md": lambda: rules_page(load_rules()),
     "timeline.md": timeline_page,
 }
 
