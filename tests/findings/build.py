@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tracemine.engine import find as engine_find
 from tracemine.engine.rule import Matches, Rule
 from tracemine.errors import Location
 from tracemine.rows import Categories, Rows, row_sets
@@ -96,7 +97,7 @@ def rows_of_timeline(timeline: Timeline, causes: Sequence[str] = ("host_bound",)
 
 
 def rule(id: str = "chain", saving: str = "fuse", **more: Any) -> Rule:
-    """A rule that nobody matches: only what findings read of it counts."""
+    """A rule whose matches are made by hand: only what findings read of it counts."""
     return Rule(
         id=id,
         **{
@@ -121,14 +122,29 @@ def rule(id: str = "chain", saving: str = "fuse", **more: Any) -> Rule:
     )
 
 
-def matches(of: Rule, *members: Sequence[int], variables: Sequence[Sequence[int]] | None = None) -> Matches:
-    """Matches that cover the given rows; every row bound by variable 0 unless said otherwise."""
-    bound = [[0] * len(each) for each in members] if variables is None else variables
+_HAND_MADE: dict[str, list[list[int]]] = {}
+
+
+def matches(of: Rule, *members: Sequence[int]) -> Matches:
+    """Matches of a hand-made rule that cover the given rows."""
+    _HAND_MADE[of.id] = [list(each) for each in members]
+    return _matches(of, _HAND_MADE[of.id])
+
+
+def matched(of: Rule, rows: Rows, *, without: Any) -> Matches:
+    """What stands in for the engine: of a hand-made rule, the matches that none of these rows belongs to."""
+    if of.pattern is not None:
+        return engine_find(of, rows, without=without)
+    return _matches(of, [each for each in _HAND_MADE[of.id] if not without[each].any()])
+
+
+def _matches(of: Rule, members: Sequence[Sequence[int]]) -> Matches:
+    flat = np.array([row for each in members for row in each], dtype=np.int64)
     return Matches(
         rule=of,
-        rows=np.array([row for each in members for row in each], dtype=np.int64),
+        rows=flat,
         offsets=np.cumsum([0, *map(len, members)]).astype(np.int64),
-        variables=np.array([v for each in bound for v in each], dtype=np.uint8),
+        variables=np.zeros(len(flat), dtype=np.uint8),
     )
 
 

@@ -54,8 +54,7 @@ def random_matches(timeline: Timeline, gaps: int, seed: int) -> list[Matches]:
         members = [range(start, min(rows, start + chosen.randint(1, 6))) for start in starting]
         group_by = chosen.choice((("ops",), ("ops", "shapes", "dtype", "module"), ("module", "source")))
         of = rule(f"r{number}", saving, priority=chosen.randint(0, 2), group_by=group_by)
-        bound = [[chosen.choice((0, 0, 0, 1)) for _ in each] for each in members]
-        found.append(matches(of, *members, variables=bound))
+        found.append(matches(of, *members))
     return found
 
 

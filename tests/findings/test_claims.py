@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
-from tracemine.engine.rule import Matches
+from tracemine.engine import find as match
+from tracemine.engine import load_rule
+from tracemine.engine.rule import Matches, Rule
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.groups import groups_of_sequences, unclaimed
+from tracemine.findings.groups import apart, groups_of_sequences
 
 US = 1_000
 
@@ -28,7 +31,7 @@ def claims(scan: Scan) -> dict[str, set[int]]:
 
 def test_the_rule_with_the_lower_priority_number_claims_first() -> None:
     first, second = rule("z", priority=1), rule("a", priority=2)
-    scan = scanned(matches(second, [0, 1, 2]), matches(first, [1, 2, 3], variables=[[0, 1, 2]]), min_saving_ns=0)
+    scan = scanned(matches(second, [0, 1, 2]), matches(first, [1, 2, 3]), min_saving_ns=0)
     assert claims(scan) == {"z": {1, 2, 3}}
     assert scan.dropped == {"claimed_by_another_rule": 1}
 
@@ -38,29 +41,46 @@ def test_rules_of_one_priority_claim_in_order_of_their_names() -> None:
     assert set(claims(scan)) == {"a"}
 
 
-def test_a_run_of_one_variable_is_cut_to_what_nobody_else_claimed() -> None:
-    norm, chain = rule("norm", priority=1), rule("chain", priority=9)
-    scan = scanned(matches(norm, [2, 3, 4]), matches(chain, range(8)))
+def chain(folder: Path) -> Rule:
+    """A real rule: any kernels in a row, the first however late."""
+    text = """
+title = "A run"
+status = "experimental"
+what = "What."
+why = "Why."
+fix = "Fix."
+priority = 900
+saving = "fuse"
+pattern = "first next+"
+[define]
+first = { kind = "kernel" }
+next = { kind = "kernel", gap_ns.lt = 1000 }
+"""
+    (folder / "chain").mkdir()
+    (folder / "chain" / "rule.toml").write_text(text)
+    return load_rule(folder / "chain")
+
+
+def test_a_rule_is_matched_against_what_those_before_it_left(tmp_path: Path) -> None:
+    timeline = timeline_of([kernel(i * 60 * US, 60 * US) for i in range(8)])
+    rows, norm, run = rows_of_timeline(timeline), rule("norm", priority=1), chain(tmp_path)
+    found = [matches(norm, [2, 3, 4]), match(run, rows["activities"])]
+    assert [list(each.rows) for each in found[1]] == [list(range(8))]
+    scan = find(timeline, rows, found, device_of(timeline))
     assert claims(scan) == {"norm": {2, 3, 4}, "chain": {0, 1, 5, 6, 7}}
     assert "claimed_by_another_rule" not in scan.dropped
 
 
-def test_a_match_of_several_variables_stands_whole_or_not_at_all() -> None:
-    norm, rope = rule("norm", priority=1), rule("rope", priority=2)
-    scan = scanned(matches(norm, [2, 3]), matches(rope, [3, 4, 5], variables=[[0, 1, 1]]))
-    assert claims(scan) == {"norm": {2, 3}}
+def test_a_match_of_which_nothing_is_left_is_counted(tmp_path: Path) -> None:
+    timeline = timeline_of([kernel(i * 60 * US, 60 * US) for i in range(4)])
+    rows, norm, run = rows_of_timeline(timeline), rule("norm", priority=1), chain(tmp_path)
+    scan = find(timeline, rows, [matches(norm, [1, 2, 3]), match(run, rows["activities"])], device_of(timeline))
+    assert claims(scan) == {"norm": {1, 2, 3}}
     assert scan.dropped == {"claimed_by_another_rule": 1}
 
 
-def test_a_single_activity_that_is_left_of_a_run_is_no_chain() -> None:
-    norm, chain = rule("norm", priority=1), rule("chain", priority=9)
-    scan = scanned(matches(norm, [1, 2, 3]), matches(chain, [0, 1, 2, 3]))
-    assert claims(scan) == {"norm": {1, 2, 3}}
-
-
 def test_overlapping_matches_of_one_rule_never_share_an_activity() -> None:
-    two = [[0, 1]] * 3
-    scan = scanned(matches(rule(), [0, 1], [1, 2], [2, 3], variables=two))
+    scan = scanned(matches(rule(), [0, 1], [1, 2], [2, 3]))
     assert [f.activities for f in scan.findings] == [((0, 1), (2, 3))]
 
 
@@ -83,9 +103,8 @@ def test_a_gap_is_claimed_by_one_rule() -> None:
 
 def test_matches_without_rows_and_no_matches_at_all_leave_nothing() -> None:
     nothing = np.zeros(0, dtype=np.int64)
-    taken = np.zeros(3, dtype=bool)
-    rows, offsets, lost = unclaimed(nothing, np.array([0]), nothing, taken)
-    assert (len(rows), offsets.tolist(), lost) == (0, [0], 0)
+    rows, offsets = apart(nothing, np.array([0]))
+    assert (len(rows), offsets.tolist()) == (0, [0])
     assert groups_of_sequences(nothing, np.array([0])).tolist() == []
 
 

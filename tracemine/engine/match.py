@@ -56,8 +56,12 @@ def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matche
     return found
 
 
-def find(rule: Rule, rows: Rows, arrangement: Arrangement | None = None) -> Matches:
+def find(
+    rule: Rule, rows: Rows, arrangement: Arrangement | None = None, *, without: BoolArray | None = None
+) -> Matches:
     """All matches of one rule; `arrangement` is that of its partition_by and order_by, where it is at hand.
+
+    Rows that `without` marks satisfy no variable: they stay where they are, and no match crosses them.
 
     Raises RuleError where the rule reads a column that the rows do not have, or has so many variables that the rows
     satisfy more than 255 different sets of them.
@@ -66,6 +70,8 @@ def find(rule: Rule, rows: Rows, arrangement: Arrangement | None = None) -> Matc
     if arrangement is None:
         arrangement = arrange(rows, rule.partition_by, rule.order_by)
     symbols, sets = _symbols(rule, rows)
+    if without is not None:
+        symbols = np.where(without, np.uint8(0), symbols)
     if arrangement.order is not None:
         symbols = symbols[arrangement.order]
     alphabet = {

@@ -1,7 +1,8 @@
 """Matches to findings: claimed without overlap, grouped by what they are, estimated, ranked.
 
-Rules claim in the order of their priority. A match keeps its rows only if its finding is reported: what one rule finds
-not worth reporting is free for the next. Python runs once a distinct chain, never once a match.
+Rules claim in the order of their priority, and each is matched against what those before it left. A match keeps its
+rows only if its finding is reported: what one rule finds not worth reporting is free for the next. Python runs once a
+distinct chain, never once a match.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import numpy.typing as npt
 
 from tracemine.cost import NOTHING, Abstained, Call, Estimate, Range, Traffic, closed_gaps, fused, pinned
 from tracemine.devices import Device, find_device, unknown_device_text
+from tracemine.engine import find as match
 from tracemine.engine.rule import Matches, Rule
 from tracemine.findings.accounts import Accounts, measure, summarise
 from tracemine.findings.facts import Facts, activity_facts, category, gap_facts, number
-from tracemine.findings.groups import combined, groups_of_sequences, unclaimed
+from tracemine.findings.groups import apart, combined, groups_of_sequences
 from tracemine.findings.record import Finding, Scan, Source, TraceSummary
 from tracemine.findings.sources import short, sources
 from tracemine.findings.steps import launching_ns, queues_of
@@ -176,14 +178,7 @@ class _Reported:
 def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[_Reported]:
     rule = found.rule
     kind = rule.rows
-    members, offsets, lost = unclaimed(
-        found.rows,
-        found.offsets,
-        found.variables.astype(np.int64),
-        book.claimed[kind],
-        least=1 if kind == "gaps" else 2,
-    )
-    book.drop("claimed_by_another_rule", lost)
+    members, offsets = apart(*_left(book, found))
     groups: dict[str, list[_Class]] = {}
     for matrix in _classes(book.facts[kind], book.rows[kind], rule, members, offsets):
         estimated = _ESTIMATES[rule.saving](book, rule, matrix)
@@ -203,6 +198,20 @@ def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[_Reported]:
             book.claimed[kind][one.matrix] = True
         reported.append(_Reported(finding, [one.matrix for one in classes], [one.gpu_saving_ns for one in classes]))
     return reported
+
+
+def _left(book: _Book, found: Matches) -> tuple[IntArray, IntArray]:
+    """Rows and offsets of a rule's matches among what nobody has claimed: where somebody has, it is matched anew."""
+    claimed = book.claimed[found.rule.rows]
+    if not claimed[found.rows].any():
+        return found.rows, found.offsets
+    again = match(found.rule, book.rows[found.rule.rows], without=claimed)
+    kept = np.zeros(len(claimed), dtype=bool)
+    kept[again.rows] = True
+    # A run that was cut is still there; what left nothing behind was another's altogether.
+    left = np.bincount(np.repeat(np.arange(len(found)), np.diff(found.offsets)), kept[found.rows], len(found))
+    book.drop("claimed_by_another_rule", int((left == 0).sum()))
+    return again.rows, again.offsets
 
 
 def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: IntArray) -> Iterable[IntArray]:
