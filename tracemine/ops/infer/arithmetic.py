@@ -1,0 +1,333 @@
+"""Output rules of what computes: pointwise, reductions, scans, sorts, softmax, losses, matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tracemine.ops.infer.call import Call, Unknown, wrapped
+from tracemine.ops.infer.outputs import Outputs, rule
+from tracemine.ops.infer.promotion import category, floating, real, result_type
+from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous, iterated, like
+
+
+def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
+    """A new row-major tensor."""
+    shape = tuple(shape)
+    if any(size < 0 for size in shape):
+        raise Unknown("the inputs do not fit the operator")
+    return TensorSpec(shape, dtype, contiguous(shape))
+
+
+def laid_like(source: TensorSpec, dtype: str | None) -> TensorSpec:
+    """A new tensor of another's shape that keeps its layout (empty_like)."""
+    strides = None if source.strides is None else like(source.shape, source.strides)
+    return TensorSpec(source.shape, dtype, strides)
+
+
+def known(dtype: str | None) -> str:
+    """The dtype, where it was recorded."""
+    if dtype is None:
+        raise Unknown("the dtype of a list's members is not recorded")
+    return dtype
+
+
+def promoted(tensors: Sequence[TensorSpec], numbers: Sequence[str] = ()) -> str:
+    """torch's promotion over tensors and Python numbers."""
+    shaped = [known(tensor.dtype) for tensor in tensors if tensor.shape]
+    zero_dim = [known(tensor.dtype) for tensor in tensors if not tensor.shape]
+    return result_type(shaped, zero_dim, numbers)
+
+
+def elementwise(tensors: Sequence[TensorSpec], dtype: str | None) -> TensorSpec:
+    """The result of a pointwise operation."""
+    if not tensors:
+        raise Unknown("no tensor was recorded among the inputs")
+    shape = broadcast([tensor.shape for tensor in tensors])
+    return TensorSpec(shape, dtype, iterated(shape, tensors))
+
+
+_DTYPES: dict[str, Callable[[str], str]] = {
+    "promote": lambda dtype: dtype,
+    "float": floating,
+    "real": real,
+    "real float": lambda dtype: real(floating(dtype)),
+    "bool": lambda dtype: "bool",
+}
+
+
+@rule
+def pointwise(call: Call, dtype: str = "promote", apart: str = "") -> Outputs:
+    """Inputs broadcast; dtypes promote, then become what `dtype` says. `apart`: an argument that does not promote."""
+    tensors, numbers = call.operands()
+    if dtype == "bool":
+        return (elementwise(tensors, "bool"),)
+    promoting = tensors
+    if apart:
+        condition = call.tensor(apart)
+        promoting = [tensor for tensor in tensors if tensor is not condition]
+    result = _DTYPES[dtype](promoted(promoting, numbers))
+    if "rounding_mode" in call and result != promoted(promoting, numbers):
+        # The mode is a string, and those are not recorded: with one, integers stay integers.
+        raise Unknown("rounding_mode was not recorded")
+    return (elementwise(tensors, result),)
+
+
+@rule
+def keeps(call: Call, argument: str = "self", dtype: str = "promote") -> Outputs:
+    """A pointwise operation over all tensors whose dtype one of them decides."""
+    tensors, _ = call.operands()
+    return (elementwise(tensors, _DTYPES[dtype](known(call.tensor(argument, "input").dtype))),)
+
+
+@rule
+def same(call: Call, argument: str = "self", times: int = 1, dtype: str = "") -> Outputs:
+    """New tensors like one argument, layout kept."""
+    source = call.tensor(argument, "input")
+    return (laid_like(source, dtype or source.dtype),) * times
+
+
+@rule
+def row_major(call: Call, argument: str = "self", times: int = 1, dtype: str = "") -> Outputs:
+    """New row-major tensors of one argument's shape."""
+    source = call.tensor(argument, "input")
+    return (made(source.shape, dtype or source.dtype),) * times
+
+
+@rule
+def filled(call: Call) -> Outputs:
+    """masked_fill and its kin: self, stretched to the mask, in a new row-major tensor."""
+    source = call.tensor("self")
+    shape = broadcast([source.shape, call.tensor("mask").shape])
+    return (made(shape, source.dtype),)
+
+
+@rule
+def halved(call: Call) -> Outputs:
+    """glu: the axis `dim` is half as long."""
+    source = call.tensor("self")
+    shape = list(source.shape)
+    axis = call.axis("dim", len(shape), -1)
+    shape[axis] //= 2
+    halves = TensorSpec(tuple(shape), source.dtype, source.strides)
+    return (elementwise((halves, halves), source.dtype),)
+
+
+@rule
+def log_sigmoid(call: Call) -> Outputs:
+    """Result and a buffer, which GPUs leave empty."""
+    source = call.tensor("self")
+    return laid_like(source, source.dtype), made((0,), source.dtype)
+
+
+@rule
+def dropout(call: Call) -> Outputs:
+    """The tensor and the mask of what was kept."""
+    source = call.tensor("input", "self")
+    return laid_like(source, source.dtype), laid_like(source, "bool")
+
+
+# --- reductions, scans, sorts ----------------------------------------------------------------------------------------
+
+
+def _axes(call: Call, rank: int) -> set[int]:
+    """The axes that are reduced; all where none is named."""
+    name = "axis" if "axis" in call else "dim"
+    named = call.integers(name) if name in call else None
+    if not named:
+        return set(range(rank))
+    axes = {wrapped(axis, rank) for axis in named}
+    return axes if rank else set()
+
+
+def reduced(shape: Sizes, axes: set[int], keep: bool) -> Sizes:
+    """The shape that is left."""
+    if keep:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def _summed(dtype: str) -> str:
+    return "int64" if category(dtype) < 2 else dtype
+
+
+_REDUCED = {
+    "keep": (lambda dtype: dtype,),
+    "sum": (_summed,),
+    "float": (floating,),
+    "real": (real,),
+    "bool": (lambda dtype: "bool",),
+    "int64": (lambda dtype: "int64",),
+    "keep keep": (lambda dtype: dtype, lambda dtype: dtype),
+    "real keep": (real, lambda dtype: dtype),
+    "keep int64": (lambda dtype: dtype, lambda dtype: "int64"),
+}
+
+
+@rule
+def reduction(call: Call, dtype: str = "keep") -> Outputs:
+    """Axes go, or become 1 with keepdim; an output for each word of `dtype`."""
+    source = call.tensor("self", "input", "x")
+    shape = reduced(source.shape, _axes(call, len(source.shape)), call.flag("keepdim"))
+    asked = call.dtype() if "dtype" in call else None
+    return tuple(made(shape, asked or to(known(source.dtype))) for to in _REDUCED[dtype])
+
+
+@rule
+def extremum(call: Call) -> Outputs:
+    """max, min, median: of two tensors, of all elements, or along an axis with where it stood."""
+    if "other" in call:
+        return pointwise(call)
+    return reduction(call, "keep int64" if "dim" in call else "keep")
+
+
+@rule
+def scan(call: Call, dtype: str = "keep") -> Outputs:
+    """cumsum and its kin: the same shape, row-major where the layout is not kept by torch."""
+    source = call.tensor("self")
+    asked = call.dtype() if "dtype" in call else None
+    result = TensorSpec(source.shape, None, None if source.strides is None else like(source.shape, source.strides))
+    return tuple(
+        TensorSpec(result.shape, asked or to(known(source.dtype)), contiguous(result.shape)) for to in _REDUCED[dtype]
+    )
+
+
+@rule
+def sort(call: Call, indices_only: bool = False) -> Outputs:
+    """Values and where they stood, both laid out as the input if it is dense."""
+    source = call.tensor("self")
+    values, places = laid_like(source, source.dtype), laid_like(source, "int64")
+    return (places,) if indices_only else (values, places)
+
+
+@rule
+def topk(call: Call) -> Outputs:
+    """k values along an axis, and where they stood."""
+    source = call.tensor("self")
+    shape = list(source.shape)
+    if shape:
+        shape[call.axis("dim", len(shape), -1)] = call.integer("k")
+    return made(shape, source.dtype), made(shape, "int64")
+
+
+@rule
+def kth_value(call: Call) -> Outputs:
+    """One value along an axis, and where it stood."""
+    return reduction(call, "keep int64")
+
+
+@rule
+def softmax(call: Call) -> Outputs:
+    """The same shape; half_to_float or dtype may widen it."""
+    source = call.tensor("self", "input")
+    if call.flag("half_to_float"):
+        return (made(source.shape, "float32"),)
+    asked = call.dtype() if "dtype" in call else None
+    return (made(source.shape, asked or floating(known(source.dtype))),)
+
+
+@rule
+def softmax_backward(call: Call) -> Outputs:
+    """Of the dtype that the forward's input had."""
+    grad = call.tensor("grad_output")
+    return (made(grad.shape, call.dtype("input_dtype") or grad.dtype),)
+
+
+# --- losses ----------------------------------------------------------------------------------------------------------
+
+
+@rule
+def loss(call: Call) -> Outputs:
+    """One number, or with reduction 0 one an element."""
+    tensors = [call.tensor("self", "input"), call.tensor("target")]
+    dtype = promoted(tensors)
+    if call.integer("reduction", 1) == 0:
+        return (elementwise(tensors, dtype),)
+    return (made((), dtype),)
+
+
+@rule
+def nll_loss(call: Call, totals: bool = False) -> Outputs:
+    """One number, or with reduction 0 one a target; with `totals`, also the weight of all."""
+    source, target = call.tensor("self"), call.tensor("target")
+    none = call.integer("reduction", 1) == 0 and len(source.shape) != 1
+    shape = target.shape if none else ()
+    if category(known(target.dtype)) == 2:  # probabilities, one a class
+        shape = reduced(source.shape, {min(1, len(source.shape) - 1)}, False) if none else ()
+    result = made(shape, source.dtype)
+    return (result, made((), source.dtype)) if totals else (result,)
+
+
+# --- matrix products -------------------------------------------------------------------------------------------------
+
+
+def _rank(tensor: TensorSpec, rank: int) -> Sizes:
+    if len(tensor.shape) != rank:
+        raise Unknown("the inputs do not fit the operator")
+    return tensor.shape
+
+
+@rule
+def product(call: Call, left: str, right: str) -> Outputs:
+    """[batch,] rows × inner by inner × columns, row-major. `out_dtype` where the overload has one."""
+    first, second = call.tensor(left), call.tensor(right)
+    rank = len(first.shape)
+    if rank not in (2, 3) or len(_rank(second, rank)) != rank or first.shape[-1] != second.shape[-2]:
+        raise Unknown("the inputs do not fit the operator")
+    asked = call.dtype("out_dtype") if "out_dtype" in call else None
+    return (made((*first.shape[:-1], second.shape[-1]), asked or first.dtype),)
+
+
+@rule
+def summed_product(call: Call) -> Outputs:
+    """addbmm: the products of a batch, summed."""
+    first, second = call.tensor("batch1"), call.tensor("batch2")
+    return (made((_rank(first, 3)[1], _rank(second, 3)[2]), first.dtype),)
+
+
+@rule
+def matrix_vector(call: Call, matrix: str = "self") -> Outputs:
+    """One number a row."""
+    source = call.tensor(matrix)
+    return (made(_rank(source, 2)[:1], source.dtype),)
+
+
+@rule
+def dot(call: Call) -> Outputs:
+    """One number."""
+    return (made((), call.tensor("self").dtype),)
+
+
+@rule
+def outer(call: Call, left: str = "self", right: str = "vec2") -> Outputs:
+    """Every product of two vectors' elements."""
+    first, second = call.tensor(left), call.tensor(right)
+    return (made((*_rank(first, 1), *_rank(second, 1)), promoted((first, second))),)
+
+
+@rule
+def int_product(call: Call) -> Outputs:
+    """_int_mm: bytes in, int32 out."""
+    return (made((_rank(call.tensor("self"), 2)[0], _rank(call.tensor("mat2"), 2)[1]), "int32"),)
+
+
+@rule
+def linear(call: Call) -> Outputs:
+    """input · weightᵀ + bias."""
+    source, weight = call.tensor("input"), call.tensor("weight")
+    if len(weight.shape) not in (1, 2) or not source.shape or source.shape[-1] != weight.shape[-1]:
+        raise Unknown("the inputs do not fit the operator")
+    return (made((*source.shape[:-1], *weight.shape[:-1]), source.dtype),)
+
+
+@rule
+def matmul(call: Call) -> Outputs:
+    """Vectors, matrices and batches of them. A matrix by a batch may come out transposed: its strides are not known."""
+    first, second = call.tensor("self"), call.tensor("other")
+    a, b = first.shape, second.shape
+    if not a or not b or a[-1] != b[-2 if len(b) > 1 else -1]:
+        raise Unknown("the inputs do not fit the operator")
+    batch = broadcast([a[:-2], b[:-2]])
+    shape = batch + a[-2:-1] * (len(a) > 1) + b[-1:] * (len(b) > 1)
+    if len(a) <= 2 < len(b):
+        return (TensorSpec(shape, first.dtype, None),)
+    return (made(shape, first.dtype),)

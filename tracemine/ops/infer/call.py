@@ -1,0 +1,275 @@
+"""One operator call as a profiler recorded it, its inputs ready to be asked for by the argument's name.
+
+What was not recorded and what cannot be are told apart: `Unknown` is raised for both, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from tracemine.ops.dtypes import dtype as canonical_dtype
+from tracemine.ops.dtypes import scalar_type
+from tracemine.ops.infer.tensor import TensorSpec
+from tracemine.ops.operators import Overload, lookup
+
+_LARGEST = 1 << 48  # a size or stride beyond this is damage
+_MOST_AXES = 64  # torch's own limit
+_MOST_INPUTS = 128
+_MOST_MEMBERS = 1 << 14  # of a TensorList
+_LISTS = ("TensorList", "GenericList")
+_NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
+_PROMOTING = ("other", "exponent", "min", "max", "self")  # scalars that take part in promotion; alpha and value do not
+
+Given = TensorSpec | tuple[TensorSpec, ...] | None
+
+
+class Unknown(Exception):
+    """Something cannot be known from what was recorded; its text is the reason."""
+
+
+class Call:
+    """The inputs of one call by the names of its overload's arguments."""
+
+    __slots__ = ("_given", "_places", "_texts", "_types", "name", "overload")
+
+    def __init__(
+        self,
+        operator: str,
+        shapes: Sequence[Any],
+        types: Sequence[str],
+        strides: Sequence[Any] | None,
+        concrete: Sequence[str] | None,
+        list_dtype: str | None = None,
+    ) -> None:
+        """Raises Unknown where the operator, its overload or its inputs are not what they should be."""
+        if not len(shapes) == len(types) <= _MOST_INPUTS:
+            raise Unknown("the recorded shapes and types do not pair")
+        self.name, self.overload, self._places = _signature(operator, tuple(types))
+        self._types = types
+        if strides is None or len(strides) != len(shapes):
+            strides = (None,) * len(shapes)
+        self._texts = concrete if concrete is not None and len(concrete) == len(shapes) else None
+        self._given: list[Given] = [
+            _given(*recorded, list_dtype) for recorded in zip(shapes, types, strides, strict=True)
+        ]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the overload has an argument of this name."""
+        return name in self._places
+
+    def at(self, place: int) -> Given:
+        """The input at a position."""
+        return self._given[place]
+
+    def given(self, name: str) -> bool:
+        """Whether the argument exists and something other than None was given for it, as far as was recorded."""
+        place = self._places.get(name)
+        return place is not None and bool(self._types[place])
+
+    def tensor(self, *names: str) -> TensorSpec:
+        """The tensor given for the first of these arguments that the overload has; Unknown where it is none."""
+        found = self.optional(*names)
+        if found is None:
+            raise Unknown(f"{names[0]} was not recorded as a tensor")
+        return found
+
+    def optional(self, *names: str) -> TensorSpec | None:
+        """As tensor; None where None was given."""
+        for name in names:
+            place = self._places.get(name)
+            if place is not None:
+                found = self._given[place]
+                return found if isinstance(found, TensorSpec) else None
+        return None
+
+    def tensors(self, name: str) -> tuple[TensorSpec, ...]:
+        """The members of a TensorList. Unknown where they were not recorded: long lists are cut to nothing."""
+        place = self._places.get(name)
+        found = None if place is None else self._given[place]
+        if not isinstance(found, tuple) or not found:
+            raise Unknown(f"the members of {name} were not recorded")
+        return found
+
+    def text(self, name: str) -> str:
+        """The value given for an argument, as text; "" for None. Unknown where values were not recorded."""
+        place = self._places.get(name)
+        if place is None:
+            return ""
+        if self._texts is None:
+            raise Unknown("the values of arguments were not recorded")
+        text = self._texts[place]
+        if not isinstance(text, str):
+            raise Unknown(f"the value of {name} is damaged")
+        if not text and self._types[place]:
+            raise Unknown(f"the value of {name} was not recorded")
+        return text
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """An integer argument; the default where None was given, or Unknown without one."""
+        text = self.text(name)
+        if not text:
+            if default is None:
+                raise Unknown(f"the value of {name} was not recorded")
+            return default
+        return _integer(text)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """A list of integers, also where one alone was recorded; None where None was given."""
+        text = self.text(name)
+        return _integers(text) if text else None
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """As integers; Unknown where None was given, or a list too long to be recorded."""
+        found = self.integers(name)
+        if found is None:
+            raise Unknown(f"the value of {name} was not recorded")
+        return found
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """A list of booleans."""
+        return tuple(part.strip() in ("True", "1") for part in self.text(name).strip("[]").split(","))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean argument; the default where the overload has none of this name, or None was given."""
+        text = self.text(name)
+        if text in ("True", "1"):
+            return True
+        if text in ("False", "0"):
+            return False
+        if text:
+            raise Unknown(f"the value of {name} is damaged")
+        return default
+
+    def dtype(self, name: str = "dtype") -> str | None:
+        """A dtype argument; None where None was given."""
+        text = self.text(name)
+        if not text:
+            return None
+        found = scalar_type(text)
+        if found is None:
+            raise Unknown(f"the value of {name} is no known dtype")
+        return found
+
+    def axis(self, name: str, rank: int, default: int | None = None) -> int:
+        """An axis, counted from the front; a 0-dim tensor counts as having one."""
+        return wrapped(self.integer(name, default), rank)
+
+    def operands(self) -> tuple[list[TensorSpec], list[str]]:
+        """What is computed on, element by element: the tensors, and the dtypes of Python numbers that promote.
+
+        A Python number where a tensor was wanted is recorded as a 0-dim tensor of type double or long int. No trace
+        tells it from a true one, so each that is not `self` counts as a number.
+        """
+        tensors, numbers = [], []
+        for place, argument in enumerate(self.overload.arguments):
+            given = self._given[place]
+            if place in self.overload.overwrites:
+                continue
+            if isinstance(given, TensorSpec):
+                if self.is_number(place):
+                    numbers.append(str(given.dtype))
+                else:
+                    tensors.append(given)
+            elif argument.type in ("Scalar", "Scalar?") and argument.name in _PROMOTING and self._types[place]:
+                numbers.append(number_type(self.text(argument.name)))
+        return tensors, numbers
+
+    @property
+    def inputs(self) -> list[Given]:
+        """Every input, in order."""
+        return self._given
+
+    def is_number(self, place: int) -> bool:
+        """Whether the input there is taken for a Python number that was recorded as a 0-dim tensor."""
+        given = self._given[place]
+        return place > 0 and isinstance(given, TensorSpec) and not given.shape and given.dtype in _NUMBERS
+
+    def recorded(self, name: str) -> str:
+        """The type that was recorded for an argument; "" for None and for an argument that the overload lacks."""
+        place = self._places.get(name)
+        return "" if place is None else self._types[place]
+
+
+def wrapped(axis: int, rank: int) -> int:
+    """An axis counted from the front. Raises Unknown where the tensor has no such axis."""
+    rank = max(rank, 1)
+    if not -rank <= axis < rank:
+        raise Unknown("an axis is out of range")
+    return axis % rank
+
+
+def number_type(text: str) -> str:
+    """The dtype that a recorded Python number stands for.
+
+    >>> number_type("1"), number_type("1.e-05"), number_type("True"), number_type("(1,2)")
+    ('int64', 'float64', 'bool', 'complex128')
+    """
+    if text in ("True", "False"):
+        return "bool"
+    if "j" in text or "(" in text:
+        return "complex128"
+    return "int64" if text.lstrip("+-").isdigit() else "float64"
+
+
+def _integer(text: str) -> int:
+    try:
+        value = int(text) if len(text) < 21 else _LARGEST + 1
+    except ValueError:
+        raise Unknown("a recorded value is no integer") from None
+    return value
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    if len(text) > 4096:
+        raise Unknown("a recorded list is too long")
+    values = tuple(_integer(part.strip()) for part in text.strip("[]()").split(",") if part.strip())
+    if any(abs(value) > _LARGEST for value in values):
+        raise Unknown("a recorded value is out of range")
+    return values
+
+
+@lru_cache(maxsize=1 << 12)
+def _signature(operator: str, types: tuple[str, ...]) -> tuple[str, Overload, dict[str, int]]:
+    """Name without namespace and overload, the overload, and where each argument stands."""
+    found = lookup(operator)
+    if found is None:
+        raise Unknown("the operator is not known")
+    if not found.overloads:
+        raise Unknown("the operator's schema is not known")
+    overload = found.pick(types)
+    if overload is None or len(overload.arguments) != len(types):
+        raise Unknown("no one overload takes such inputs")
+    namespace, _, name = found.name.partition("::")
+    places = {argument.name: place for place, argument in enumerate(overload.arguments)}
+    return (name if namespace == "aten" else found.name).partition(".")[0], overload, places
+
+
+def _given(shape: Any, recorded: str, strides: Any, list_dtype: str | None) -> Given:
+    if recorded in _LISTS:
+        if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_MEMBERS:
+            raise Unknown("a recorded shape is damaged")
+        steps = strides if isinstance(strides, (list, tuple)) and len(strides) == len(shape) else (None,) * len(shape)
+        if not all(isinstance(member, (list, tuple)) for member in shape):
+            return ()  # lists that are not of tensors
+        return tuple(_tensor(member, list_dtype, step) for member, step in zip(shape, steps, strict=True))
+    dtype = canonical_dtype(recorded)
+    return None if dtype is None else _tensor(shape, dtype, strides)
+
+
+def _tensor(shape: Any, dtype: str | None, strides: Any) -> TensorSpec:
+    if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_AXES:
+        raise Unknown("a recorded shape is damaged")
+    for size in shape:
+        if type(size) is not int or not 0 <= size <= _LARGEST:
+            raise Unknown("a recorded shape is damaged")
+    if prod(shape) > _LARGEST:
+        raise Unknown("a recorded shape is damaged")
+    if not isinstance(strides, (list, tuple)) or len(strides) != len(shape):
+        return TensorSpec(tuple(shape), dtype, None if shape else ())
+    for step in strides:
+        if type(step) is not int or not 0 <= step <= _LARGEST:
+            raise Unknown("recorded strides are damaged")
+    return TensorSpec(tuple(shape), dtype, tuple(strides))

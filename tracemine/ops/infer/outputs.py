@@ -1,0 +1,85 @@
+"""Output rules: which rule tells the outputs of which operator is data (outputs.toml), a rule is a small function.
+
+A rule gets the call and its row's parameters and returns one entry a tensor output, in the schema's order; lists of
+tensors lie flat among them. None stands for an output that is not made (a gradient nobody asked for) or not known.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module, resources
+from typing import Any
+
+from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.tensor import TensorSpec
+
+Outputs = Sequence[TensorSpec | None]
+Rule = Callable[..., Outputs]
+
+RULES: dict[str, Rule] = {}
+_MODULES = ("arithmetic", "placement", "views", "networks")  # where the rules are
+
+
+def rule(function: Rule) -> Rule:
+    """Enter a function as the rule of its name."""
+    RULES[function.__name__] = function
+    return function
+
+
+@cache
+def table() -> dict[str, tuple[Rule, dict[str, Any]]]:
+    """Operator name without namespace → its rule and the parameters of its row."""
+    for module in _MODULES:
+        import_module(f"{__package__}.{module}")
+    rows = tomllib.loads(resources.files(__package__).joinpath("outputs.toml").read_text("utf-8"))["outputs"]
+    found: dict[str, tuple[Rule, dict[str, Any]]] = {}
+    for row in rows:
+        function, parameters = RULES[row["rule"]], {k: v for k, v in row.items() if k not in ("rule", "operators")}
+        for name in row["operators"].split():
+            assert name not in found, name  # noqa: S101  (our own data)
+            found[name] = (function, parameters)
+    return found
+
+
+def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
+    """What the call makes or writes into. Raises Unknown, or what arithmetic on hostile sizes raises."""
+    overload = call.overload
+    wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
+    if not wanted:
+        return ()
+    row = table().get(call.name)
+    targets = [overload.aliases[place] for place in wanted]
+    written = [target for target in targets if target is not None and target in overload.mutates]
+    if len(written) == len(targets):
+        if overload.op_class != "view" and call.name != "resize_":
+            return _into(call, written, row)
+        row = table().get(call.name) or table().get(call.name.removesuffix("_"))
+    if row is None:
+        raise Unknown("the operator has no output rule")
+    function, parameters = row
+    return tuple(function(call, **parameters))
+
+
+def _into(call: Call, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] | None) -> tuple[TensorSpec | None, ...]:
+    """In place and out=: the outputs are the inputs that were written. An empty out= is resized to the result."""
+    found: list[TensorSpec | None] = []
+    for target in targets:
+        given = call.at(target)
+        if isinstance(given, tuple):
+            if not given:
+                raise Unknown("the members of a list were not recorded")
+            found.extend(given)
+        else:
+            found.append(given)
+    fresh = [place for place in targets if place in call.overload.overwrites and place >= call.overload.positional]
+    if row is None or not fresh or len(found) != len(fresh) or not all(t is not None and not t.elements for t in found):
+        return tuple(found)
+    function, parameters = row
+    made = tuple(function(call, **parameters))
+    return tuple(
+        None if result is None else TensorSpec(result.shape, target.dtype, result.strides)
+        for result, target in zip(made, found, strict=True)
+        if target is not None
+    )

@@ -1,0 +1,317 @@
+"""Output rules of what makes, moves, joins and looks up elements: factories, copies, cat, gather, embedding, pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+
+from tracemine.ops.infer.arithmetic import known, laid_like, made, promoted
+from tracemine.ops.infer.call import Call, Unknown, number_type
+from tracemine.ops.infer.outputs import Outputs, rule
+from tracemine.ops.infer.promotion import DEFAULT, floating
+from tracemine.ops.infer.tensor import (
+    TensorSpec,
+    channels_last,
+    contiguous,
+    is_channels_last,
+    is_contiguous,
+    like,
+    looks_channels_last,
+    suggested,
+)
+
+_PRESERVE, _CONTIGUOUS = 1, 0  # torch's numbers of memory formats; 2 and 3 are channels last
+
+
+def _formatted(shape: Sequence[int], dtype: str | None, memory_format: int) -> TensorSpec:
+    if memory_format == _CONTIGUOUS:
+        return made(shape, dtype)
+    if memory_format not in (2, 3) or len(shape) != memory_format + 2:
+        raise Unknown("the memory format does not fit")
+    return TensorSpec(tuple(shape), dtype, channels_last(shape))
+
+
+def _format(call: Call, default: int) -> int:
+    return call.integer("memory_format", default) if "memory_format" in call else default
+
+
+# --- factories -------------------------------------------------------------------------------------------------------
+
+
+@rule
+def new(call: Call, dtype: str = DEFAULT, by: str = "", size: str = "size") -> Outputs:
+    """A shape is given. The dtype is given, or that of `self`, or that of the number named `by`, or the default."""
+    asked = call.dtype() if "dtype" in call else None
+    if asked is None and "self" in call:
+        asked = call.tensor("self").dtype
+    if asked is None and by:
+        kind = number_type(call.text(by))
+        asked = kind if kind in ("bool", "int64") else floating(DEFAULT) if kind == "float64" else "complex64"
+    shape = call.sizes(size) if size else ()
+    return (_formatted(shape, asked or dtype, _format(call, _CONTIGUOUS)),)
+
+
+@rule
+def new_strided(call: Call) -> Outputs:
+    """Shape and strides are given."""
+    shape, strides = call.sizes("size"), call.sizes("stride")
+    if len(shape) != len(strides):
+        raise Unknown("the inputs do not fit the operator")
+    asked = call.dtype() or (call.tensor("self").dtype if "self" in call else DEFAULT)
+    return (TensorSpec(shape, asked, strides),)
+
+
+@rule
+def new_like(call: Call, dtype: str = "") -> Outputs:
+    """empty_like and its kin: shape, and where not asked otherwise dtype and layout, of self."""
+    source = call.tensor("self")
+    asked = (call.dtype() if "dtype" in call else None) or dtype or source.dtype
+    memory_format = _format(call, _PRESERVE)
+    if memory_format == _PRESERVE:
+        return (laid_like(source, asked),)
+    return (_formatted(source.shape, asked, memory_format),)
+
+
+@rule
+def arange(call: Call) -> Outputs:
+    """start, start + step … before end. All integers unless one is not, or a dtype is asked for."""
+    texts = [call.text(name) for name in ("start", "end", "step") if name in call]
+    asked = call.dtype() if "dtype" in call else None
+    whole = all(number_type(text) in ("int64", "bool") for text in texts)
+    values = [int(text) if whole else float(text) for text in texts]
+    start, end, step = (0, values[0], 1) if len(values) == 1 else (*values, 1)[:3]
+    count = -((start - end) // step) if whole else ceil((end - start) / step)
+    return (made((max(0, int(count)),), asked or ("int64" if whole else DEFAULT)),)
+
+
+@rule
+def counted(call: Call, argument: str, dtype: str = DEFAULT) -> Outputs:
+    """linspace, randperm, windows: a length is given."""
+    asked = call.dtype() if "dtype" in call else None
+    return (made((call.integer(argument),), asked or dtype),)
+
+
+@rule
+def eye(call: Call) -> Outputs:
+    """n × m, or n × n."""
+    rows = call.integer("n")
+    return (made((rows, call.integer("m", rows) if "m" in call else rows), call.dtype() or DEFAULT),)
+
+
+@rule
+def resized(call: Call) -> Outputs:
+    """resize_: the same tensor with another shape, row-major."""
+    return (made(call.sizes("size"), call.tensor("self").dtype),)
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+@rule
+def to_copy(call: Call, clones: bool = False) -> Outputs:
+    """A copy, with another dtype or layout if asked for."""
+    source = call.tensor("self")
+    dtype = (call.dtype() if "dtype" in call else None) or source.dtype
+    memory_format = _format(call, _PRESERVE)
+    if memory_format == _PRESERVE:
+        if source.strides is None:
+            return (TensorSpec(source.shape, dtype, None),)
+        dense = like(source.shape, source.strides)
+        if not clones and dense is not source.strides:  # a cast does not keep the order of axes of what is not dense
+            dense = suggested(source.shape, source.strides)
+        return (TensorSpec(source.shape, dtype, dense),)
+    return (_formatted(source.shape, dtype, memory_format),)
+
+
+@rule
+def to(call: Call) -> Outputs:
+    """The tensor itself where it is already so, else a copy: which of both shows only where one is not dense."""
+    source = call.tensor("self")
+    dtype = call.tensor("other").dtype if "other" in call else (call.dtype() if "dtype" in call else None)
+    (copy,) = to_copy(call)
+    if copy is None or source.strides is None:
+        return (TensorSpec(source.shape, dtype or source.dtype, None),)
+    certain = copy.strides == source.strides or (dtype is not None and dtype != source.dtype)
+    strides = copy.strides if certain or call.flag("copy") else None
+    return (TensorSpec(source.shape, dtype or source.dtype, strides),)
+
+
+@rule
+def cast(call: Call, dtype: str = "") -> Outputs:
+    """The tensor as another type, laid out as it was."""
+    source = call.tensor("self")
+    return (laid_like(source, dtype or call.dtype("dtype") or source.dtype),)
+
+
+@rule
+def contiguous_(call: Call) -> Outputs:
+    """The tensor itself where it already lies so, else a copy."""
+    source = call.tensor("self")
+    memory_format = _format(call, _CONTIGUOUS)
+    copy = _formatted(source.shape, source.dtype, memory_format)
+    if source.strides is None:
+        return (copy,)
+    settled = is_contiguous if memory_format == _CONTIGUOUS else is_channels_last
+    return (source if settled(source.shape, source.strides) else copy,)
+
+
+@rule
+def flip(call: Call) -> Outputs:
+    """The same shape, layout kept."""
+    source = call.tensor("self")
+    return (laid_like(source, source.dtype),)
+
+
+@rule
+def cat(call: Call) -> Outputs:
+    """Members behind each other along an axis. Old-style empty members of shape [0] count for nothing."""
+    members = call.tensors("tensors")
+    sized = [member for member in members if member.shape != (0,)] or list(members[:1])
+    first = sized[0].shape
+    axis = call.axis("dim", len(first), 0)
+    total = 0
+    for member in sized:
+        if len(member.shape) != len(first) or not first:
+            raise Unknown("the inputs do not fit the operator")
+        if member.shape[:axis] + member.shape[axis + 1 :] != first[:axis] + first[axis + 1 :]:
+            raise Unknown("the inputs do not fit the operator")
+        total += member.shape[axis]
+    shape = (*first[:axis], total, *first[axis + 1 :])
+    return (TensorSpec(shape, _common(members), _joined_layout(shape, members)),)
+
+
+def _common(members: Sequence[TensorSpec]) -> str | None:
+    return None if any(member.dtype is None for member in members) else promoted(members)
+
+
+def _joined_layout(shape: tuple[int, ...], members: Sequence[TensorSpec]) -> tuple[int, ...] | None:
+    """Channels last where all members suggest it, else row-major."""
+    if len(shape) not in (4, 5):
+        return contiguous(shape)
+    if any(member.strides is None for member in members):
+        return None
+    votes = [looks_channels_last(member.shape, member.strides or ()) for member in members]
+    return channels_last(shape) if all(votes) else contiguous(shape)
+
+
+@rule
+def stack(call: Call) -> Outputs:
+    """Members of one shape along a new axis."""
+    members = call.tensors("tensors")
+    shape = members[0].shape
+    if any(member.shape != shape for member in members):
+        raise Unknown("the inputs do not fit the operator")
+    axis = call.axis("dim", len(shape) + 1, 0)
+    return (made((*shape[:axis], len(members), *shape[axis:]), _common(members)),)
+
+
+@rule
+def repeat(call: Call, argument: str = "repeats") -> Outputs:
+    """Every axis so many times."""
+    source, times = call.tensor("self"), call.sizes(argument)
+    shape = (1,) * (len(times) - len(source.shape)) + source.shape
+    times = (1,) * (len(shape) - len(times)) + times
+    return (made([size * count for size, count in zip(shape, times, strict=True)], source.dtype),)
+
+
+@rule
+def repeat_interleave(call: Call) -> Outputs:
+    """Every index of an axis so many times, where that is one number."""
+    source = call.tensor("self")
+    if call.recorded("repeats") not in ("Scalar", "Int"):
+        raise Unknown("how often each index repeats is data")
+    shape, times = list(source.shape), call.integer("repeats")
+    if not call.recorded("dim"):
+        return (made((source.elements * times,), source.dtype),)
+    shape[call.axis("dim", len(shape))] *= times
+    return (made(shape, source.dtype),)
+
+
+@rule
+def pad(call: Call) -> Outputs:
+    """Pairs of lengths before and behind, last axis first. Channels last is kept."""
+    source, pairs = call.tensor("self"), call.sizes("pad" if "pad" in call else "padding")
+    shape = list(source.shape)
+    for place in range(len(pairs) // 2):
+        shape[-1 - place] += pairs[2 * place] + pairs[2 * place + 1]
+    if any(size < 0 for size in shape):
+        raise Unknown("the inputs do not fit the operator")
+    return (TensorSpec(tuple(shape), source.dtype, _suggested(source, shape)),)
+
+
+def _suggested(source: TensorSpec, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides of a new tensor of `shape` in the memory format that `source` suggests."""
+    if len(shape) not in (4, 5):
+        return contiguous(shape)
+    if source.strides is None:
+        return None
+    return channels_last(shape) if looks_channels_last(source.shape, source.strides) else contiguous(shape)
+
+
+# --- lookups ---------------------------------------------------------------------------------------------------------
+
+
+@rule
+def gather(call: Call) -> Outputs:
+    """One element an index."""
+    return (made(call.tensor("index").shape, call.tensor("self").dtype),)
+
+
+@rule
+def index_select(call: Call) -> Outputs:
+    """The axis becomes as long as the index."""
+    source, index = call.tensor("self"), call.tensor("index")
+    shape = list(source.shape)
+    if shape:
+        shape[call.axis("dim", len(shape))] = index.elements
+    return (made(shape, source.dtype),)
+
+
+@rule
+def embedding(call: Call) -> Outputs:
+    """One row of the table an index."""
+    table, indices = call.tensor("weight"), call.tensor("indices")
+    return (made((*indices.shape, *table.shape[1:]), table.dtype),)
+
+
+@rule
+def embedding_backward(call: Call) -> Outputs:
+    """The gradient of the whole table."""
+    grad = call.tensor("grad_output")
+    return (made((call.integer("num_weights"), grad.shape[-1]), grad.dtype),)
+
+
+@rule
+def one_hot(call: Call) -> Outputs:
+    """A new last axis, one place a class."""
+    classes = call.integer("num_classes")
+    if classes < 0:
+        raise Unknown("the number of classes is data")
+    return (made((*call.tensor("self").shape, classes), "int64"),)
+
+
+@rule
+def full_gradient(call: Call, argument: str = "input_sizes") -> Outputs:
+    """slice_backward and its kin: the gradient of the whole tensor, zero but for what was looked at."""
+    return (made(call.sizes(argument), call.tensor("grad_output", "grad").dtype),)
+
+
+@rule
+def foreach(call: Call, dtype: str = "") -> Outputs:
+    """A new tensor for each member of the first list."""
+    first = call.overload.arguments[0].name
+    return tuple(laid_like(member, dtype or member.dtype) for member in call.tensors(first))
+
+
+@rule
+def foreach_norm(call: Call) -> Outputs:
+    """One number a member."""
+    asked = call.dtype() if "dtype" in call else None
+    return tuple(made((), asked or member.dtype) for member in call.tensors("self"))
+
+
+@rule
+def flattened(call: Call) -> Outputs:
+    """Everything in one row: flatten_dense_tensors."""
+    members = call.tensors("tensors")
+    return (made((sum(prod(member.shape) for member in members),), known(members[0].dtype)),)
