@@ -514,7 +514,7 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
         ),
         (
             "t.json",
-            gzip.compress(gzip.compress(b"{}")),
+            gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0),
             "is gzip inside gzip\n  hint: gunzip it once and pass the result",
         ),
         (
