@@ -36,7 +36,7 @@ _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any
 # µs as float64. Below this bound neighbouring floats are at most 2⁻¹⁰ µs apart, so a literal with three decimals is
 # off by at most 2⁻¹¹ µs = 0.49 ns. Taking the whole µs off is exact, and rounding the rest × 1000 to an integer
 # therefore gives the literal's own nanoseconds. (Multiplying first would not: the product is rounded to 0.5 ns there.)
-# Kineto's times since its three-month base stay below; microseconds since 1970 do not, and are read as text.
+# Kineto's times since its three-month base stay below; fractional microseconds since 1970 do not, and are read as text.
 _EXACT_BELOW_US = 2.0**43
 _NS_LIMIT = 1 << 62  # the sum of a base and a time below it fits int64
 
@@ -128,7 +128,7 @@ def _event_struct(spelling: str, exact: bool) -> type[Struct]:
     options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
     if spelling.lower() not in CATEGORIES:
         return msgspec.defstruct("Event", [], **options)
-    time: tuple[Any, Any] = (Raw, _NOT_THERE) if exact else (float, _MISSING_TIME)
+    time: tuple[Any, Any] = (Raw, _NOT_THERE) if exact else (int | float, _MISSING_TIME)
     fields: list[Any] = [
         ("ph", Literal["X"]),  # any other phase is no row, and is read loosely
         ("name", str, ""),
@@ -384,7 +384,7 @@ class _Scan:
         for event in batch.events:
             if (into := lists.get(type(event))) is not None:
                 into.append(event)
-        nanoseconds = _texts_to_ns if self.exact else _floats_to_ns
+        nanoseconds = _texts_to_ns if self.exact else _numbers_to_ns
         times = {
             name: (nanoseconds(list(map(_TS, events))), nanoseconds(list(map(_DUR, events))))
             for name, events in rows.items()
@@ -633,8 +633,12 @@ def exact_ns(text: bytes) -> int:
     return ns if -_NS_LIMIT < ns < _NS_LIMIT else MISSING
 
 
-def _floats_to_ns(values: list[float]) -> npt.NDArray[np.int64]:
+def _numbers_to_ns(values: list[int | float]) -> npt.NDArray[np.int64]:
     us = np.array(values)
+    if us.dtype.kind == "i" and (np.abs(us) < _NS_LIMIT // 1000).all():  # whole µs, which torch wrote until 2.2
+        return us * 1000
+    if us.dtype.kind != "f":
+        raise _InexactTimes
     missing = np.isnan(us)
     us[missing] = 0
     if not (np.abs(us) < _EXACT_BELOW_US).all():
