@@ -385,7 +385,8 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "wait.toml")  # opening it waits for a writer: the process is there when the signal comes
     code = (
-        "import sys, tracemine.formats as f\n"
+        "import signal, sys, tracemine.formats as f\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "def wait(*a): print('ready', flush=True); open(sys.argv[1])\n"
         "f.open_trace = wait\n"
         "from tracemine.cli import main\n"
