@@ -19,7 +19,8 @@ from benchmarks.trace_maker import LAYOUTS, make_trace
 from tests.formats import reference_reader
 from tracemine.formats.kineto.events import TABLES
 from tracemine.formats.kineto.scan import ABSENT, MISSING, RawTrace
-from tracemine.formats.kineto.scanner import _InexactTimes, _numbers_to_ns, exact_ns, scan
+from tracemine.formats.kineto.scanner import scan
+from tracemine.formats.kineto.values import InexactTimes, exact_ns, numbers_to_ns
 from tracemine.formats.source import FileSource
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
@@ -247,13 +248,13 @@ def test_of_two_metadata_events_the_last_holds(tmp_path: Path) -> None:
 @given(us=st.integers(-(2**43) + 1, 2**43 - 1), ns=st.integers(0, 999))
 def test_three_decimals_below_2_to_the_43_are_exact(us: int, ns: int) -> None:
     text = f"{us}.{ns:03d}"
-    assert _numbers_to_ns([float(text)]).tolist() == [int(Decimal(text) * 1000)] == [exact_ns(text.encode())]
+    assert numbers_to_ns([float(text)]).tolist() == [int(Decimal(text) * 1000)] == [exact_ns(text.encode())]
 
 
 def test_the_times_that_float64_makes_hardest_are_exact() -> None:
     # Just above 2⁴², where the literal's own error nears half a nanosecond and a product would be rounded to 0.5.
     texts = [f"{us}.{ns:03d}" for us in (2**42, 2**42 + 1, 4_503_599_627_369, 2**43 - 1) for ns in range(1000)]
-    assert _numbers_to_ns([float(t) for t in texts]).tolist() == [int(Decimal(t) * 1000) for t in texts]
+    assert numbers_to_ns([float(t) for t in texts]).tolist() == [int(Decimal(t) * 1000) for t in texts]
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 12, 1 << 18])
@@ -321,10 +322,10 @@ def test_progress_is_told_in_bytes_of_the_file_and_ends_with_all_of_them() -> No
 
 def test_whole_microseconds_since_1970_are_exact_without_being_read_as_text() -> None:
     microseconds = [1689180448593393, 1689180448593396, 4]
-    assert _numbers_to_ns(microseconds).tolist() == [us * 1000 for us in microseconds]
+    assert numbers_to_ns(microseconds).tolist() == [us * 1000 for us in microseconds]
 
 
 @pytest.mark.parametrize("times", [[1689180448593393, 2.5], [1 << 62], [1 << 70]])
 def test_times_that_a_float_may_not_hold_are_left_to_the_exact_reader(times: list[int | float]) -> None:
-    with pytest.raises(_InexactTimes):
-        _numbers_to_ns(times)
+    with pytest.raises(InexactTimes):
+        numbers_to_ns(times)

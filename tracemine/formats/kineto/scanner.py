@@ -14,12 +14,10 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from decimal import Decimal, DecimalException
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Raw, Struct
 
 from tracemine.errors import InputError, Location
@@ -27,21 +25,28 @@ from tracemine.formats.json_text import Members, members
 from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES, Argument, Table
 from tracemine.formats.kineto.repair import Reading, read_events
 from tracemine.formats.kineto.scan import ABSENT, MISSING, Progress, RawTrace
+from tracemine.formats.kineto.values import (
+    NOT_THERE,
+    NS_LIMIT,
+    READERS,
+    InexactTimes,
+    exact_ns,
+    integer_of,
+    members_of,
+    numbers_to_ns,
+    object_of,
+    scalar_of,
+    text_of,
+    texts_to_ns,
+)
+from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
 from tracemine.formats.source import ByteSource
 
 BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
-MAX_EVENT_BYTES = 32_000_000  # the longest event, and the longest header, that is read; real ones stay below 1 MB
 _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
 
-# µs as float64. Below this bound neighbouring floats are at most 2⁻¹⁰ µs apart, so a literal with three decimals is
-# off by at most 2⁻¹¹ µs = 0.49 ns. Taking the whole µs off is exact, and rounding the rest × 1000 to an integer
-# therefore gives the literal's own nanoseconds. (Multiplying first would not: the product is rounded to 0.5 ns there.)
-# Kineto's times since its three-month base stay below; fractional microseconds since 1970 do not, and are read as text.
-_EXACT_BELOW_US = 2.0**43
-_NS_LIMIT = 1 << 62  # the sum of a base and a time below it fits int64
 
 _NAME, _TS, _DUR, _PID, _TID, _ARGS = map(operator.attrgetter, ("name", "ts", "dur", "pid", "tid", "args"))
-_NOT_THERE = Raw(b"")
 _NO_ROW = object()
 _PHASES = {"i": "instant", "I": "instant", "C": "counter"}  # what an event without category is counted as
 _MISSING_TIME = math.nan
@@ -49,7 +54,7 @@ _FIELD_TYPES: dict[str, tuple[Any, Any]] = {
     "integer": (int, MISSING),
     "number": (float, math.nan),
     "text": (str | None, None),
-    "raw": (Raw, _NOT_THERE),
+    "raw": (Raw, NOT_THERE),
 }
 _NUMBER_AT_THE_END = re.compile(r"-?\d{1,18}\s*+$")
 
@@ -65,32 +70,31 @@ def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: i
     try:
         return _Scan(source, progress, block_bytes).run()
     except RecursionError:
-        raise InputError("is nested more deeply than any trace", where=Location(source.path)) from None
+        raise InputError(
+            "is nested more deeply than any trace",
+            where=Location(source.path),
+            hint="no profiler writes that; see what wrote the file",
+        ) from None
     finally:
         if collecting:
             gc.enable()
 
 
-class _InexactTimes(Exception):
-    """Times too large for float64: this block and all after it are decoded with times as text."""
-
-
 class _Loose(Struct, gc=False):
     """An event of which nothing is known: every field as JSON text."""
 
-    ph: Raw = _NOT_THERE
-    cat: Raw = _NOT_THERE
-    name: Raw = _NOT_THERE
-    ts: Raw = _NOT_THERE
-    dur: Raw = _NOT_THERE
-    pid: Raw = _NOT_THERE
-    tid: Raw = _NOT_THERE
-    args: Raw = _NOT_THERE
+    ph: Raw = NOT_THERE
+    cat: Raw = NOT_THERE
+    name: Raw = NOT_THERE
+    ts: Raw = NOT_THERE
+    dur: Raw = NOT_THERE
+    pid: Raw = NOT_THERE
+    tid: Raw = NOT_THERE
+    args: Raw = NOT_THERE
 
 
 _LOOSE_BLOCK = msgspec.json.Decoder(list[_Loose])
 _LOOSE_EVENT = msgspec.json.Decoder(_Loose)
-_LOOSE_ARGUMENTS = msgspec.json.Decoder(dict[str, Raw])
 
 
 class _Strings(dict[Any, int]):
@@ -128,7 +132,7 @@ def _event_struct(spelling: str, exact: bool) -> type[Struct]:
     options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
     if spelling.lower() not in CATEGORIES:
         return msgspec.defstruct("Event", [], **options)
-    time: tuple[Any, Any] = (Raw, _NOT_THERE) if exact else (int | float, _MISSING_TIME)
+    time: tuple[Any, Any] = (Raw, NOT_THERE) if exact else (int | float, _MISSING_TIME)
     fields: list[Any] = [
         ("ph", Literal["X"]),  # any other phase is no row, and is read loosely
         ("name", str, ""),
@@ -159,7 +163,7 @@ class _Scan:
     def __init__(self, source: ByteSource, progress: Progress | None, block_bytes: int) -> None:
         self.source = source
         self.progress = progress
-        self.window = _Window(source, block_bytes)
+        self.window = Window(source, block_bytes)
         self.strings = _Strings()
         self.columns = {name: _columns(table) for name, table in TABLES.items()}
         self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
@@ -281,7 +285,7 @@ class _Scan:
             return None
         try:
             self._add(batch)
-        except _InexactTimes:
+        except InexactTimes:
             self.exact = True
             spellings, self.types = tuple(self.types), {}
             self._learn(spellings)
@@ -328,17 +332,17 @@ class _Scan:
 
     def _typed(self, event: _Loose, batch: _Batch) -> Any:
         """The Struct of the event's category, its fields read as leniently as can be; _NO_ROW if it carries none."""
-        phase = _text(event.ph)
-        spelling = _text(event.cat)
+        phase = text_of(event.ph)
+        spelling = text_of(event.cat)
         if phase == "M":
-            key = _text(event.name), _scalar(event.pid), _scalar(event.tid)
-            batch.metadata[key] = _object(event.args)
+            key = text_of(event.name), scalar_of(event.pid), scalar_of(event.tid)
+            batch.metadata[key] = object_of(event.args)
             batch.counts["events"]["metadata"] += 1
             return _NO_ROW
         if not spelling and phase == "X":
-            spelling = LEGACY_PROCESSES.get(_text(event.pid), "")
+            spelling = LEGACY_PROCESSES.get(text_of(event.pid), "")
         if not spelling:
-            memory = _text(event.name) == "[memory]"  # had no category until torch 1.9
+            memory = text_of(event.name) == "[memory]"  # had no category until torch 1.9
             spelling = "cpu_instant_event" if memory else _PHASES.get(phase, f"phase {phase}")
         if spelling not in self.types and len(self.types) < _MAX_SPELLINGS:
             self._learn([spelling])
@@ -351,18 +355,18 @@ class _Scan:
         dur_ns = exact_ns(bytes(event.dur))
         fields: dict[str, Any] = {
             "ph": "X",
-            "name": _text(event.name),
+            "name": text_of(event.name),
             "ts": Raw(bytes(event.ts)) if self.exact else _MISSING_TIME if start_ns == MISSING else start_ns / 1000,
             "dur": Raw(bytes(event.dur)) if self.exact else _MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
-            "pid": _scalar(event.pid, MISSING),
-            "tid": _scalar(event.tid, MISSING),
+            "pid": scalar_of(event.pid, MISSING),
+            "tid": scalar_of(event.tid, MISSING),
         }
         struct = _ARGUMENTS[table[0]]
         if struct is not None:
-            given = _members(event.args)
+            given = members_of(event.args)
             fields["args"] = struct(
                 **{
-                    _field(key): _READERS[argument.kind](given[key], batch.counts["repaired"])
+                    _field(key): READERS[argument.kind](given[key], batch.counts["repaired"])
                     for argument in TABLES[table[0]].arguments
                     for key in (argument.key, *argument.aliases)
                     if key in given
@@ -375,7 +379,7 @@ class _Scan:
     def _add(self, batch: _Batch) -> None:
         """Append a block's events to the columns.
 
-        Raises _InexactTimes, with nothing appended, if float64 does not hold the times exactly.
+        Raises InexactTimes, with nothing appended, if float64 does not hold the times exactly.
         """
         counts = Counter(map(type, batch.events))
         rows: dict[str, list[Any]] = {name: [] for name in TABLES}
@@ -384,7 +388,7 @@ class _Scan:
         for event in batch.events:
             if (into := lists.get(type(event))) is not None:
                 into.append(event)
-        nanoseconds = _texts_to_ns if self.exact else _numbers_to_ns
+        nanoseconds = texts_to_ns if self.exact else numbers_to_ns
         times = {
             name: (nanoseconds(list(map(_TS, events))), nanoseconds(list(map(_DUR, events))))
             for name, events in rows.items()
@@ -445,7 +449,7 @@ class _Scan:
             try:
                 column.fromlist(values)
             except OverflowError:
-                column.fromlist([value if abs(value) < _NS_LIMIT * 2 else MISSING for value in values])
+                column.fromlist([value if abs(value) < NS_LIMIT * 2 else MISSING for value in values])
 
     # -- columns to the result
 
@@ -470,7 +474,7 @@ class _Scan:
                 tables[name][column] = np.frombuffer(values, dtype=values.typecode)
         starts = [table["start_ns"] for table in tables.values()]
         resolution = 1 if not rows or any((start % 1000).any() for start in starts) else 1000
-        base = _integer(self.header.values.get("baseTimeNanoseconds"))
+        base = integer_of(self.header.values.get("baseTimeNanoseconds"))
         if base:
             for start in starts:
                 start += base
@@ -506,221 +510,6 @@ def _warnings(tables: dict[str, Any], counts: dict[str, Counter[str]], truncated
     return said
 
 
-class _Window:
-    """The part of the source that is in memory: `buffer[start:fill]`, read but not yet taken in.
-
-    The buffer is never resized, only replaced by a larger one: decoded values may still look into it.
-    """
-
-    def __init__(self, source: ByteSource, block_bytes: int) -> None:
-        self.source = source
-        self.block_bytes = block_bytes
-        self.buffer = bytearray(2 * block_bytes + 1)
-        # One byte in front of the first event is always there, to be framed with.
-        self.start = self.fill = 1
-        self.searched = 0  # no boundary before this one will do
-        self.separator = b"\n  },\n  {"
-
-    def more(self) -> bool:
-        """Read another block behind what is there; False at the end.
-
-        Raises InputError if what is there has grown longer than any event.
-        """
-        rest = self.fill - self.start
-        if rest > MAX_EVENT_BYTES:
-            raise InputError(
-                f"has an event or header entry of more than {MAX_EVENT_BYTES // 10**6} MB",
-                where=Location(self.source.path),
-                hint="no trace has that; see what wrote the file",
-            )
-        wanted = max(self.block_bytes, rest)
-        if rest + wanted + 1 > len(self.buffer):
-            buffer = bytearray(2 * (rest + wanted) + 1)
-            buffer[: rest + 1] = memoryview(self.buffer)[self.start - 1 : self.fill]
-            self.buffer = buffer
-        elif self.start > 1:
-            view = memoryview(self.buffer)
-            view[: rest + 1] = bytes(view[self.start - 1 : self.fill])
-        self.searched -= self.start - 1
-        self.start, self.fill = 1, rest + 1
-        end = self.fill + wanted
-        while self.fill < end:
-            with memoryview(self.buffer) as view:
-                count = self.source.readinto(view[self.fill : end])
-            if not count:
-                break
-            self.fill += count
-        return self.fill > rest + 1
-
-    def skip_blanks(self) -> int:
-        """Position of the first byte that is not blank.
-
-        Raises InputError if there is none.
-        """
-        match = re.compile(rb"\s*+").match(self.buffer, self.start, self.fill)
-        start = match.end() if match else self.start
-        if start == self.fill:
-            raise InputError("is empty", where=Location(self.source.path), hint="record the trace again")
-        return start
-
-    def event_boundary(self) -> int | None:
-        """Position of the last comma between two events, as far as their layout tells; None if there is none yet.
-
-        A raw newline cannot stand in a valid JSON string, nor a quote unescaped, so what looks like a boundary is
-        one, except inside an object in `args` that is laid out like an event. There decoding fails, and the block is
-        read strictly.
-        """
-        low = max(self.start, self.searched)
-        found = self.buffer.rfind(self.separator, low, self.fill)
-        if found >= 0:
-            return self.buffer.index(b",", found)
-        near_the_end = list(_SEPARATOR.finditer(self.buffer, max(low, self.fill - (1 << 16)), self.fill))
-        if not near_the_end:
-            return None
-        last = near_the_end[-1]
-        # A line of its own keeps its indentation: at another depth it separates something else.
-        line = self.buffer.rfind(b"\n", 0, last.start()) + 1
-        own_line = not self.buffer[line : last.start()].strip()
-        self.separator = bytes(self.buffer[line - 1 : last.end(1)] if own_line and line else last[0])
-        return last.start(2)
-
-    def framed(self, stop: int) -> _Framed:
-        """The events up to the comma at `stop` as one JSON array, made in place."""
-        return _Framed(self.buffer, self.start - 1, stop)
-
-
-# With the key that follows, so that a list of other objects is not taken for events.
-_SEPARATOR = re.compile(rb'(\}\s*+(,)\s*+\{)\s*+"(?:ph|name|cat|ts|pid|args)"')
-
-
-class _Framed:
-    """Brackets put around a stretch of the buffer, taken away again at the end."""
-
-    def __init__(self, buffer: bytearray, start: int, stop: int) -> None:
-        self.buffer, self.start, self.stop = buffer, start, stop
-
-    def __enter__(self) -> memoryview:
-        self.saved = self.buffer[self.start]
-        self.buffer[self.start] = 0x5B
-        self.buffer[self.stop] = 0x5D
-        return memoryview(self.buffer)[self.start : self.stop + 1]
-
-    def __exit__(self, *_: object) -> None:
-        self.buffer[self.start] = self.saved
-        self.buffer[self.stop] = 0x2C
-
-
-# -- single values
-
-
-def exact_ns(text: bytes) -> int:
-    """Nanoseconds of a JSON number of microseconds, or of a string that holds one; MISSING if it is neither.
-
-    >>> exact_ns(b"1712195495406752.832"), exact_ns(b"12"), exact_ns(b'"1.5e3"'), exact_ns(b"null") == MISSING
-    (1712195495406752832, 12000, 1500000, True)
-    """
-    whole, point, fraction = text.partition(b".")
-    try:
-        ns = int(whole + fraction) if len(fraction) == 3 else int(whole) * 1000 if not point else None
-    except ValueError:
-        ns = None
-    if ns is None:
-        try:
-            number = Decimal(text.strip(b'" ').decode()) * 1000
-            ns = int(number.to_integral_value()) if abs(number) < _NS_LIMIT else MISSING
-        except (DecimalException, UnicodeDecodeError):
-            ns = MISSING
-    return ns if -_NS_LIMIT < ns < _NS_LIMIT else MISSING
-
-
-def _numbers_to_ns(values: list[int | float]) -> npt.NDArray[np.int64]:
-    us = np.array(values)
-    if us.dtype.kind == "i" and (np.abs(us) < _NS_LIMIT // 1000).all():  # whole µs, which torch wrote until 2.2
-        return us * 1000
-    if us.dtype.kind != "f":
-        raise _InexactTimes
-    missing = np.isnan(us)
-    us[missing] = 0
-    if not (np.abs(us) < _EXACT_BELOW_US).all():
-        raise _InexactTimes
-    whole = np.floor(us)
-    ns: npt.NDArray[np.int64] = whole.astype(np.int64) * 1000
-    ns += np.rint((us - whole) * 1000).astype(np.int64)
-    ns[missing] = MISSING
-    return ns
-
-
-def _texts_to_ns(values: list[Raw]) -> npt.NDArray[np.int64]:
-    return np.array(list(map(exact_ns, map(bytes, values))), np.int64)
-
-
-def _text(raw: Raw) -> str:
-    """A string as itself, null as nothing, anything else as its JSON text.
-
-    Raises UnicodeDecodeError if it is not UTF-8.
-    """
-    text = bytes(raw)
-    if text[:1] == b'"':
-        return msgspec.json.decode(text, type=str)
-    return "" if text == b"null" else text.decode()
-
-
-def _scalar(raw: Raw, absent: Any = None) -> Any:
-    """A process or thread id: int or str."""
-    text = bytes(raw)
-    if text[:1] == b'"':
-        return msgspec.json.decode(text, type=str)
-    number = _integer(text.decode())
-    return absent if number is None else number
-
-
-def _integer(value: Any) -> int | None:
-    """An int64 from a number or the text of one; None if it is not a whole number in that range."""
-    try:
-        number = Decimal(str(value).strip())
-        return int(number) if abs(number) < _NS_LIMIT * 2 and number == number.to_integral_value() else None
-    except DecimalException:
-        return None
-
-
-def _members(raw: Raw) -> dict[str, Raw]:
-    try:
-        return _LOOSE_ARGUMENTS.decode(raw)
-    except msgspec.ValidationError:
-        return {}
-
-
-def _object(raw: Raw) -> dict[str, Any]:
-    value = msgspec.json.decode(raw) if bytes(raw) else {}
-    return value if isinstance(value, dict) else {}
-
-
-def _read_number(raw: Raw, repaired: Counter[str], absent: Any, convert: Callable[[str], Any]) -> Any:
-    text = bytes(raw).decode().strip('" ')
-    if text == "null":
-        return absent
-    value = convert(text)
-    if value is None:
-        repaired["text where a number belongs read as not recorded"] += 1
-        return absent
-    return value
-
-
-def _finite(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-_READERS: dict[str, Callable[[Raw, Counter[str]], Any]] = {
-    "integer": lambda raw, repaired: _read_number(raw, repaired, MISSING, _integer),
-    "number": lambda raw, repaired: _read_number(raw, repaired, math.nan, _finite),
-    "text": lambda raw, _: None if bytes(raw) == b"null" else _text(raw),
-    "raw": lambda raw, _: _NOT_THERE if bytes(raw) == b"null" else Raw(bytes(raw)),
-}
-
 # -- columns
 
 _NOTHING: dict[str, Any] = {"integer": MISSING, "number": math.nan, "text": None, "raw": b""}
@@ -742,7 +531,7 @@ def _values(kind: str, key: str, arguments: list[Any]) -> list[Any]:
     values = list(map(_GETTERS[key], arguments))
     if kind != "raw":
         return values
-    return [b""] * len(values) if values.count(_NOT_THERE) == len(values) else list(map(bytes, values))
+    return [b""] * len(values) if values.count(NOT_THERE) == len(values) else list(map(bytes, values))
 
 
 def _extend_threads(column: array[Any], values: list[Any]) -> None:
@@ -755,7 +544,7 @@ def _extend_threads(column: array[Any], values: list[Any]) -> None:
 def _thread(value: int | str) -> int:
     """A process or thread number; of a text such as "stream 7 " the number that it ends with."""
     if isinstance(value, int):
-        return value if abs(value) < _NS_LIMIT * 2 else MISSING
+        return value if abs(value) < NS_LIMIT * 2 else MISSING
     match = _NUMBER_AT_THE_END.search(value)
     return int(match[0]) if match else MISSING
 
