@@ -467,7 +467,12 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
     [
         ("t.json", b"", "is empty\n  hint: record the trace again"),
         ("t.json", b"\n  \r\n", "is empty\n  hint: record the trace again"),
-        ("t.json.gz", gzip.compress(b""), "is empty\n  hint: record the trace again"),
+        ("t.json.gz", gzip.compress(b"", mtime=0), "is empty\n  hint: record the trace again"),
+        (
+            "t.json.gz",
+            gzip.compress(b"{}", mtime=0)[:10],
+            "is cut off before any of its content\n  hint: copy or record the trace again, to its end",
+        ),
         ("t.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a picture, not a trace" + _WANTED),
         ("t.json", b"\xff\xd8\xff\xe0\0\x10JFIF", "is a picture, not a trace" + _WANTED),
         ("t.json", b"%PDF-1.7\n", "is a PDF document, not a trace" + _WANTED),
@@ -533,7 +538,7 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
         (
             "t.json",
             b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}',
-            "is a PyTorch execution trace (no times in it), which is not supported yet\n"
+            "is a PyTorch execution trace, which has no times\n"
             "  hint: pass the profiler's trace of the same run",
         ),
         (
@@ -550,7 +555,7 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, name: str, cont
 
 
 def test_an_execution_trace_is_told_from_a_trace_by_its_keys() -> None:
-    assert refusal(FIXTURES / "chain.et.json.gz").startswith("FILE: is a PyTorch execution trace (no times in it)")
+    assert refusal(FIXTURES / "chain.et.json.gz").startswith("FILE: is a PyTorch execution trace, which has no times")
 
 
 def test_a_path_that_is_no_file_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ _EXECUTION_TRACE = _Look(
     "is a PyTorch execution trace (no times in it), which is not supported yet",
     "pass the profiler's trace of the same run",
 )
+_CUT_OFF = _Look(
+    lambda head: True, "is cut off before any of its content", "copy or record the trace again, to its end"
+)
 _NO_TRACE = _Look(lambda head: True, "is JSON, but no trace that can be read", _TRACE_WANTED)
 _JAX = _Look(lambda head: True, "is a JAX trace, which is not supported yet", _NO_REPORTS)
 
@@ -110,6 +113,8 @@ def refusal(source: FileSource) -> InputError:
     # The report's own layout is not documented, so here its name is asked, and only for a better hint.
     if look is _SOMETHING_BINARY and PurePath(source.path).suffix in (".nsys-rep", ".qdrep"):
         look = _NSYS_REPORT
+    if source.truncated and not source.head:
+        look = _CUT_OFF
     look = look or _NO_TRACE
     return InputError(look.what, where=Location(source.path), hint=look.hint)
 
