@@ -171,6 +171,22 @@ def test_a_driver_call_launches_as_a_runtime_call_does(tmp_path: Path) -> None:
     assert _owners(t) == ["triton_"]
 
 
+@pytest.mark.parametrize(
+    ("category", "kind"),
+    [
+        ("xpu_runtime", "runtime"),
+        ("xpu_driver", "driver"),
+        ("mtia_runtime", "runtime"),
+        ("privateuse1_runtime", "runtime"),
+        ("privateuse1_driver", "driver"),
+    ],
+)
+def test_the_calls_of_other_back_ends_launch_as_cudas_do(category: str, kind: str, tmp_path: Path) -> None:
+    launch = event(category, "launch", 1, 2, correlation=4)
+    t = timeline(tmp_path, op("aten::mul", 0, 9), launch, kernel("mul", 5, 9, 4))
+    assert (_column(t.api, "kind"), _owners(t)) == ([kind], ["aten::mul"])
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_of_calls_that_share_a_correlation_the_innermost_that_launches_is_taken(swapped: bool, tmp_path: Path) -> None:
     calls = [
@@ -530,6 +546,7 @@ def test_options_are_unknown_where_an_old_trace_does_not_say(tmp_path: Path) -> 
 
 def test_the_producer_is_the_oldest_torch_that_writes_what_is_there(tmp_path: Path) -> None:
     assert timeline(tmp_path, op("aten::mul", 0, 9)).meta.producer == "PyTorch 2.4 or later"
+    assert timeline(tmp_path, op("aten::mul", 0, 9), trace_id="A1").meta.producer == "PyTorch 2.6 or later"
     assert old_timeline(tmp_path, op("aten::mul", 0, 9)).meta.producer == "PyTorch 1.10 or later"
     assert old_timeline(tmp_path, op("aten::mul", 0, 9, args={"Ev Idx": 1})).meta.producer == "PyTorch 2.0 or later"
 
