@@ -188,7 +188,7 @@ def closed_gaps(dur_ns: IntArray, cause: str | None) -> tuple[Range, tuple[str, 
     above = int(np.maximum(dur_ns - REPLAY_FLOOR_NS, 0).sum())
     low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
     total = int(dur_ns.sum())
-    saving = Range(int(above * low), int(above * mid), int(total * high))
+    saving = Range(int(above * low), int(above * mid), int(total * high)).at_most(total)  # a product can round up
     return saving, (
         f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
         f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and all that was recorded at the high end (assumed)",

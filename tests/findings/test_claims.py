@@ -12,7 +12,7 @@ from tracemine.engine import find as match
 from tracemine.engine import load_rule
 from tracemine.engine.rule import Matches, Rule
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.groups import apart, groups_of_sequences
+from tracemine.findings.groups import apart, combined, groups_of_sequences
 
 US = 1_000
 
@@ -113,3 +113,8 @@ def test_sequences_are_equal_only_where_every_member_is() -> None:
     groups = groups_of_sequences(values, np.array([0, 3, 5, 8, 10])).tolist()
     assert groups[0] == groups[2]
     assert len(set(groups)) == 3
+
+
+def test_numbers_of_any_size_can_tell_matches_apart() -> None:
+    huge = np.array([2**63 - 1, -1, 2**63 - 1, 0])
+    assert combined(huge, huge, huge).tolist() == [2, 0, 2, 1]

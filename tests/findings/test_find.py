@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, rule, table, timeline_of
+from tests.timelines import Trace
 from tracemine.cost import NOTHING, Range
 from tracemine.devices import Device
 from tracemine.engine.rule import Matches
 from tracemine.findings import Scan, device_of, find
+from tracemine.rows import row_sets
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
 
@@ -212,6 +214,41 @@ def test_a_gap_of_unknown_cause_is_said_to_be_uncertain() -> None:
     (finding,) = scanned(timeline, gaps, causes=("unknown",)).findings
     assert finding.evidence == "adjacent"
     assert finding.step_saving_ns.low == 0
+
+
+def test_a_wait_gives_back_no_more_than_the_host_was_blocked_for() -> None:
+    trace = Trace(devices=(H200,))
+    trace.kernel("a", 0, 50 * US, launch=(-100, 50))
+    trace.call("cudaStreamSynchronize", 10 * US, 40 * US + 1)
+    trace.kernel("b", 130 * US, 50 * US, launch=(120 * US, 50))
+    timeline = trace.timeline()
+    (finding,) = find(timeline, row_sets(timeline), [matches(rule("sync", "close_gap"), [0])], None).findings
+    assert finding.measured_ns == 80 * US
+    assert finding.step_saving_ns.high == 40 * US + 1
+
+
+def test_gaps_of_many_lines_are_where_the_most_was_idle() -> None:
+    trace = Trace(devices=(H200,))
+    step = trace.frame("train.py(3): step")
+    lines = [trace.frame(f"model.py({line}): forward", step) for line in (10, 20, 30)]
+    now = 0
+    for line, idle_us in ((0, 0), (0, 40), (1, 30), (2, 10), (1, 30)):
+        now += idle_us * US
+        trace.kernel("k", now, US, launch=(now - 2, 1), stack=lines[line])
+        now += US
+    timeline = trace.timeline()
+    gaps = matches(rule("gap", "close_gap", group_by=()), [0, 1, 2, 3])
+    (finding,) = find(timeline, row_sets(timeline), [gaps], None).findings
+    assert [source.line for source in finding.source] == [20, 3]
+
+
+def test_idle_time_that_nothing_explains_is_said() -> None:
+    trace = Trace(devices=(H200,))
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 463_000_000, 500, launch=(38_000, 5_000))
+    timeline = trace.timeline()
+    scan = find(timeline, row_sets(timeline), [], device_of(timeline))
+    assert sum("was idle for 463 ms without a recorded cause" in text for text in scan.warnings) == 1
 
 
 def test_on_an_idle_trace_gaps_come_first_and_on_a_busy_one_fusions() -> None:

@@ -260,6 +260,33 @@ def test_gaps_within_the_clocks_resolution_are_not_explained() -> None:
     assert causes(trace) == ["unknown", "host_bound"]
 
 
+def test_work_that_stood_launched_for_long_waited_for_something_that_is_not_recorded() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("behind an event", 900_000, 500, launch=(960, 50))
+    trace.kernel("behind a module", 463_000_000, 500, launch=(938_000, 5_000))
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["unknown", "unknown"]
+    assert column(rows, "sync_row") == [None, None]
+
+
+def test_a_host_that_came_late_is_not_excused_by_a_slow_launch() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 300_000, 500, launch=(200_000, 5_000))
+    assert causes(trace) == ["host_bound"]
+
+
+def test_a_gap_within_the_next_step_belongs_to_it_though_the_device_was_still_at_the_last() -> None:
+    trace = Trace()  # a batch is read at the step's begin, while the device works off what the last step queued
+    first, second = trace.step(0, 1000), trace.step(1000, 90_000)
+    trace.kernel("a", 900, 600, launch=(800, 50), step_row=first)
+    trace.kernel("b", 80_000, 50, launch=(79_000, 50), step_row=second)
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "between_steps") == [False]
+    assert column(rows, "step") == [1]
+
+
 def test_a_gap_between_two_steps_belongs_to_neither() -> None:
     trace = Trace()
     first, second = trace.step(0, 1000), trace.step(1000, 1000)

@@ -113,3 +113,19 @@ def test_a_vision_transformer_that_waits_for_the_host_is_one_stretch() -> None:
     gaps = rows_of_trace(path)[1]["gaps"]
     late = sum(d for d, c in zip(column(gaps, "dur_ns"), column(gaps, "cause"), strict=True) if c == "host_bound")
     assert late > 0.8 * 7_559_844, "84 % of the span is idle"
+
+
+def test_a_training_loop_that_reads_its_batches_itself_stalls_once_a_step() -> None:
+    path = public("kineto_resnet50_nw0_a.json.gz")  # num_workers=0
+    rows = rows_of_trace(path)[1]
+    stalls = next(found for found in mine(rows, load_rules()) if found.rule.id == "host_stall")
+    idle = column(rows["gaps"], "dur_ns")
+    assert sum(idle[row] > 40_000_000 for row in stalls.rows.tolist()) == 5
+
+
+def test_a_decoder_whose_kernel_stood_launched_for_half_a_second_is_not_blamed_on_the_host() -> None:
+    found = lengths(public("tracelens_sglang_qwen3-8b_decode.json.gz"))
+    gaps = rows_of_trace(public("tracelens_sglang_qwen3-8b_decode.json.gz"))[1]["gaps"]
+    longest = int(np.argmax(column(gaps, "dur_ns")))
+    assert column(gaps, "cause")[longest] == "unknown"
+    assert not found["host_stall"]

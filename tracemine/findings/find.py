@@ -8,6 +8,7 @@ distinct chain, never once a match.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -31,6 +32,7 @@ from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
+from tracemine.units import time_text
 
 # A finding whose larger saving is at least this share of the span is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
@@ -38,6 +40,7 @@ SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
 _ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
 _RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
+_SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 _MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
@@ -82,7 +85,7 @@ def find(
         summary=summarise(book.accounts, findings),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
-        warnings=_warnings(timeline, device),
+        warnings=_warnings(book),
     )
 
 
@@ -281,7 +284,10 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
     rows, facts = book.rows["gaps"], book.facts["gaps"]
     causes = category(rows, "cause")
     cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
-    saving, assumptions = closed_gaps(facts.dur_ns[matrix].reshape(-1), cause)
+    closable = facts.dur_ns[matrix].reshape(-1)
+    if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
+        closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
+    saving, assumptions = closed_gaps(closable, cause)
     devices = max(book.accounts.devices, 1)
     return _Class(
         matrix=matrix,
@@ -321,7 +327,7 @@ def _calls(book: _Book, members: IntArray, durations_ns: IntArray) -> list[Call]
             known = traffic(op, shapes, dtypes, strides, lists, int(written[at].max()))
         calls.append(
             Call(
-                dur_ns=round(float(durations_ns[part].sum())),
+                dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving
                 compute=any(_text(bound, row) == "compute" for row in at),
                 row_wise=any(_text(classes, row) in _ROW_WISE for row in at),
                 reads=None if known is None else known[0],
@@ -369,7 +375,7 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         shapes=_same(one.label.shapes for one in classes),
         dtype=_same(one.label.dtype for one in classes),
         module=_common_module([one.label.module for one in classes]),
-        source=label.source,
+        source=_source(book, rule, classes),
         measured_ns=sum(one.measured_ns for one in classes),
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,
         traffic_bytes=_total(traffics) if len(traffics) == len(classes) else None,
@@ -466,6 +472,19 @@ def _most_time(facts: Facts, classes: Sequence[_Class]) -> tuple[str, ...]:
     return tuple(facts.op.values[code] for code in largest.tolist() if spent[code] > 0)
 
 
+def _source(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[Source, ...]:
+    """Where a finding is: of gaps with different lines, the line at which the most was idle."""
+    if rule.rows != "gaps":
+        return max(classes, key=lambda one: (one.measured_ns, one.label.ops)).label.source
+    facts = book.facts["gaps"]
+    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    rows = rows[facts.stack_row[rows] >= 0]
+    if not len(rows):
+        return ()
+    idle = np.bincount(facts.source.codes[rows] + 1, weights=facts.dur_ns[rows])
+    return sources(book.timeline, int(facts.stack_row[rows[facts.source.codes[rows] + 1 == idle.argmax()][0]]))
+
+
 def _read_dtype(facts: Facts, row: np.int64) -> str | None:
     op, shapes, dtypes = (_text(column, row) for column in (facts.op, facts.shapes, facts.dtypes))
     return None if op is None or shapes is None or dtypes is None else read_dtype(op, shapes, dtypes)
@@ -508,10 +527,19 @@ def _gpu_name(timeline: Timeline) -> str | None:
     return next((d.name for d in _active(timeline) if d.name), None)
 
 
-def _warnings(timeline: Timeline, device: Device | None) -> tuple[str, ...]:
+def _warnings(book: _Book) -> tuple[str, ...]:
+    timeline, gaps = book.timeline, book.rows["gaps"]
     texts = list(timeline.meta.ingest.warnings)
-    if device is None and timeline.activities.num_rows:
+    if book.device is None and timeline.activities.num_rows:
         texts.append(unknown_device_text(_gpu_name(timeline)))
+    causes = category(gaps, "cause")
+    unknown = np.array([*(cause == "unknown" for cause in causes.values), False], dtype=bool)[causes.codes]
+    unexplained_ns = int(number(gaps, "dur_ns")[unknown].sum())
+    if unexplained_ns > _SHARE_TO_EXPLAIN * book.accounts.devices * book.accounts.span_ns:
+        texts.append(
+            f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
+            "launched long before, as part of a graph, or by a call that is not recorded."
+        )
     if timeline.stacks.num_rows:
         texts.append(
             "Python stacks were recorded: recording them slows the host, so its gaps are longer than in production"

@@ -17,6 +17,8 @@ def combined(*codes: IntArray) -> IntArray:
     """
     key = np.zeros(len(codes[0]), dtype=np.int64)
     for column in codes:
+        if column.max(initial=-1) > len(column):  # so that no product leaves 64 bits, whatever a trace holds
+            column = np.unique(column, return_inverse=True)[1]
         width = int(column.max(initial=-1)) + 2
         key = np.unique(key * width + column + 1, return_inverse=True)[1].astype(np.int64)
     return key

@@ -57,9 +57,9 @@ _GAPS = (
     ColumnDoc("start_ns", "numbers", "start of the idle interval, nanoseconds on the trace's clock"),
     ColumnDoc("dur_ns", "numbers", "its length in nanoseconds"),
     ColumnDoc("device", "numbers", "device ordinal", "the export does not say"),
-    ColumnDoc("step", "numbers", "row of `steps` that the activities on both sides belong to", "they belong to different steps or to none, or no steps were recorded"),
+    ColumnDoc("step", "numbers", "row of `steps` that the host was in throughout", "it was in several or in none, or no steps were recorded"),
     ColumnDoc("segment", "numbers", "1 + step, 0 where step is null: for partition_by, which leaves rows with nulls out"),
-    ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none"),
+    ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none, and the later one's had not begun on the host when the device went idle"),
     ColumnDoc("cause", "categories", "`launch_latency`, `host_bound`, `synchronisation` or `unknown`, as decided above"),
     ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation the one that waits, else the one that launches next", "outside any operator, or not recorded"),
     ColumnDoc("next_op", "categories", "operator that owns the next activity", _OUTSIDE_OPERATORS),
@@ -84,9 +84,11 @@ _SAYS = {
     "activities": "One row a GPU kernel, copy or set, in the order and numbering of the timeline's `activities` table.",
     "gaps": "One row a maximal interval in which a device ran nothing on any stream: no kernel, copy, set or "
     "collective. It lies between the device's first and last activity, so Σ gaps = span − busy. A gap is not cut at a "
-    "step's boundary; one between two steps says so and belongs to no step.\n\n"
+    "step's boundary: it belongs to the step that the host was in for all of it; one in which the host went from one step to the "
+    "next says so and belongs to none.\n\n"
     "The cause is decided by the first that holds: not longer than the clock's resolution, or inside one graph replay, "
-    "or the next launch is not recorded (`unknown`); the launch call had returned before the device went idle "
+    "or the next launch is not recorded, or most of it and more than 50 µs passed after that launch's call had returned, "
+    "so that the activity waited for something that is not recorded (`unknown`); the launch call had returned before the device went idle "
     "(`launch_latency`); the host was blocked on the device when it went idle, launched nothing between that call "
     "and the next launch, and was blocked for at least half the time by which that launch came late "
     "(`synchronisation`); the launch call was not made, or not done, when the device went idle (`host_bound`). A "

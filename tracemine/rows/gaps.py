@@ -1,8 +1,9 @@
 """The row set "gaps": one row a maximal interval in which a device did nothing, and why, from recorded facts alone.
 
 A device is idle where none of its streams runs a kernel, a copy, a set or a collective, between its first and its last
-activity. Gaps are not cut at step boundaries, so that over a device Σ gaps = span − busy; a gap between two steps says
-so (`between_steps`) and belongs to no step, because a profiler's own work at a step's end cannot be told from the
+activity. Gaps are not cut at step boundaries, so that over a device Σ gaps = span − busy. A gap belongs to the step
+that the host was in for all of it. Where the host went from one step to the next meanwhile, the gap says so
+(`between_steps`) and belongs to no step, because a profiler's own work at a step's end cannot be told from the
 program's.
 
 Why a gap came about is decided by the first line that holds:
@@ -10,6 +11,8 @@ Why a gap came about is decided by the first line that holds:
     unknown           it is not longer than the clock's resolution
     unknown           both activities are of one graph replay: the graph's own order is not recorded
     unknown           the call that launched the next activity is not recorded
+    unknown           most of it, and more than a launch takes, passed after that call had returned: the activity waited
+                      for something that is not recorded (an event, another device, memory, a module being loaded)
     launch_latency    that call had returned before the device went idle: the work was queued
     synchronisation   the host was blocked on the device when it went idle, launched nothing before this, and was
                       blocked for at least half the time by which this launch came late
@@ -41,6 +44,8 @@ _BLOCKING = re.compile(
 )
 _ASYNCHRONOUS_COPY = re.compile(r"Memcpy\w*Async")
 _HOST_WAITS = re.compile(r"^(Stream|Context|Event) Sync", re.IGNORECASE)  # kinds of recorded syncs that block the host
+# From a launch call's return to its activity's start on an idle device: some 3 µs on NVIDIA, 25 µs on ROCm.
+_LONGEST_LAUNCH_NS = 50_000
 CAUSES = ("launch_latency", "host_bound", "synchronisation", "unknown")
 
 
@@ -68,19 +73,21 @@ def gap_rows(timeline: Timeline) -> Rows:
     unresolved = (gap <= resolution) & (resolution > 1)
     inside_graph = launched & (launch == launch_row[previous]) & is_graph_launch(launch_name)
     queued = launched & (launch_end <= begin)
-    undecided = launched & ~queued & ~inside_graph & ~unresolved
+    after_launch = gap - np.maximum(launch_end - begin, 0)
+    held_up = launched & (after_launch > _LONGEST_LAUNCH_NS) & (2 * after_launch > gap)
+    undecided = launched & ~queued & ~inside_graph & ~unresolved & ~held_up
     waiting, blocked = _blocking_call(calls, launch, launch_row[previous], begin)
     waiting = np.where(undecided, waiting, -1)
     late = np.where(launched, launch_begin - begin, 0)
     sync = np.where(2 * blocked >= late, waiting, -1)
     cause = _first_that_holds(
-        (unresolved | inside_graph | ~launched, "unknown"),
+        (unresolved | inside_graph | ~launched | held_up, "unknown"),
         (queued, "launch_latency"),
         (sync >= 0, "synchronisation"),
         (np.ones(len(gap), np.bool_), "host_bound"),
     )
     waited_for = np.where(sync >= 0, sync, launch)
-    step, between = _steps(numbers(activities.column("step_row")), previous, following)
+    step, between = _steps(timeline, previous, following, begin)
     op_of_call = rows_of(api.column("op_row"))
     call_op = np.where(waited_for >= 0, op_of_call[waited_for], -1) if len(op_of_call) else waited_for
     next_op_row = rows_of(activities.column("op_row"))[following]
@@ -152,12 +159,18 @@ def _first_that_holds(*decisions: tuple[BoolArray, str]) -> IntArray:
     )
 
 
-def _steps(step: Numbers, previous: IntArray, following: IntArray) -> tuple[Numbers, BoolArray]:
-    """The step of both neighbours where it is the same; and which gaps lie between two steps, or at a step's edge."""
-    number = segments(step)
-    same = number[previous] == number[following]
-    known = same & (number[following] > 0)
-    return Numbers(np.where(known, number[following] - 1, 0), known), ~same
+def _steps(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray) -> tuple[Numbers, BoolArray]:
+    """The step that the host was in throughout, null where it was in none or in several; and where it was in several.
+
+    It was in the step of the next activity if the activity before is of that step, or if that step had begun on the
+    host when the device went idle.
+    """
+    number = segments(numbers(timeline.activities.column("step_row")))
+    begun = np.r_[np.iinfo(np.int64).max, numbers(timeline.steps.column("start_ns")).values.astype(np.int64)]
+    after = number[following]
+    same = (number[previous] == after) | (begun[after] <= begin)
+    known = same & (after > 0)
+    return Numbers(np.where(known, after - 1, 0), known), ~same
 
 
 # --- which call blocked the host -------------------------------------------------------------------------------------
