@@ -1,0 +1,451 @@
+"""Recording a trace with everything that `scan` can use: `with tracemine.capture("run/"):` around a few steps.
+
+The only module that imports torch, and only once a capture begins. Who sees which kernel reads what another wrote has
+to have recorded it: the profiler's trace (shapes, stacks, modules, steps) and PyTorch's execution trace of the same
+window, joined by `Record function id`, which is 0 in a trace that was recorded without the other.
+
+It is called `recording` and not `capture`, for a submodule `tracemine.capture` would take the function's name away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from tracemine.errors import Location, TracemineError, UsageError
+from tracemine.units import count_text, ratio_text, time_text
+
+TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
+
+_OLDEST_TORCH = (2, 4)  # the first that writes `Record function id`
+_GPU_ACTIVITY = re.compile(rb'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
+_NO_STEP = "in no step"  # what is called what came after the last step's end, and a block without steps
+_SHOWN = 3  # names in a message
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What was recorded, with what, and what that cost; `capture.json` holds the same."""
+
+    schema_version: int = 1
+    tracemine: str
+    torch: str
+    cuda: str | None  # torch was built for; so `hip`
+    hip: str | None
+    driver: str | None
+    python: str
+    gpus: Sequence[str]  # that torch sees, in its order
+    trace: str = TRACE
+    execution_trace: str | None  # null: torch wrote none
+    gpu_activities: int
+    steps: int  # marked in the trace
+    steps_asked: int | None  # null: the whole block was recorded
+    warmup: int
+    timed: int
+    stacks: bool
+    memory: bool
+    alone_step_ns: int | None  # mean of the steps that ran with nothing recording; null: not measured
+    recorded_step_ns: int | None  # mean of the recorded ones
+    slowdown: float | None  # their ratio
+
+
+@contextmanager
+def capture(
+    folder: Path | str,
+    *,
+    steps: int | None = None,
+    warmup: int = 1,
+    timed: int = 3,
+    stacks: bool = True,
+    memory: bool = False,
+    quiet: bool = False,
+) -> Iterator[Recording]:
+    """Record what runs in the block into `folder`, for `tracemine scan folder`.
+
+        with tracemine.capture("run/", steps=3) as recording:
+            for batch in recording.steps(loader):
+                train_step(batch)
+
+    With `steps`, that many steps are recorded and those before them prepare and compare: `warmup` steps that count for
+    nothing, `timed` steps timed with nothing recording, `warmup` steps with the profiler ready, then `steps` recorded
+    ones. Without, the whole block is recorded from its first line on, `Recording.step` marks where a step ends, and
+    what recording cost is not measured.
+
+    `folder` then holds `trace.json.gz` (torch.profiler: host and GPU activities, shapes, modules, with `stacks` the
+    Python lines, with `memory` every allocation), `et.json.gz` (the execution trace of the same window) and
+    `capture.json` (a `Capture`). It appears whole or not at all, and replaces an earlier capture; where the block
+    raises, nothing is written. Without a GPU the host side is recorded. `quiet` leaves out the line that says so.
+
+    Raises TracemineError where torch is missing, UsageError where torch is older than 2.4, where `folder` is something
+    else than a capture or cannot be written, where a profiler is recording already, and where the block ended before
+    a step was recorded. Warns where fewer steps were recorded than asked for, and where torch wrote no execution trace.
+    """
+    options = _Options(steps=steps, warmup=warmup, timed=timed, stacks=stacks, memory=memory)
+    torch = _torch()
+    target = Path(folder).resolve()
+    replaces = _may_be_written(target, str(folder))
+    # Beside the target, so that it can be renamed; the process alone does not tell two captures apart.
+    staging = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        with _says_where(str(folder)):
+            staging.mkdir(parents=True)
+        recording = Recording(torch, options, staging)
+        try:
+            recording._advance()
+            yield recording
+        except BaseException:
+            recording._abandon()  # a step that failed half-way would be in it
+            raise
+        with _says_where(str(folder)):
+            written = recording._write()
+            _publish(staging, target, replaces=replaces)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    if not quiet:
+        sys.stderr.write(_line(str(folder), written) + "\n")
+    for doubt in _doubts(written):
+        warnings.warn(f"{folder}: {doubt}", stacklevel=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    steps: int | None
+    warmup: int
+    timed: int
+    stacks: bool
+    memory: bool
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("warmup", 0), ("timed", 0)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise UsageError(f"capture({name}={value!r}): a whole number from {least} on is needed")
+
+
+class Recording:
+    """A capture while it runs: tell it where steps end, by `steps` or by `step`."""
+
+    def __init__(self, torch: Any, options: _Options, folder: Path) -> None:
+        self._torch = torch
+        self._options = options
+        self._folder = folder
+        self._has_gpu: bool = torch.cuda.is_available()
+        self._profiler: Any = None
+        self._recording = False
+        self._mark: Any = None  # of the step that is running
+        self._ended = 0  # steps, whatever they were for
+        self._recorded = 0  # those of them that were recorded
+        self._since_ns = 0
+        self._alone_ns: int | None = None
+        self._recorded_ns: int | None = None
+        # What happens once so many steps have ended, in order.
+        self._agenda: deque[tuple[int, Callable[[], None]]] = deque()
+        if options.steps is None:
+            self._agenda += [(0, self._prepare), (0, self._begin)]
+        else:
+            timed = options.warmup + options.timed
+            recorded = timed + options.warmup
+            self._agenda += [
+                (options.warmup, self._restart_clock),
+                (timed, self._take_time_alone),
+                (timed, self._prepare),
+                (recorded, self._begin),
+                (recorded + options.steps, self._end),
+            ]
+
+    @property
+    def done(self) -> bool:
+        """Whether every step that was asked for is recorded: a loop may end here."""
+        return not self._agenda and not self._recording
+
+    @overload
+    def steps(self) -> Iterator[int]: ...
+    @overload
+    def steps(self, batches: Iterable[Batch]) -> Iterator[Batch]: ...
+    def steps(self, batches: Iterable[Any] | None = None) -> Iterator[Any]:
+        """As many batches as the capture needs, each the input of one step; without `batches`, numbers.
+
+        Batches that run out begin again, so one is enough: `recording.steps([batch])`. Getting a batch counts into its
+        step, as it does in training. Where the whole block is recorded (no `capture(steps=...)`), every batch is given
+        once. Raises UsageError where that would never end.
+        """
+        if self._options.steps is None and batches is None:
+            raise UsageError("steps() without batches would never end", hint="say how many: capture(folder, steps=3)")
+        return self._each(count() if batches is None else batches)
+
+    def _each(self, batches: Iterable[Any]) -> Iterator[Any]:
+        again = True
+        while again and not self.done:
+            again = False
+            for batch in batches:
+                yield batch
+                self.step()
+                again = self._options.steps is not None
+                if self.done:
+                    return
+
+    def step(self) -> None:
+        """Say that a step has ended here. Once every step is recorded, it does nothing."""
+        self._close_mark()
+        self._ended += 1
+        self._recorded += self._recording
+        self._advance()
+        self._open_mark()
+
+    def _advance(self) -> None:
+        while self._agenda and self._agenda[0][0] == self._ended:
+            self._agenda.popleft()[1]()
+
+    # A step is what lies between two marks, so whatever a loop does besides (loading data, logging) is in one of them.
+    def _open_mark(self) -> None:
+        if self._recording and self._mark is None:
+            self._mark = self._torch.profiler.record_function(f"ProfilerStep#{self._recorded}")
+            self._mark.__enter__()
+
+    def _close_mark(self) -> None:
+        if self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+
+    def _restart_clock(self) -> None:
+        self._drain()
+        self._since_ns = time.perf_counter_ns()
+
+    def _mean_step_ns(self, steps: int | None) -> int | None:
+        # The queue is drained before the first step and after the last: in between the host may run ahead as it does.
+        self._drain()
+        return (time.perf_counter_ns() - self._since_ns) // steps if steps else None
+
+    def _drain(self) -> None:
+        if self._has_gpu:
+            self._torch.cuda.synchronize()
+
+    def _take_time_alone(self) -> None:
+        self._alone_ns = self._mean_step_ns(self._options.timed)
+
+    def _prepare(self) -> None:
+        if self._torch.autograd._profiler_enabled():
+            raise UsageError("a profiler is recording already", hint="take this block out of the other one")
+        profiler = self._torch.profiler
+        observer = profiler.ExecutionTraceObserver()
+        observer.register_callback(str(self._folder / "et.json"))
+        # Driven by hand instead of by a schedule: the clock has to stop between the last step's end and the profiler's.
+        self._profiler = profiler.profile(
+            record_shapes=True,
+            profile_memory=self._options.memory,
+            with_stack=self._options.stacks,
+            execution_trace_observer=observer,
+        )
+        self._profiler.prepare_trace()
+
+    def _begin(self) -> None:
+        self._drain()
+        self._profiler.start_trace()
+        self._recording = True
+        self._restart_clock()
+        self._open_mark()
+
+    def _end(self) -> None:
+        self._recorded_ns = self._mean_step_ns(self._options.steps)
+        self._stop()
+
+    def _stop(self) -> None:
+        self._close_mark()
+        self._recording = False
+        try:
+            self._profiler.stop_trace()
+        finally:
+            self._profiler.execution_trace_observer.cleanup()
+
+    def _abandon(self) -> None:
+        """Leave torch as it was; the error that is on its way matters more than one in here."""
+        with suppress(Exception):
+            if self._profiler is not None and not self._recording and self._recorded == 0:
+                self._profiler.start_trace()  # one that is only prepared cannot be stopped
+                self._recording = True
+            if self._recording:
+                self._stop()
+
+    def _write(self) -> Capture:
+        """Stop if need be, and write the folder's files."""
+        options = self._options
+        if options.steps is not None and self._recorded == 0:
+            needed = f"{options.warmup} + {options.timed} + {options.warmup} + {options.steps}"
+            self._abandon()
+            raise UsageError(
+                f"the block ended after {count_text(self._ended, 'step')}, before any was recorded",
+                hint=f"it runs {needed} steps (warm-up, timed, warm-up, recorded): loop over recording.steps(...), "
+                "or call recording.step() after each",
+            )
+        if self._recording:
+            self._drain()
+            self._stop()
+        trace, execution_trace = self._folder / "trace.json", self._folder / "et.json"
+        self._profiler.export_chrome_trace(str(trace))
+        gpu_activities = self._pack(trace, TRACE)
+        has_execution_trace = execution_trace.is_file() and execution_trace.stat().st_size > 0
+        if has_execution_trace:
+            self._pack(execution_trace, EXECUTION_TRACE)
+        execution_trace.unlink(missing_ok=True)
+        written = self._capture(gpu_activities, EXECUTION_TRACE if has_execution_trace else None)
+        about = json.dumps(dataclasses.asdict(written), indent=1)
+        (self._folder / ABOUT).write_text(about + "\n", encoding="utf-8")
+        return written
+
+    def _pack(self, source: Path, name: str) -> int:
+        """Compress `source` into `name` and remove it; says how many GPU activities it holds.
+
+        The mark that was open at the end is no step, and gets another name; so does the file, that calls itself by a
+        folder that is gone.
+        """
+        renamed = {f"ProfilerStep#{self._recorded}": _NO_STEP, str(source): name}
+        pairs = [(json.dumps(old).encode(), json.dumps(new).encode()) for old, new in renamed.items()]
+        found = 0
+        with source.open("rb") as plain, gzip.open(self._folder / name, "wb", compresslevel=6) as packed:
+            for line in plain:
+                found += len(_GPU_ACTIVITY.findall(line))
+                for old, new in pairs:
+                    line = line.replace(old, new)
+                packed.write(line)
+        source.unlink()
+        return found
+
+    def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
+        from tracemine import __version__
+
+        torch, alone, recorded = self._torch, self._alone_ns, self._recorded_ns
+        return Capture(
+            tracemine=__version__,
+            torch=str(torch.__version__),
+            cuda=torch.version.cuda,
+            hip=torch.version.hip,
+            driver=_driver() if self._has_gpu else None,
+            python=platform.python_version(),
+            gpus=[torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+            execution_trace=execution_trace,
+            gpu_activities=gpu_activities,
+            steps=self._recorded,
+            steps_asked=self._options.steps,
+            warmup=self._options.warmup,
+            timed=self._options.timed,
+            stacks=self._options.stacks,
+            memory=self._options.memory,
+            alone_step_ns=alone,
+            recorded_step_ns=recorded,
+            slowdown=round(recorded / alone, 3) if alone and recorded else None,
+        )
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import torch.profiler
+    except ImportError as error:
+        raise TracemineError(
+            f"tracemine.capture needs torch, which cannot be imported here: {error}",
+            hint='capture where the model runs, or: pip install "torch>=2.4"',
+        ) from None
+    version = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+    if version and tuple(map(int, version.groups())) < _OLDEST_TORCH:
+        raise UsageError(
+            f"tracemine.capture needs torch 2.4 or newer, and this is {torch.__version__}",
+            hint="record with torch.profiler and pass its trace to tracemine scan",
+        )
+    return torch
+
+
+def _driver() -> str | None:
+    """The GPU driver's version; null where nvidia-smi does not say."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    question = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    with suppress(OSError, subprocess.SubprocessError):
+        answer = subprocess.run(question, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 - no part of it is given
+        return answer.stdout.split("\n")[0].strip() or None
+    return None
+
+
+def _may_be_written(target: Path, given: str) -> bool:
+    """Whether `target` is there and replaced. Raises UsageError if it is anything else than a capture or empty."""
+    if not os.path.lexists(target):
+        return False
+    hint = "pass another folder; only an earlier capture is replaced"
+    if not target.is_dir():
+        raise UsageError("is a file", where=Location(given), hint=hint)
+    held = {path.name for path in target.iterdir()}
+    others = sorted(held - {TRACE, EXECUTION_TRACE, ABOUT} if ABOUT in held else held)
+    if others:
+        names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
+        raise UsageError(f"holds what no capture wrote: {names}", where=Location(given), hint=hint)
+    return True
+
+
+def _publish(staging: Path, target: Path, *, replaces: bool) -> None:
+    """Give the finished folder its name."""
+    if not replaces:
+        staging.rename(target)  # fails where another process, a rank of the same job say, was first
+        return
+    _may_be_written(target, str(target))
+    earlier = staging.with_suffix(".old")
+    target.rename(earlier)
+    try:
+        staging.rename(target)
+    except OSError:
+        earlier.rename(target)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextmanager
+def _says_where(given: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror or error}",
+            where=Location(given),
+            hint="each process of a job needs a folder of its own" if Path(given).exists() else None,
+        ) from None
+
+
+def _line(given: str, written: Capture) -> str:
+    """What was recorded, what it cost, and what to do with it."""
+    steps = count_text(written.steps, "step") if written.steps else "no steps marked (recording.step() marks them)"
+    seen = count_text(written.gpu_activities, "GPU activity") if written.gpus else "no GPU here, the host side only"
+    cost = "what recording cost the step was not measured (capture(..., steps=3) does)"
+    if written.alone_step_ns is not None and written.recorded_step_ns is not None and written.slowdown is not None:
+        cost = (
+            f"a step took {time_text(written.alone_step_ns)} alone and {time_text(written.recorded_step_ns)} "
+            f"recorded ({ratio_text(written.slowdown)} times)"
+        )
+    return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {given}"
+
+
+def _doubts(written: Capture) -> Iterator[str]:
+    """What keeps a capture from being the evidence it could be."""
+    if written.steps_asked is not None and written.steps < written.steps_asked:
+        yield f"the block ended after {written.steps} of {count_text(written.steps_asked, 'recorded step')}"
+    if written.execution_trace is None:
+        yield "torch wrote no execution trace (is another ExecutionTraceObserver registered?): edges will not be proven"
+    if written.gpus and not written.gpu_activities:
+        yield "no GPU activity was recorded: nothing ran there, or another profiler (nsys, ncu) holds the GPU's events"
