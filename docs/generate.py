@@ -17,7 +17,7 @@ from tracemine.devices import devices_page
 from tracemine.engine import load_rules
 from tracemine.engine.catalogue import rules_page
 from tracemine.rows import docs as row_docs
-from tracemine.timeline import TABLES, Device, IngestReport, Meta
+from tracemine.timeline import EDGES, TABLES, Device, IngestReport, Meta
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,9 +30,10 @@ def timeline_page() -> str:
         "A timeline is a directory of one Parquet file a table and `meta.json`. It holds what the profiler said and no "
         "opinion. A *row* in a column's name is a position in the table it names, counted from 0. Times are whole "
         "nanoseconds, sizes whole bytes. Null means *not recorded*; the last column says what that comes from, "
-        "and — that the column is never null.\n",
+        "and — that the column is never null. `edges.parquet` is an exception: `tracemine ingest` writes it where an "
+        "execution trace was given, for other readers; tracemine itself derives it anew from the facts.\n",
     ]
-    for table in TABLES.values():
+    for table in (*TABLES.values(), EDGES):
         parts += [
             f"## {table.name}.parquet\n",
             f"One row: {table.row}. Order: {table.order}.\n",

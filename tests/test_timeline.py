@@ -27,6 +27,10 @@ def _values(column: Column) -> st.SearchStrategy[Any]:
         values: st.SearchStrategy[Any] = _TEXT
     elif pa.types.is_fixed_size_list(kind):
         values = st.lists(st.integers(0, 2**31 - 1), min_size=3, max_size=3)
+    elif pa.types.is_list(kind):
+        values = st.lists(st.integers(0, 2**62), max_size=3)
+    elif pa.types.is_boolean(kind):
+        values = st.booleans()
     elif pa.types.is_floating(kind):
         values = st.floats(width=32, allow_nan=False)
     else:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from tracemine.errors import Location, TimelineError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -58,6 +58,8 @@ class Table:
 
 _NOT_IN_THIS_FORMAT = "the export does not record it"
 _NO_SHAPES = "shapes were not recorded (record_shapes was off), or an older profiler did not write them"
+
+_NO_EXECUTION_TRACE = "no execution trace was given, or it lacks the operator"
 
 _TABLES = (
     Table(
@@ -117,6 +119,8 @@ _TABLES = (
             Column("kernel_backend", _TEXT, "`triton` on Inductor's own kernels", "no generated kernel"),
             Column("module", _TEXT, "names of the nn.Modules around it, outermost first, joined by `.`; each is its class and a counter", "no stacks were recorded, or outside any module"),
             Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
+            Column("execution_node_id", pa.int64(), "id of its node in the execution trace; ids grow in the order of starts, over all threads", _NO_EXECUTION_TRACE),
+            Column("op_schema", _TEXT, "the operator's schema with its overload, such as `aten::add.Tensor(Tensor self, …) -> Tensor`", _NO_EXECUTION_TRACE + ", or it has none (annotations, backward nodes)"),
         ),
     ),
     Table(
@@ -164,6 +168,42 @@ _TABLES = (
             Column("function", _TEXT, "function name", "as file"),
             Column("module", _TEXT, "names of the nn.Modules on this path, outermost first, joined by `.`", "outside any module"),
         ),
+    ),
+    Table(
+        "tensors",
+        "one tensor that an operator took or gave, as an execution trace says; none where no such trace was given",
+        "op_row, inputs before outputs, position, list_index",
+        (
+            Column("op_row", pa.int64(), "row of `ops`"),
+            Column("is_output", pa.bool_(), "whether the operator gave it"),
+            Column("position", pa.int32(), "which argument or result of the operator, counted from 0"),
+            Column("list_index", pa.int32(), "which tensor of a list, lists of lists laid out flat", "the argument is no list"),
+            Column("tensor_id", pa.int64(), "the same until something gives a tensor with this id anew"),
+            Column("storage_id", pa.int64(), "shared by views of one storage; used again for another storage once one is freed"),
+            Column("offset_elements", pa.int64(), "where in its storage it begins, in elements"),
+            Column("numel", pa.int64(), "number of elements; those that stride 0 repeats count each time"),
+            Column("itemsize_bytes", pa.int64(), "bytes an element"),
+            Column("device", _TEXT, "`cuda:0`, `cpu` …"),
+            Column("dtype", _TEXT, "recorded type name, as in `ops.input_dtypes`", "not recorded"),
+            Column("shape", pa.list_(pa.int64()), "size of each dimension"),
+            Column("strides", pa.list_(pa.int64()), "stride of each dimension, in elements", "not recorded (torch before 2.2)"),
+        ),
+    ),
+)  # fmt: skip
+
+# Written beside the tables where dataflow is known, and derived anew on load: no fact, so no part of a Timeline.
+EDGES = Table(
+    "edges",
+    "one tensor that an activity read and another wrote",
+    "consumer_row, then producer_row, then the order of the consumer's arguments",
+    (
+        Column("producer_row", pa.int64(), "row of `activities`: the last one of the operator that wrote it"),
+        Column("consumer_row", pa.int64(), "row of `activities`: the first one of the operator that read it"),
+        Column("bytes", pa.int64(), "bytes of the tensor that was read which lie in what was written"),
+        Column("evidence", _TEXT, "`proven`: an execution trace says that both had the same storage"),
+        Column("buffer", pa.int64(), "number of the storage, of which each is counted anew when it is allocated"),
+        Column("written_row", pa.int64(), "row of `tensors`: what was written"),
+        Column("read_row", pa.int64(), "row of `tensors`: what was read"),
     ),
 )  # fmt: skip
 
@@ -215,6 +255,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         int, _Says(description="1000 where every time in the file is a whole microsecond, else 1")
     ] = 1
     devices: Annotated[tuple[Device, ...], _Says(description="the GPUs")] = ()
+    execution_trace: Annotated[
+        str | None, _Says(description="file name of the execution trace whose tensors the timeline has")
+    ] = None
     rank: Annotated[int | None, _Says(description="this process among the job's")] = None
     world_size: Annotated[int | None, _Says(description="processes of the job")] = None
     record_shapes: Annotated[bool | None, _Says(description="whether the profiler recorded shapes")] = None
@@ -241,14 +284,18 @@ class Timeline:
     api: pa.Table = None
     steps: pa.Table = None
     stacks: pa.Table = None
+    tensors: pa.Table = None
 
     def __post_init__(self) -> None:
         for table in _TABLES:
             given = getattr(self, table.name)
             object.__setattr__(self, table.name, _checked(given, table))
 
-    def write(self, directory: Path) -> None:
+    def write(self, directory: Path, edges: pa.Table | None = None) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
+
+        `edges`, a table of the schema `EDGES`, is written beside the others for who reads the directory; `read` leaves
+        it alone.
 
         Raises TimelineError if `directory` exists already and is neither empty nor a timeline's.
         """
@@ -263,6 +310,8 @@ class Timeline:
         try:
             for table in _TABLES:
                 pq.write_table(getattr(self, table.name), staging / f"{table.name}.parquet", compression="zstd")
+            if edges is not None:
+                pq.write_table(_checked(edges, EDGES), staging / "edges.parquet", compression="zstd")
             (staging / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
             staging.chmod(0o755)
             _replace(staging, directory)
@@ -294,7 +343,7 @@ class Timeline:
 def _checked(given: Any, table: Table) -> pa.Table:
     schema = table.schema
     if given is None:
-        return schema.empty_table()
+        return pa.Table.from_batches([], schema)  # Schema.empty_table would import pandas
     if given.schema.names != schema.names:
         missing = [n for n in schema.names if n not in given.schema.names]
         extra = [n for n in given.schema.names if n not in schema.names]

@@ -539,7 +539,7 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
             "t.json",
             b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}',
             "is a PyTorch execution trace, which has no times\n"
-            "  hint: pass the profiler's trace of the same run",
+            "  hint: pass the profiler's trace of the same run, and this one with --et",
         ),
         (
             "t.json",

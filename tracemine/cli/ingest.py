@@ -10,7 +10,7 @@ import typer
 
 from tracemine.cli.console import write
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import QuietOption
+from tracemine.cli.scan import ExecutionTraceOption, QuietOption
 from tracemine.report.escape import line
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def ingest(
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="The timeline's directory; a timeline there is replaced."),
     ],
+    execution_trace: ExecutionTraceOption = None,
     quiet: QuietOption = False,
 ) -> int:
     """Read a profiler's export once and keep it as a timeline: Parquet tables that scan reads much faster.
@@ -36,7 +37,7 @@ def ingest(
     from tracemine.formats import open_trace
 
     with reading(path, quiet=quiet) as progress:
-        timeline = open_trace(path, progress)
+        timeline = open_trace(path, progress, execution_trace=execution_trace)
     timeline.write(output)
     if not quiet:
         write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tracemine.cli.console import say
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.formats import recording_in
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _SUFFIXES = (".json", ".json.gz")
@@ -18,8 +19,9 @@ _SHOWN = 3  # names in a message
 
 
 def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
-    """The traces that one argument stands for: a file or a timeline is itself, a folder all traces below it, a pattern
-    (`runs/*.json.gz`, `**` for any depth) what it fits.
+    """The traces that one argument stands for: a file, a timeline or a recording (a folder that holds a trace and its
+    execution trace) is itself, a folder all of these below it, a pattern (`runs/*.json.gz`, `**` for any depth) what it
+    fits.
 
     Files of a folder that are no traces are left out with a note. Raises UsageError or InputError if none is there.
     """
@@ -29,7 +31,7 @@ def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
             f"{given}: {remote[1]}:// is not supported yet", hint="copy the trace here and pass the file's path"
         )
     path = Path(given)
-    if path.is_dir() and not _is_timeline(path):
+    if path.is_dir() and not _is_timeline(path) and recording_in(path) is None:
         yield from _below(path, quiet)
     elif glob.has_magic(given) and not path.exists():
         yield from _fitting(given)
@@ -51,9 +53,11 @@ def _below(folder: Path, quiet: bool) -> Sequence[Path]:
         for path in folder.rglob("*.json*")
         if path.name.endswith(_SUFFIXES) and path.is_file() and path.parent not in timelines
     )
+    recordings = sorted({path.parent for path in files if recording_in(path.parent) is not None})
+    files = [path for path in files if path.parent not in recordings]
     found = [path for path in files if _holds_events(path)]
     others = [path.name for path in files if path not in set(found)]
-    if not found and not timelines:
+    if not found and not timelines and not recordings:
         raise InputError(
             "no trace lies in this folder or below it",
             where=Location(str(folder)),
@@ -62,7 +66,7 @@ def _below(folder: Path, quiet: bool) -> Sequence[Path]:
     if others and not quiet:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         say(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
-    return sorted([*timelines, *found])
+    return sorted([*timelines, *recordings, *found])
 
 
 def _is_timeline(path: Path) -> bool:

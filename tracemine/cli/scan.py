@@ -27,6 +27,10 @@ RulesOption = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
 ]
+ExecutionTraceOption = Annotated[
+    Path | None,
+    typer.Option("--et", metavar="ET", help="The execution trace of the same run: who reads what is known then."),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
 
 
@@ -62,6 +66,7 @@ def scan(
         typer.Option(metavar="NAME", help="Estimate for this GPU where the trace's own is not known."),
     ] = None,
     rules: RulesOption = None,
+    execution_trace: ExecutionTraceOption = None,
     quiet: QuietOption = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
 ) -> int:
@@ -77,6 +82,7 @@ def scan(
       tracemine scan trace.json.gz
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
+      tracemine scan trace.json.gz --et et.json.gz
     """
     _check(report, top)
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
@@ -89,13 +95,16 @@ def scan(
     how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
     failed = failing = False
     printed = 0
-    for path in _all_traces(paths, quiet=quiet):
+    found_paths = _all_traces(paths, quiet=quiet)
+    if execution_trace is not None:
+        found_paths = iter([_only(found_paths)])
+    for path in found_paths:
         if isinstance(path, TracemineError):
             say_error(path)
             failed = True
             continue
         try:
-            found = _scanned(path, known_rules, device, threshold, quiet=quiet)
+            found = _scanned(path, known_rules, device, threshold, execution_trace=execution_trace, quiet=quiet)
         except TracemineError as error:
             say_error(error)
             failed = True
@@ -146,8 +155,25 @@ def _all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemi
             yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
 
 
+def _only(paths: Iterator[Path | TracemineError]) -> Path | TracemineError:
+    """The one trace that an execution trace belongs to."""
+    found = list(paths)
+    if len(found) != 1:
+        raise UsageError(
+            f"--et: belongs to one trace, and {len(found)} are named",
+            hint="scan them one by one, or put each into a folder as trace.json and et.json",
+        )
+    return found[0]
+
+
 def _scanned(
-    path: Path, rules: Sequence[Rule], given: Device | None, threshold: Threshold | None, *, quiet: bool
+    path: Path,
+    rules: Sequence[Rule],
+    given: Device | None,
+    threshold: Threshold | None,
+    *,
+    execution_trace: Path | None,
+    quiet: bool,
 ) -> Scan:
     from tracemine.engine import mine
     from tracemine.findings import device_of, find
@@ -156,7 +182,7 @@ def _scanned(
     from tracemine.rows import row_sets
 
     with reading(path, quiet=quiet) as progress:
-        timeline = open_trace(path, progress)
+        timeline = open_trace(path, progress, execution_trace=execution_trace)
     rows = row_sets(timeline)
     known = device_of(timeline)
     if known is not None and given is not None and known is not given and not quiet:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # NumPy and Arrow are loaded when a trace is opened, not when
     from tracemine.formats.source import FileSource
     from tracemine.timeline import Timeline
 
-__all__ = ["FORMATS", "Format", "format_of", "open_trace"]
+__all__ = ["FORMATS", "Format", "format_of", "open_trace", "recording_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,41 @@ def format_of(source: FileSource, formats: Sequence[Format] = FORMATS) -> Format
     return found
 
 
-def open_trace(path: Path | str, progress: Progress | None = None, formats: Sequence[Format] = FORMATS) -> Timeline:
+# How a folder names what was recorded together: the profiler's trace, and the execution trace of the same window.
+TRACE_NAMES = ("trace.json", "trace.json.gz")
+EXECUTION_TRACE_NAMES = ("et.json", "et.json.gz")
+
+
+def recording_in(folder: Path) -> tuple[Path, Path] | None:
+    """The trace and the execution trace that lie in a folder, as `tracemine.capture` leaves them; None: not both.
+
+    >>> recording_in(Path("no/such/folder")) is None
+    True
+    """
+    found = [
+        next((folder / name for name in names if (folder / name).is_file()), None)
+        for names in (TRACE_NAMES, EXECUTION_TRACE_NAMES)
+    ]
+    trace, execution_trace = found
+    return None if trace is None or execution_trace is None else (trace, execution_trace)
+
+
+def open_trace(
+    path: Path | str,
+    progress: Progress | None = None,
+    formats: Sequence[Format] = FORMATS,
+    *,
+    execution_trace: Path | str | None = None,
+) -> Timeline:
     """Read a profiler's export, plain or gzipped, or a timeline directory that was written before.
 
-    `progress` is told after each block how many of the file's bytes are read, and how many there are.
+    `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
+    knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, is
+    read as one trace. `progress` is told after each block how many of the file's bytes are read, and how many there
+    are.
 
-    Raises InputError if the path is no readable trace, TimelineError if a timeline directory is damaged.
+    Raises InputError if a path is no readable trace or the two are not of one run, TimelineError if a timeline
+    directory is damaged.
 
     >>> open_trace("no/such/trace.json")
     Traceback (most recent call last):
@@ -71,13 +100,27 @@ def open_trace(path: Path | str, progress: Progress | None = None, formats: Sequ
     from tracemine.timeline import Timeline
 
     path = Path(path)
-    if path.is_dir():
-        if not (path / "meta.json").is_file():
+    if path.is_dir() and not (path / "meta.json").is_file():
+        recording = recording_in(path)
+        if recording is None:
             raise InputError(
                 "is a folder, and no timeline lies in it",
                 where=Location(str(path)),
                 hint="pass a trace file, or a directory that tracemine ingest wrote",
             )
-        return Timeline.read(path)
+        path, execution_trace = recording[0], execution_trace or recording[1]
+    if path.is_dir():
+        timeline = Timeline.read(path)
+    else:
+        with FileSource(path) as source:
+            timeline = format_of(source, formats).read(source, progress)
+    return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
+
+
+def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> Timeline:
+    from tracemine.formats.execution_trace import join, read
+    from tracemine.formats.source import FileSource
+
     with FileSource(path) as source:
-        return format_of(source, formats).read(source, progress)
+        trace = read(source, progress)
+    return join(timeline, trace, str(path))

@@ -54,12 +54,14 @@ def row_numbers(rows: Array) -> pa.Array:
 
 
 def floats(values: Array) -> pa.Array:
-    """A float32 column; null where not a number.
+    """A float32 column; null where not a number, or beyond what 32 bits hold.
 
-    >>> floats(np.array([1.5, np.nan])).to_pylist()
-    [1.5, None]
+    >>> floats(np.array([1.5, np.nan, 1e300])).to_pylist()
+    [1.5, None, None]
     """
-    return _fixed_width(values.astype(np.float32), pa.float32(), np.isfinite(values))
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return _fixed_width(narrow, pa.float32(), np.isfinite(narrow))
 
 
 def triples(ids: Array, strings: Sequence[str], parse: Callable[[str], tuple[int, int, int] | None]) -> pa.Array:
@@ -136,3 +138,62 @@ def take(values: Array, rows: Array, nothing: int = -1) -> Array:
     if not len(values):
         return np.full(len(rows), nothing, values.dtype)
     return np.where(rows >= 0, values[rows], values.dtype.type(nothing))
+
+
+def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:
+    """A list<int64> column: row i holds `values[ends[i-1]:ends[i]]`; null where `present` is false.
+
+    >>> lists(np.array([4, 8, 2]), np.array([2, 2, 3]), present=np.array([True, False, True])).to_pylist()
+    [[4, 8], None, [2]]
+    """
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    items = _fixed_width(values.astype(np.int64, copy=False), pa.int64(), None)
+    kind = pa.list_(pa.int64())
+    return pa.Array.from_buffers(kind, len(ends), [_validity(present), pa.py_buffer(offsets)], children=[items])
+
+
+def numbers(column: pa.ChunkedArray) -> Array:
+    """An int32 or int64 column of a table as int64; MISSING where null.
+
+    >>> numbers(pa.chunked_array([pa.array([7, None], pa.int32())])).tolist() == [7, MISSING]
+    True
+    """
+    width = np.int32 if column.type == pa.int32() else np.int64
+    parts = [_values(chunk, width, MISSING) for chunk in column.chunks]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
+    """A dictionary column as ids of its strings, −1 where null.
+
+    >>> string_ids(pa.chunked_array([pa.array(["a", None, "a"]).dictionary_encode()]))[0].tolist()
+    [0, -1, 0]
+    """
+    chunks = column.unify_dictionaries().chunks
+    ids = [_values(chunk.indices, np.int32, -1) for chunk in chunks]
+    strings = tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
+    return np.concatenate([np.empty(0, np.int64), *ids]), strings
+
+
+def booleans(values: Array) -> pa.Array:
+    """A bool column without nulls.
+
+    >>> booleans(np.array([True, False])).to_pylist()
+    [True, False]
+    """
+    bits = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
+def _values(array: pa.Array, width: Any, null: int) -> Array:
+    """An array's values from its buffers, `null` where it has none."""
+    if not len(array):
+        return np.empty(0, np.int64)
+    bitmap, data = array.buffers()[:2]
+    rows = slice(array.offset, array.offset + len(array))
+    values = np.frombuffer(data, width, count=rows.stop)[rows].astype(np.int64)
+    if bitmap is None:
+        return values
+    present = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[rows]
+    return np.where(present != 0, values, null)

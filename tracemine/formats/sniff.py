@@ -88,8 +88,8 @@ _NSYS_REPORT = _Look(
 _SOMETHING_BINARY = _Look(lambda head: True, "is binary, not a trace", _TRACE_WANTED)
 _EXECUTION_TRACE = _Look(
     lambda head: True,
-    "is a PyTorch execution trace (no times in it), which is not supported yet",
-    "pass the profiler's trace of the same run",
+    "is a PyTorch execution trace, which has no times",
+    "pass the profiler's trace of the same run, and this one with --et",
 )
 _CUT_OFF = _Look(
     lambda head: True, "is cut off before any of its content", "copy or record the trace again, to its end"

@@ -221,6 +221,7 @@ def _activities_table(
 
 
 def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table:
+    absent = np.full(len(ops["start_ns"]), -1, np.int32)  # what only an execution trace says
     ops.pop("end_ns")
     ops.pop("thread")
     columns = [
@@ -237,6 +238,8 @@ def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table
         texts(ops.pop("kernel_backend"), strings, decoded),
         texts(ops.pop("module"), modules),
         row_numbers(ops.pop("stack_row")),
+        row_numbers(absent),
+        texts(absent, ()),
     ]
     return pa.Table.from_arrays(columns, schema=TABLES["ops"].schema)
 

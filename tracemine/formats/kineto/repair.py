@@ -1,7 +1,7 @@
 """The slow, strict path: a stretch of events that does not decode is read event by event, and mended where it can be.
 
 An event that cannot be mended is dropped and counted; the events around it are kept. What is known to be wrong in
-real files, and what is done about it, is the table `_REPAIRS`.
+real files, and what is done about it, is the table `REPAIRS`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def _replace_lone_surrogates(text: bytes) -> bytes:
 
 
 # In this order: each makes the text one that the next can tokenise.
-_REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+Repairs = tuple[tuple[str, Callable[[bytes], bytes]], ...]
+REPAIRS: Repairs = (
     ("invalid UTF-8 replaced", _valid_utf8),
     ("lone backslash doubled", _double_lone_backslashes),
     ("lone surrogate replaced", _replace_lone_surrogates),
@@ -142,9 +143,9 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
                 patience -= 1
             else:
                 piece = text[position:whole]
-        mended = _mended(piece, decode, reading.repaired)
-        if mended is not None:
-            reading.events.append(mended)
+        again = mended(piece, decode, reading.repaired)
+        if again is not None:
+            reading.events.append(again)
         elif final and position + len(piece) == len(text) and end_of_value(text, position, len(text)) is None:
             reading.dropped[CUT_OFF] += 1
         else:
@@ -152,13 +153,21 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
         position += len(piece)
 
 
-def _mended(piece: bytes, decode: Callable[[bytes], Event], repaired: Counter[str]) -> Event | None:
+def mended(
+    piece: bytes, decode: Callable[[bytes], Event], repaired: Counter[str], repairs: Repairs = REPAIRS
+) -> Event | None:
+    """What `decode` reads from the text of one event once all `repairs` are made; None if it still reads nothing.
+
+    >>> made = Counter()
+    >>> mended(b'{"a": NaN}', msgspec.json.decode, made), dict(made)
+    ({'a': None}, {'NaN, inf or N/A read as not recorded': 1})
+    """
     done = []
-    for name, repair in _REPAIRS:
-        mended = repair(piece)
-        if mended != piece:
+    for name, repair in repairs:
+        better = repair(piece)
+        if better != piece:
             done.append(name)
-            piece = mended
+            piece = better
     try:
         event = decode(piece)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,0 +1,170 @@
+"""From bytes to an `ExecutionTrace`: blocks of nodes are decoded at once, a block that does not decode node by node."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import re
+from typing import Any
+
+import msgspec
+
+from tracemine.errors import InputError, Location
+from tracemine.formats.execution_trace.nodes import FlatNode, Layout, layout_of
+from tracemine.formats.execution_trace.repair import repairs
+from tracemine.formats.execution_trace.trace import Collector, ExecutionTrace
+from tracemine.formats.json_text import Members, end_of_value, members
+from tracemine.formats.kineto.repair import CUT_OFF, UNREADABLE, mended
+from tracemine.formats.kineto.scan import Progress
+from tracemine.formats.source import FileSource
+
+BLOCK_BYTES = 1 << 20
+MAX_NODE_BYTES = 32_000_000  # the longest node that is read; real ones stay below 1 MB
+
+_BETWEEN = b" \t\r\n,"  # what may stand between two nodes
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
+# What ends a file: the array's end, and behind it members that are no nodes.
+_FILE_END = re.compile(rb'\]\s*+(?:,\s*+"[^"]*+"\s*+:\s*+(?:"[^"]*+"|[^"\[\]{},]++)\s*+)*+\}\s*+\Z')
+
+
+def read(source: FileSource, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES) -> ExecutionTrace:
+    """Read an execution trace, of schema 1.0.1 to 1.1.x-chakra.
+
+    Nodes that are no valid JSON are repaired where that can be done, and counted; others are dropped and counted.
+
+    Raises InputError if the file is no execution trace, holds no node, or a node is longer or more deeply nested
+    than any trace's.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _read(source, progress, block_bytes)
+    except RecursionError:
+        raise InputError("is nested more deeply than any execution trace", where=Location(source.path)) from None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read(source: FileSource, progress: Progress | None, block_bytes: int) -> ExecutionTrace:
+    where = Location(source.path)
+    header, begin = _header(source)
+    if begin is None:
+        raise InputError(
+            "is no PyTorch execution trace",
+            where=where,
+            hint="pass the file that torch.profiler.ExecutionTraceObserver wrote",
+        )
+    blocks = _Blocks(source, progress, block_bytes)
+    text = blocks.more(b"")[begin:].lstrip(_BETWEEN)
+    layout = layout_of(text)
+    if layout is None:
+        raise InputError(
+            "holds no node, or none in an order of keys that PyTorch writes",
+            where=where,
+            hint="pass the file as ExecutionTraceObserver wrote it",
+        )
+    nodes = _Nodes(layout)
+    while not blocks.ended:
+        begins = [found.start() for found in layout.begin.finditer(text)]
+        if len(begins) > 1:
+            nodes.take(text[: begins[-1]], begins)
+            text = text[begins[-1] :]
+        if len(text) > MAX_NODE_BYTES:
+            raise InputError(f"holds a node of more than {MAX_NODE_BYTES:,} bytes, as no trace does", where=where)
+        text = blocks.more(text)
+    begins = [found.start() for found in layout.begin.finditer(text)]
+    if begins:
+        nodes.take(text[: begins[-1]], begins)
+        nodes.take_last(text[begins[-1] :])
+    nodes.collected.truncated |= source.truncated
+    if not nodes.collected.rows:
+        raise InputError("holds no complete node", where=where, hint="record the execution trace again")
+    schema, pid = header.values.get("schema"), header.values.get("pid")
+    return nodes.collected.trace(schema if type(schema) is str else "", pid if type(pid) is int else None)
+
+
+def _header(source: FileSource) -> tuple[Members, int | None]:
+    """The members before `nodes`, and where in the file its first node may begin; None: there are no nodes."""
+    head = source.head
+    found, begin = Members(), None
+    start = head.find(b"{") + 1
+    for key, value, end in members(head, start, len(head), upto="nodes") if start else ():
+        if key == "nodes":
+            begin = value + 1 if head[value : value + 1] == b"[" else None
+        elif key:
+            found.add(key, None if end is None else head[value:end])
+    return found, begin
+
+
+class _Blocks:
+    """The file's text, a block at a time."""
+
+    def __init__(self, source: FileSource, progress: Progress | None, block_bytes: int) -> None:
+        self.source, self.progress = source, progress
+        self.block = bytearray(max(block_bytes, len(source.head)))
+        self.ended = False
+
+    def more(self, text: bytes) -> bytes:
+        """`text` and the next block."""
+        filled = 0
+        view = memoryview(self.block)
+        while filled < len(view) and (count := self.source.readinto(view[filled:])):
+            filled += count
+        self.ended = filled < len(view)
+        if self.progress is not None:
+            self.progress(self.source.position, self.source.size)
+        return text + bytes(view[:filled])
+
+
+class _Nodes:
+    """Decodes nodes of one layout and collects them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.repairs = repairs(layout)
+        self.collected = Collector()
+
+    def take(self, text: bytes, begins: list[int]) -> None:
+        """All nodes of a text; one begins at each of `begins`, of which the last is the text's end."""
+        try:
+            decoded = self.layout.many.decode(b"[" + text.rstrip(b" \t\r\n").removesuffix(b",") + b"]")
+        except _DECODE_ERRORS:
+            for begin, end in itertools.pairwise(begins):
+                separator = text[begin:end][len(text[begin:end].rstrip(_BETWEEN)) :]
+                if separator.count(b",") != 1:
+                    self.collected.repaired["execution trace: comma mended"] += 1
+                self._take_one(text[begin:end])
+            return
+        for node in decoded:
+            self._add(node)
+
+    def take_last(self, text: bytes) -> None:
+        """The node that the file ends with, if it is a whole one."""
+        end = end_of_value(text, 0, len(text))
+        behind = b"" if end is None else text[end:].lstrip(_BETWEEN)
+        ending = _FILE_END.match(behind)
+        if end is None or (ending is None and behind):
+            # Quotes that should have been escaped hide its end.
+            ending = _FILE_END.search(text)
+            end = ending.start() if ending else None
+        self.collected.truncated |= ending is None
+        if end is None:
+            self.collected.dropped[f"execution trace: {CUT_OFF}"] += 1
+        else:
+            self._take_one(text[:end])
+
+    def _take_one(self, text: bytes) -> None:
+        piece = text.rstrip(_BETWEEN)
+        counts = self.collected.repaired
+        try:
+            node = self.layout.one.decode(piece)
+        except _DECODE_ERRORS:
+            node = mended(piece, self.layout.one.decode, counts, self.repairs)
+        if node is None:
+            self.collected.dropped[f"execution trace: {UNREADABLE}"] += 1
+        else:
+            self._add(node)
+
+    def _add(self, node: Any) -> None:
+        self.collected.add(node.node() if isinstance(node, FlatNode) else node)
