@@ -1,20 +1,17 @@
 """From bytes to columns: blocks of events, framed in place, decoded straight into one Struct a category.
 
 A block that decodes costs no Python code per event but list comprehensions. One that does not is read again, first
-with every field optional and untyped (`_Loose`), then event by event with repairs (`repair`).
+with every field optional and untyped (`Loose`), then event by event with repairs (`repair`).
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-import math
 import operator
-import re
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,12 +19,20 @@ from msgspec import Raw, Struct
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.json_text import Members, members
-from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES, Argument, Table
+from tracemine.formats.kineto.columns import Strings, append_argument, extend_threads, fill_from_threads, new_columns
+from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES
 from tracemine.formats.kineto.repair import Reading, read_events
-from tracemine.formats.kineto.scan import ABSENT, MISSING, Progress, RawTrace
+from tracemine.formats.kineto.scan import MISSING, Progress, RawTrace
+from tracemine.formats.kineto.structs import (
+    ARGUMENTS,
+    LOOSE_BLOCK,
+    LOOSE_EVENT,
+    MISSING_TIME,
+    Loose,
+    event_struct,
+    field_name,
+)
 from tracemine.formats.kineto.values import (
-    NOT_THERE,
-    NS_LIMIT,
     READERS,
     InexactTimes,
     exact_ns,
@@ -45,18 +50,9 @@ from tracemine.formats.source import ByteSource
 BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
 _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
 
-
 _NAME, _TS, _DUR, _PID, _TID, _ARGS = map(operator.attrgetter, ("name", "ts", "dur", "pid", "tid", "args"))
 _NO_ROW = object()
 _PHASES = {"i": "instant", "I": "instant", "C": "counter"}  # what an event without category is counted as
-_MISSING_TIME = math.nan
-_FIELD_TYPES: dict[str, tuple[Any, Any]] = {
-    "integer": (int, MISSING),
-    "number": (float, math.nan),
-    "text": (str | None, None),
-    "raw": (Raw, NOT_THERE),
-}
-_NUMBER_AT_THE_END = re.compile(r"-?\d{1,18}\s*+$")
 
 
 def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES) -> RawTrace:
@@ -80,74 +76,6 @@ def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: i
             gc.enable()
 
 
-class _Loose(Struct, gc=False):
-    """An event of which nothing is known: every field as JSON text."""
-
-    ph: Raw = NOT_THERE
-    cat: Raw = NOT_THERE
-    name: Raw = NOT_THERE
-    ts: Raw = NOT_THERE
-    dur: Raw = NOT_THERE
-    pid: Raw = NOT_THERE
-    tid: Raw = NOT_THERE
-    args: Raw = NOT_THERE
-
-
-_LOOSE_BLOCK = msgspec.json.Decoder(list[_Loose])
-_LOOSE_EVENT = msgspec.json.Decoder(_Loose)
-
-
-class _Strings(dict[Any, int]):
-    """Text → id, in order of first appearance; names are str, raw JSON text is bytes."""
-
-    def __init__(self) -> None:
-        super().__init__({None: ABSENT, b"": ABSENT})
-        self._reserved = len(self)
-
-    def __missing__(self, text: str | bytes) -> int:
-        number = self[text] = len(self) - self._reserved
-        return number
-
-    def table(self) -> list[str]:
-        return [t if isinstance(t, str) else t.decode("utf-8", "replace") for t in list(self)[self._reserved :]]
-
-
-def _arguments_struct(table: Table) -> type[Struct] | None:
-    keys = [(a.kind, key) for a in table.arguments for key in (a.key, *a.aliases)]
-    if not keys:
-        return None
-    fields = [(_field(key), _FIELD_TYPES[kind][0], _FIELD_TYPES[kind][1]) for kind, key in keys]
-    return msgspec.defstruct(f"Arguments_{table.name}", fields, rename={_field(key): key for _, key in keys}, gc=False)
-
-
-def _field(key: str) -> str:
-    return "_".join(re.findall(r"\w+", key)) + ("" if key[0].isupper() else "_")
-
-
-_ARGUMENTS = {name: _arguments_struct(table) for name, table in TABLES.items()}
-
-
-def _event_struct(spelling: str, exact: bool) -> type[Struct]:
-    """The Struct that events of one category decode into; without fields where the category carries no row."""
-    options: dict[str, Any] = {"tag": spelling, "tag_field": "cat", "gc": False}
-    if spelling.lower() not in CATEGORIES:
-        return msgspec.defstruct("Event", [], **options)
-    time: tuple[Any, Any] = (Raw, NOT_THERE) if exact else (int | float, _MISSING_TIME)
-    fields: list[Any] = [
-        ("ph", Literal["X"]),  # any other phase is no row, and is read loosely
-        ("name", str, ""),
-        ("ts", *time),
-        ("dur", *time),
-        ("pid", int | str, MISSING),
-        ("tid", int | str, MISSING),
-    ]
-    arguments = _ARGUMENTS[CATEGORIES[spelling.lower()][0]]
-    if arguments is not None:
-        none = arguments()
-        fields.append(("args", arguments, msgspec.field(default_factory=lambda: none)))
-    return msgspec.defstruct("Event", fields, **options)
-
-
 class _Batch:
     """What one block came to; counted into the scan only when the whole block is."""
 
@@ -164,8 +92,8 @@ class _Scan:
         self.source = source
         self.progress = progress
         self.window = Window(source, block_bytes)
-        self.strings = _Strings()
-        self.columns = {name: _columns(table) for name, table in TABLES.items()}
+        self.strings = Strings()
+        self.columns = {name: new_columns(table) for name, table in TABLES.items()}
         self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
         self.header = Members()
@@ -297,7 +225,7 @@ class _Scan:
     def _learn(self, spellings: Sequence[str]) -> None:
         """Give each of these categories a Struct, and make decoders that know them."""
         for spelling in spellings:
-            self.types[spelling] = _event_struct(spelling, self.exact)
+            self.types[spelling] = event_struct(spelling, self.exact)
             struct = self.types[spelling]
             self.spelling_of[struct] = spelling
             self.table_of[struct], self.code_of[struct] = CATEGORIES.get(spelling.lower(), (None, 0))
@@ -317,7 +245,7 @@ class _Scan:
         else:
             return batch
         try:
-            loose = _LOOSE_BLOCK.decode(text)
+            loose = LOOSE_BLOCK.decode(text)
             batch.events = [e for e in [self._typed(event, batch) for event in loose] if e is not _NO_ROW]
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
@@ -328,9 +256,9 @@ class _Scan:
         try:
             return self.event_decoder.decode(text)
         except msgspec.ValidationError:
-            return self._typed(_LOOSE_EVENT.decode(text), batch)
+            return self._typed(LOOSE_EVENT.decode(text), batch)
 
-    def _typed(self, event: _Loose, batch: _Batch) -> Any:
+    def _typed(self, event: Loose, batch: _Batch) -> Any:
         """The Struct of the event's category, its fields read as leniently as can be; _NO_ROW if it carries none."""
         phase = text_of(event.ph)
         spelling = text_of(event.cat)
@@ -356,17 +284,17 @@ class _Scan:
         fields: dict[str, Any] = {
             "ph": "X",
             "name": text_of(event.name),
-            "ts": Raw(bytes(event.ts)) if self.exact else _MISSING_TIME if start_ns == MISSING else start_ns / 1000,
-            "dur": Raw(bytes(event.dur)) if self.exact else _MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
+            "ts": Raw(bytes(event.ts)) if self.exact else MISSING_TIME if start_ns == MISSING else start_ns / 1000,
+            "dur": Raw(bytes(event.dur)) if self.exact else MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
             "pid": scalar_of(event.pid, MISSING),
             "tid": scalar_of(event.tid, MISSING),
         }
-        struct = _ARGUMENTS[table[0]]
+        struct = ARGUMENTS[table[0]]
         if struct is not None:
             given = members_of(event.args)
             fields["args"] = struct(
                 **{
-                    _field(key): READERS[argument.kind](given[key], batch.counts["repaired"])
+                    field_name(key): READERS[argument.kind](given[key], batch.counts["repaired"])
                     for argument in TABLES[table[0]].arguments
                     for key in (argument.key, *argument.aliases)
                     if key in given
@@ -425,31 +353,14 @@ class _Scan:
         if "name" in table.columns:
             columns["name"].fromlist(list(map(self.strings.__getitem__, list(map(_NAME, events)))))
         if "pid" in table.columns:
-            _extend_threads(columns["pid"], list(map(_PID, events)))
-            _extend_threads(columns["tid"], list(map(_TID, events)))
+            extend_threads(columns["pid"], list(map(_PID, events)))
+            extend_threads(columns["tid"], list(map(_TID, events)))
         if table.arguments:
             arguments = list(map(_ARGS, events))
             for argument in table.arguments:
-                self._append_argument(columns, argument, arguments)
+                append_argument(columns, argument, arguments, self.strings)
         if name == "gpu":
-            _fill_from_threads(columns, events)
-
-    def _append_argument(self, columns: dict[str, array[Any]], argument: Argument, arguments: list[Any]) -> None:
-        keys = (argument.key, *argument.aliases)
-        values = _values(argument.kind, keys[0], arguments)
-        nothing = _NOTHING[argument.kind]
-        for alias in keys[1:]:
-            if nothing in values:
-                others = _values(argument.kind, alias, arguments)
-                values = [o if v == nothing else v for v, o in zip(values, others, strict=True)]
-        column = columns[argument.column]
-        if argument.kind in ("raw", "text"):
-            column.fromlist(list(map(self.strings.__getitem__, values)))
-        else:
-            try:
-                column.fromlist(values)
-            except OverflowError:
-                column.fromlist([value if abs(value) < NS_LIMIT * 2 else MISSING for value in values])
+            fill_from_threads(columns, events)
 
     # -- columns to the result
 
@@ -508,53 +419,3 @@ def _warnings(tables: dict[str, Any], counts: dict[str, Counter[str]], truncated
             else "The trace holds no GPU activity."
         )
     return said
-
-
-# -- columns
-
-_NOTHING: dict[str, Any] = {"integer": MISSING, "number": math.nan, "text": None, "raw": b""}
-_GETTERS = {
-    key: operator.attrgetter(_field(key))
-    for table in TABLES.values()
-    for argument in table.arguments
-    for key in (argument.key, *argument.aliases)
-}
-_TYPECODES = {"integer": "q", "number": "d", "text": "i", "raw": "i"}
-
-
-def _columns(table: Table) -> dict[str, array[Any]]:
-    own = {name: array({"category": "B", "name": "i"}.get(name, "q")) for name in table.columns}
-    return own | {a.column: array(_TYPECODES[a.kind]) for a in table.arguments}
-
-
-def _values(kind: str, key: str, arguments: list[Any]) -> list[Any]:
-    values = list(map(_GETTERS[key], arguments))
-    if kind != "raw":
-        return values
-    return [b""] * len(values) if values.count(NOT_THERE) == len(values) else list(map(bytes, values))
-
-
-def _extend_threads(column: array[Any], values: list[Any]) -> None:
-    try:
-        column.fromlist(values)
-    except (TypeError, OverflowError):
-        column.fromlist([_thread(value) for value in values])
-
-
-def _thread(value: int | str) -> int:
-    """A process or thread number; of a text such as "stream 7 " the number that it ends with."""
-    if isinstance(value, int):
-        return value if abs(value) < NS_LIMIT * 2 else MISSING
-    match = _NUMBER_AT_THE_END.search(value)
-    return int(match[0]) if match else MISSING
-
-
-def _fill_from_threads(columns: dict[str, array[Any]], events: list[Any]) -> None:
-    """Device and stream that `args` does not tell: a GPU activity's pid is its device and its tid the stream."""
-    for name, threads in (("device", "pid"), ("stream", "tid")):
-        column = columns[name]
-        first = len(column) - len(events)
-        if MISSING in column[first:]:
-            for row, event in enumerate(events, first):
-                if column[row] == MISSING:
-                    column[row] = _thread(getattr(event, threads))
