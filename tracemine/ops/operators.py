@@ -260,16 +260,18 @@ def _fits(overload: Overload, input_types: Sequence[str]) -> bool:
     """Whether inputs recorded so can be this overload's arguments."""
     if len(overload.arguments) != len(input_types):
         return False
-    for argument, recorded in zip(overload.arguments, input_types, strict=True):
+    for place, (argument, recorded) in enumerate(zip(overload.arguments, input_types, strict=True)):
         if recorded in _RECORDED_SCALARS:
             fits = not argument.is_tensor
+            if recorded in ("Scalar", "ScalarList"):  # the two are told apart since they are written
+                fits = fits and argument.is_list == (recorded == "ScalarList")
         elif recorded in _RECORDED_LISTS:
             fits = argument.is_list if recorded == "GenericList" else argument.is_list and argument.is_tensor
         elif recorded:
             # A Python number is recorded as a 0-dim tensor of type double or long int where a tensor was wanted.
             fits = argument.is_tensor and not argument.is_list
-        else:
-            fits = True
+        else:  # None, or what is not recorded; nobody gives None for out=
+            fits = place < overload.positional or place not in overload.overwrites
         if not fits:
             return False
     return True

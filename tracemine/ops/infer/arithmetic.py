@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tracemine.ops.infer.call import Call, Unknown, wrapped
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import category, floating, real, result_type
-from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous, iterated, like
+from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous, is_contiguous, iterated, like
 
 
 def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
@@ -16,6 +16,12 @@ def made(shape: Sequence[int], dtype: str | None) -> TensorSpec:
     if any(size < 0 for size in shape):
         raise Unknown("the inputs do not fit the operator")
     return TensorSpec(shape, dtype, contiguous(shape))
+
+
+def plain(source: TensorSpec, dtype: str | None) -> TensorSpec:
+    """A new tensor of another's shape, row-major where the other is; else its layout is not told."""
+    dense = source.strides is not None and is_contiguous(source.shape, source.strides)
+    return TensorSpec(source.shape, dtype, contiguous(source.shape) if dense else None)
 
 
 def laid_like(source: TensorSpec, dtype: str | None) -> TensorSpec:
@@ -49,6 +55,7 @@ def elementwise(tensors: Sequence[TensorSpec], dtype: str | None) -> TensorSpec:
 _DTYPES: dict[str, Callable[[str], str]] = {
     "promote": lambda dtype: dtype,
     "float": floating,
+    "counted": lambda dtype: "int64" if dtype == "bool" else dtype,
     "real": real,
     "real float": lambda dtype: real(floating(dtype)),
     "bool": lambda dtype: "bool",
@@ -56,9 +63,14 @@ _DTYPES: dict[str, Callable[[str], str]] = {
 
 
 @rule
-def pointwise(call: Call, dtype: str = "promote", apart: str = "") -> Outputs:
-    """Inputs broadcast; dtypes promote, then become what `dtype` says. `apart`: an argument that does not promote."""
+def pointwise(call: Call, dtype: str = "promote", apart: str = "", backwards: bool = False) -> Outputs:
+    """Inputs broadcast; dtypes promote, then become what `dtype` says.
+
+    apart: an argument that does not promote. backwards: the last tensor's layout has the first word.
+    """
     tensors, numbers = call.operands()
+    if backwards:
+        tensors.reverse()
     if dtype == "bool":
         return (elementwise(tensors, "bool"),)
     promoting = tensors
@@ -73,24 +85,30 @@ def pointwise(call: Call, dtype: str = "promote", apart: str = "") -> Outputs:
 
 
 @rule
-def keeps(call: Call, argument: str = "self", dtype: str = "promote") -> Outputs:
-    """A pointwise operation over all tensors whose dtype one of them decides."""
+def keeps(call: Call, argument: str = "self", dtype: str = "promote", agreed: bool = False) -> Outputs:
+    """A pointwise operation over all tensors whose dtype one of them decides.
+
+    agreed: the layout is known only where all have the same.
+    """
     tensors, _ = call.operands()
-    return (elementwise(tensors, _DTYPES[dtype](known(call.tensor(argument, "input").dtype))),)
+    result = elementwise(tensors, _DTYPES[dtype](known(call.tensor(argument, "input").dtype)))
+    if agreed and any(tensor.strides != result.strides for tensor in tensors if tensor.shape):
+        result = TensorSpec(result.shape, result.dtype, None)
+    return (result,)
 
 
 @rule
-def same(call: Call, argument: str = "self", times: int = 1, dtype: str = "") -> Outputs:
-    """New tensors like one argument, layout kept."""
+def same(call: Call, argument: str = "self", dtype: str = "", layout: str = "") -> Outputs:
+    """A new tensor like one argument, layout kept unless it is unknown."""
     source = call.tensor(argument, "input")
-    return (laid_like(source, dtype or source.dtype),) * times
+    return ((plain if layout else laid_like)(source, dtype or source.dtype),)
 
 
 @rule
-def row_major(call: Call, argument: str = "self", times: int = 1, dtype: str = "") -> Outputs:
-    """New row-major tensors of one argument's shape."""
+def row_major(call: Call, argument: str = "self") -> Outputs:
+    """A new row-major tensor of one argument's shape."""
     source = call.tensor(argument, "input")
-    return (made(source.shape, dtype or source.dtype),) * times
+    return (made(source.shape, source.dtype),)
 
 
 @rule
@@ -120,10 +138,26 @@ def log_sigmoid(call: Call) -> Outputs:
 
 
 @rule
-def dropout(call: Call) -> Outputs:
+def dropout(call: Call, mask: str = "bool") -> Outputs:
     """The tensor and the mask of what was kept."""
     source = call.tensor("input", "self")
-    return laid_like(source, source.dtype), laid_like(source, "bool")
+    return laid_like(source, source.dtype), laid_like(source, mask)
+
+
+@rule
+def dropped(call: Call) -> Outputs:
+    """In training, a new tensor laid out as the old one; else the tensor itself."""
+    source = call.tensor("input")
+    if not call.flag("train") or float(call.text("p")) == 0:
+        return (source,)
+    return (laid_like(source, source.dtype),)
+
+
+@rule
+def conjugate(call: Call) -> Outputs:
+    """Of a complex tensor a new one; a real tensor itself."""
+    source = call.tensor("self")
+    return (elementwise((source,), source.dtype) if category(known(source.dtype)) == 3 else source,)
 
 
 # --- reductions, scans, sorts ----------------------------------------------------------------------------------------
@@ -155,7 +189,7 @@ _REDUCED = {
     "sum": (_summed,),
     "float": (floating,),
     "real": (real,),
-    "bool": (lambda dtype: "bool",),
+    "truth": (lambda dtype: "uint8" if dtype == "uint8" else "bool",),
     "int64": (lambda dtype: "int64",),
     "keep keep": (lambda dtype: dtype, lambda dtype: dtype),
     "real keep": (real, lambda dtype: dtype),
@@ -164,9 +198,11 @@ _REDUCED = {
 
 
 @rule
-def reduction(call: Call, dtype: str = "keep") -> Outputs:
-    """Axes go, or become 1 with keepdim; an output for each word of `dtype`."""
+def reduction(call: Call, dtype: str = "keep", named: bool = False) -> Outputs:
+    """Axes go, or become 1 with keepdim; an output for each word of `dtype`. named: at least one must be named."""
     source = call.tensor("self", "input", "x")
+    if named and not call.integers("dim"):
+        raise Unknown("no axis is named")
     shape = reduced(source.shape, _axes(call, len(source.shape)), call.flag("keepdim"))
     asked = call.dtype() if "dtype" in call else None
     return tuple(made(shape, asked or to(known(source.dtype))) for to in _REDUCED[dtype])
@@ -236,12 +272,14 @@ def softmax_backward(call: Call) -> Outputs:
 
 
 @rule
-def loss(call: Call) -> Outputs:
-    """One number, or with reduction 0 one an element."""
+def loss(call: Call, composite: bool = False) -> Outputs:
+    """One number, or with reduction 0 one an element. composite: made of several operators, each with its layout."""
     tensors = [call.tensor("self", "input"), call.tensor("target")]
     dtype = promoted(tensors)
     if call.integer("reduction", 1) == 0:
-        return (elementwise(tensors, dtype),)
+        result = elementwise(tensors, dtype)
+        dense = all(tensor.strides == contiguous(result.shape) for tensor in tensors)
+        return (TensorSpec(result.shape, dtype, None) if composite and not dense else result,)
     return (made((), dtype),)
 
 
@@ -298,10 +336,11 @@ def dot(call: Call) -> Outputs:
 
 
 @rule
-def outer(call: Call, left: str = "self", right: str = "vec2") -> Outputs:
+def outer(call: Call, left: str = "self", right: str = "vec2", layout: str = "") -> Outputs:
     """Every product of two vectors' elements."""
     first, second = call.tensor(left), call.tensor(right)
-    return (made((*_rank(first, 1), *_rank(second, 1)), promoted((first, second))),)
+    result = made((*_rank(first, 1), *_rank(second, 1)), promoted((first, second)))
+    return (TensorSpec(result.shape, result.dtype, None) if layout else result,)
 
 
 @rule

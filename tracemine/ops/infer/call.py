@@ -185,7 +185,9 @@ class Call:
     def is_number(self, place: int) -> bool:
         """Whether the input there is taken for a Python number that was recorded as a 0-dim tensor."""
         given = self._given[place]
-        return place > 0 and isinstance(given, TensorSpec) and not given.shape and given.dtype in _NUMBERS
+        if place == 0 or not isinstance(given, TensorSpec) or given.shape or given.dtype not in _NUMBERS:
+            return False
+        return self.overload.arguments[0].is_tensor
 
     def recorded(self, name: str) -> str:
         """The type that was recorded for an argument; "" for None and for an argument that the overload lacks."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracemine.ops.infer.arithmetic import known, laid_like, made
+from tracemine.ops.infer.arithmetic import known, laid_like, made, plain
 from tracemine.ops.infer.call import Call, Unknown
 from tracemine.ops.infer.outputs import Outputs, rule
-from tracemine.ops.infer.tensor import TensorSpec, channels_last, contiguous, like, looks_channels_last
+from tracemine.ops.infer.tensor import TensorSpec, channels_last, contiguous, is_dense, like, looks_channels_last
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}  # what GPUs accumulate and keep statistics in
 
@@ -105,7 +105,7 @@ def _pooled(size: int, kernel: int, stride: int, padding: int, dilation: int, ce
 
 
 @rule
-def pool(call: Call, axes: int, indices: bool = False) -> Outputs:
+def pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outputs:
     """Windows over the last axes; with `indices`, where each maximum stood."""
     source = call.tensor("self")
     if len(source.shape) not in (axes + 1, axes + 2):
@@ -119,25 +119,26 @@ def pool(call: Call, axes: int, indices: bool = False) -> Outputs:
         _pooled(size, kernel[axis], stride[axis], padding[axis], dilation[axis], ceiling)
         for axis, size in enumerate(source.shape[-axes:])
     ]
-    return _values(source, sizes, axes, indices)
+    return _values(source, sizes, axes, indices, layout)
 
 
-def _values(source: TensorSpec, sizes: Sequence[int], axes: int, indices: bool) -> Outputs:
-    result = _placed((*source.shape[:-axes], *sizes), source.dtype, source)
+def _values(source: TensorSpec, sizes: Sequence[int], axes: int, indices: bool, layout: str) -> Outputs:
+    shape = (*source.shape[:-axes], *sizes)
+    result = made(shape, source.dtype) if layout else _placed(shape, source.dtype, source)
     return (result, TensorSpec(result.shape, "int64", result.strides)) if indices else (result,)
 
 
 @rule
-def adaptive_pool(call: Call, axes: int, indices: bool = False) -> Outputs:
+def adaptive_pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outputs:
     """The size of the output is given."""
-    return _values(call.tensor("self"), _each(call.sizes("output_size"), axes, 1), axes, indices)
+    return _values(call.tensor("self"), _each(call.sizes("output_size"), axes, 1), axes, indices, layout)
 
 
 @rule
-def suggested_like(call: Call, argument: str = "self", times: int = 1) -> Outputs:
+def suggested_like(call: Call, argument: str = "self") -> Outputs:
     """The shape of one argument, row-major or channels last as it suggests."""
     source = call.tensor(argument, "input")
-    return (_placed(source.shape, source.dtype, source),) * times
+    return (_placed(source.shape, source.dtype, source),)
 
 
 @rule
@@ -177,14 +178,18 @@ def _statistics(dtype: str | None) -> str:
 
 
 @rule
-def layer_norm(call: Call, statistics: int = 0) -> Outputs:
-    """The tensor, row-major, and its statistics: one a row, with an axis of 1 for each that was normalised."""
+def layer_norm(call: Call, statistics: int = 0, layout: str = "") -> Outputs:
+    """The tensor, row-major, and its statistics: one a row, with an axis of 1 for each that was normalised.
+
+    layout: of inputs that are not row-major it is not known.
+    """
     source, row = call.tensor("input"), call.sizes("normalized_shape")
     rest = len(source.shape) - len(row)
     if source.shape[rest:] != row:
         raise Unknown("the inputs do not fit the operator")
     kept = made(source.shape[:rest] + (1,) * len(row), _statistics(source.dtype))
-    return (made(source.shape, source.dtype), *(kept,) * statistics)
+    result = plain(source, source.dtype) if layout else made(source.shape, source.dtype)
+    return (result, *(kept,) * statistics)
 
 
 @rule
@@ -205,49 +210,46 @@ def norm_backward(call: Call, grads: int, row_major: bool = True) -> Outputs:
 
 
 @rule
-def rms_norm(call: Call) -> Outputs:
-    """The tensor, and one number a row."""
-    return layer_norm(call, 1)
-
-
-@rule
 def group_norm(call: Call, statistics: int = 0) -> Outputs:
     """The tensor, and mean and rstd a group."""
     source = call.tensor("input")
+    result = plain(source, source.dtype)
     if not statistics:
-        return (_placed(source.shape, source.dtype, source),)
+        return (result,)
     kept = made((source.shape[0], call.integer("group")), source.dtype)
-    return (_placed(source.shape, source.dtype, source), kept, kept)
+    return (result, kept, kept)
 
 
 @rule
 def group_norm_backward(call: Call) -> Outputs:
     """Gradients of input, weight and bias, those asked for."""
     source, wanted = call.tensor("input"), call.flags("output_mask")
-    per_channel = made(source.shape[1:2], source.dtype)
-    grads = (_placed(source.shape, source.dtype, source), per_channel, per_channel)
+    weight = call.optional("weight")
+    per_channel = None if weight is None else made(weight.shape, weight.dtype)
+    grads = (plain(source, source.dtype), per_channel, per_channel)
     return tuple(tensor if asked else None for tensor, asked in zip(grads, wanted, strict=True))
 
 
 @rule
-def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, mode: str = "training") -> Outputs:
-    """The tensor, its mean and rstd a channel (in training), and a reserve whose size is cuDNN's own affair."""
+def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, always: bool = False) -> Outputs:
+    """The tensor, its mean and rstd a channel (in training, or always), and a reserve whose size is cuDNN's affair."""
     source = call.tensor("input")
-    result = _placed(source.shape, source.dtype, source)
-    if not statistics:
-        return (result,)
-    channels = source.shape[1] if call.flag(mode) else 0
+    library, own = _placed(source.shape, source.dtype, source), laid_like(source, source.dtype)
+    if not statistics:  # cuDNN's or torch's own kernel: known where both make the same
+        return (library if library == own else TensorSpec(source.shape, source.dtype, None),)
+    channels = source.shape[1] if always or call.flag("training" if "training" in call else "train") else 0
     kept = made((channels,), _statistics(source.dtype))
-    return (result, kept, kept, *(None,) * reserve)
+    return (own if always else library, kept, kept, *(None,) * reserve)
 
 
 @rule
 def batch_norm_backward(call: Call) -> Outputs:
     """Gradients of input, weight and bias, those asked for."""
-    source, grad, wanted = call.tensor("input"), call.tensor("grad_out"), call.flags("output_mask")
+    source, wanted = call.tensor("input"), call.flags("output_mask")
     weight = call.optional("weight")
     small = made(source.shape[1:2], weight.dtype if weight is not None else _statistics(source.dtype))
-    grads = (_placed(source.shape, source.dtype, grad), small, small)
+    dense = source.strides is not None and is_dense(source.shape, source.strides)
+    grads = (TensorSpec(source.shape, source.dtype, source.strides if dense else None), small, small)
     return tuple(tensor if asked else None for tensor, asked in zip(grads, wanted, strict=True))
 
 
@@ -346,7 +348,7 @@ def cudnn_attention(call: Call) -> Outputs:
 
 
 @rule
-def attention_backward(call: Call, bias: bool = False) -> Outputs:
-    """Gradients of query, key and value, laid out as they are."""
-    grads = [laid_like(tensor, tensor.dtype) for tensor in _heads(call)]
+def attention_backward(call: Call, bias: bool = False, layout: str = "") -> Outputs:
+    """Gradients of query, key and value, laid out as they are unless that is not known."""
+    grads = [(plain if layout else laid_like)(tensor, tensor.dtype) for tensor in _heads(call)]
     return (*grads, None) if bias else grads

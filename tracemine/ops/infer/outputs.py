@@ -13,7 +13,7 @@ from importlib import import_module, resources
 from typing import Any
 
 from tracemine.ops.infer.call import Call, Unknown
-from tracemine.ops.infer.tensor import TensorSpec
+from tracemine.ops.infer.tensor import TensorSpec, contiguous
 
 Outputs = Sequence[TensorSpec | None]
 Rule = Callable[..., Outputs]
@@ -49,13 +49,12 @@ def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
     wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
     if not wanted:
         return ()
-    row = table().get(call.name)
+    row = table().get(call.name) or table().get(call.name.removesuffix("_"))
     targets = [overload.aliases[place] for place in wanted]
     written = [target for target in targets if target is not None and target in overload.mutates]
     if len(written) == len(targets):
-        if overload.op_class != "view" and call.name != "resize_":
+        if min(written) >= overload.positional or (overload.op_class != "view" and call.name != "resize_"):
             return _into(call, written, row)
-        row = table().get(call.name) or table().get(call.name.removesuffix("_"))
     if row is None:
         raise Unknown("the operator has no output rule")
     function, parameters = row
@@ -79,7 +78,12 @@ def _into(call: Call, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] |
     function, parameters = row
     made = tuple(function(call, **parameters))
     return tuple(
-        None if result is None else TensorSpec(result.shape, target.dtype, result.strides)
+        None if result is None else TensorSpec(result.shape, target.dtype, _certain(result))
         for result, target in zip(made, found, strict=True)
         if target is not None
     )
+
+
+def _certain(result: TensorSpec) -> tuple[int, ...] | None:
+    """Strides of a result in a resized out=: row-major ones; whether others are kept differs by operator."""
+    return result.strides if result.strides == contiguous(result.shape) else None

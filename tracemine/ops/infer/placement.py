@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, prod
 
-from tracemine.ops.infer.arithmetic import known, laid_like, made, promoted
+from tracemine.ops.infer.arithmetic import elementwise, known, laid_like, made, promoted
 from tracemine.ops.infer.call import Call, Unknown, number_type
 from tracemine.ops.infer.outputs import Outputs, rule
 from tracemine.ops.infer.promotion import DEFAULT, floating
@@ -76,12 +76,14 @@ def new_like(call: Call, dtype: str = "") -> Outputs:
 def arange(call: Call) -> Outputs:
     """start, start + step … before end. All integers unless one is not, or a dtype is asked for."""
     texts = [call.text(name) for name in ("start", "end", "step") if name in call]
-    asked = call.dtype() if "dtype" in call else None
-    whole = all(number_type(text) in ("int64", "bool") for text in texts)
-    values = [int(text) if whole else float(text) for text in texts]
+    asked = call.tensor("out").dtype if "out" in call else call.dtype()
+    dtype = asked or ("int64" if all(number_type(text) == "int64" for text in texts) else DEFAULT)
+    values = [float(text) if number_type(text) == "float64" else int(text) for text in texts]
+    if dtype == "int64":  # counted in integers, whatever was given
+        values = [int(value) for value in values]
     start, end, step = (0, values[0], 1) if len(values) == 1 else (*values, 1)[:3]
-    count = -((start - end) // step) if whole else ceil((end - start) / step)
-    return (made((max(0, int(count)),), asked or ("int64" if whole else DEFAULT)),)
+    count = -((start - end) // step) if dtype == "int64" else ceil((end - start) / step)
+    return (made((max(0, int(count)),), dtype),)
 
 
 @rule
@@ -100,8 +102,11 @@ def eye(call: Call) -> Outputs:
 
 @rule
 def resized(call: Call) -> Outputs:
-    """resize_: the same tensor with another shape, row-major."""
-    return (made(call.sizes("size"), call.tensor("self").dtype),)
+    """resize_: the same tensor with another shape, row-major unless asked otherwise; as it was where nothing changes."""
+    source, size = call.tensor("self"), call.sizes("size")
+    result = _formatted(size, source.dtype, _format(call, _CONTIGUOUS))
+    kept = source.shape == size and not call.recorded("memory_format")
+    return (source if kept else result,)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -297,10 +302,12 @@ def full_gradient(call: Call, argument: str = "input_sizes") -> Outputs:
 
 
 @rule
-def foreach(call: Call, dtype: str = "") -> Outputs:
-    """A new tensor for each member of the first list."""
-    first = call.overload.arguments[0].name
-    return tuple(laid_like(member, dtype or member.dtype) for member in call.tensors(first))
+def foreach(call: Call) -> Outputs:
+    """A pointwise operation on each member, with the members of other lists that stand at its place."""
+    lists = [given for given in call.inputs if isinstance(given, tuple) and given]
+    if not lists or len({len(members) for members in lists}) != 1:
+        raise Unknown("the members of the lists were not recorded")
+    return tuple(elementwise(members, members[0].dtype) for members in zip(*lists, strict=True))
 
 
 @rule

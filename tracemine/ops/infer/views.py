@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 from tracemine.ops.dtypes import itemsize
@@ -119,8 +120,8 @@ def reshaped(source: TensorSpec, wanted: Sizes, copies: bool) -> TensorSpec:
 def view(call: Call, argument: str = "size", copies: bool = False) -> Outputs:
     """view, _unsafe_view and, with `copies`, reshape. view(dtype) reads the same bytes as another type."""
     source = call.tensor("self")
-    if call.recorded(argument) in ("Scalar", "Int"):
-        return (_reinterpreted(source, call.dtype(argument)),)
+    if "dtype" in call:
+        return (_reinterpreted(source, call.dtype()),)
     return (reshaped(source, call.sizes(argument), copies),)
 
 
@@ -303,10 +304,13 @@ def chunk(call: Call) -> Outputs:
 
 @rule
 def tensor_split(call: Call) -> Outputs:
-    """So many parts, the first ones longer by one."""
+    """So many parts, the first ones longer by one; or cut at the places given."""
     source = call.tensor("self")
-    if call.recorded("sections") not in ("Scalar", "Int"):
-        raise Unknown("where it splits was not recorded")
+    if "indices" in call:
+        axis = call.axis("dim", len(source.shape), 0)
+        size = source.shape[axis]
+        cuts = [slice(place).indices(size)[1] for place in call.sizes("indices")]
+        return _parts(source, axis, [max(0, b - a) for a, b in pairwise((0, *cuts, size))])
     axis, count = call.axis("dim", len(source.shape), 0), call.integer("sections")
     if not 1 <= count <= _MOST_PARTS:
         raise Unknown("too many parts")

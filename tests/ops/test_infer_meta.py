@@ -1,0 +1,141 @@
+"""What infer says of an operator is what torch itself does on meta tensors, overload by overload."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.ops.call_maker import make
+from tests.ops.kineto_inputs import CPP_NAMES, recorded
+from tests.ops.recorded_calls import disagreement
+from tracemine.ops import dtype, lookup
+from tracemine.ops.infer import TensorSpec, infer
+from tracemine.ops.infer.outputs import table
+
+EXAMPLES = 25
+
+# Where GPUs do otherwise than the CPU and the meta kernel, as torch's CUDA sources have it.
+ON_GPUS = {
+    "log_sigmoid_forward": "the buffer is empty",
+    "native_group_norm_backward": "the weight's gradient has the weight's dtype",
+    "_batch_norm_impl_index": "statistics are kept in float32",
+    "cudnn_batch_norm": "statistics are kept in float32", "miopen_batch_norm": "statistics are kept in float32",
+    "addr": "in place, torch lets self be resized",
+    "native_batch_norm_backward": "the input's gradient is laid out as the input",
+    "conv3d": "cuDNN keeps channels last", "conv_transpose3d": "cuDNN keeps channels last",
+    "convolution": "cuDNN keeps channels last", "_convolution": "cuDNN keeps channels last",
+    "convolution_backward": "cuDNN keeps channels last",
+}  # fmt: skip
+
+
+def _overloads() -> list[tuple[str, str, str]]:
+    """Operator, overload and rule of each row of the table, with the in-place variants."""
+    found = []
+    for name, (rule, _) in table().items():
+        for spelled in (name, name if name.endswith("_") else name + "_"):
+            operator = lookup(f"aten::{spelled}")
+            if operator is not None and hasattr(torch.ops.aten, spelled):
+                found += [(spelled, overload.name, rule.__name__) for overload in operator.overloads]
+    return list(dict.fromkeys(found))
+
+
+OVERLOADS = _overloads()
+COMPARED: Counter[str] = Counter()
+
+
+def _spec(tensor: torch.Tensor | None) -> TensorSpec | None:
+    if tensor is None:
+        return None
+    return TensorSpec(tuple(tensor.shape), dtype(CPP_NAMES[tensor.dtype]), tuple(tensor.stride()))
+
+
+def _truth(overload: Any, made: Any) -> tuple[TensorSpec | None, ...]:
+    """What torch made, lists flat; numbers left out."""
+    returned = overload._schema.returns
+    if not returned:
+        return ()
+    values = made if isinstance(made, tuple) and len(returned) != 1 else (made,)
+    found: list[TensorSpec | None] = []
+    for value, entry in zip(values, returned, strict=True):
+        if "Tensor" in str(entry.type):
+            found.extend(map(_spec, value if isinstance(value, (list, tuple)) else (value,)))
+    return tuple(found)
+
+
+def _check(overload: Any, rule: str, seed: int) -> bool:
+    """Whether torch took the call; fails where it did and what it made is not what was inferred."""
+    try:
+        args, kwargs = make(overload, rule, seed)
+        inputs = recorded(overload, args, kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = overload(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError, AttributeError):
+        return False  # torch takes no such call; the next seed makes another
+    inferred = infer(overload._schema.name, *inputs)
+    if inferred.outputs is None:
+        return False
+    wrong = disagreement(inferred.outputs, _truth(overload, made))
+    if wrong is not None:
+        try:
+            settled = _on_processor(overload, args, kwargs)
+        except _Refused:
+            return False
+        wrong = wrong if settled is None else disagreement(inferred.outputs, settled)
+    if wrong is not None and overload._schema.name.removeprefix("aten::").rstrip("_") in ON_GPUS:
+        return False
+    assert wrong is None, f"{overload} {inputs}: {wrong}"
+    return True
+
+
+class _Refused(Exception):
+    """Torch computes no such thing, although its meta kernel did not mind."""
+
+
+def _on_processor(overload: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[TensorSpec | None, ...] | None:
+    """What the CPU's kernel makes of the same call; None where it has none.
+
+    Meta kernels that are written in Python simplify the strides of permuted and expanded operands; out= likewise.
+    """
+
+    def real(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            extent = 1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+            memory = torch.zeros(max(extent, 0) if value.numel() else 0, dtype=value.dtype)
+            return memory.as_strided(value.shape, value.stride())
+        if isinstance(value, list):
+            return [real(member) for member in value]
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            named = {name: real(value) for name, value in kwargs.items()}
+            named |= {argument.name: real(torch.empty(0, dtype=kwargs[argument.name].dtype, device="meta"))
+                      for argument in overload._schema.arguments if argument.is_out}  # fmt: skip
+            return _truth(overload, overload(*map(real, args), **named))
+    except NotImplementedError as error:
+        if "not implemented for" in str(error):  # that dtype
+            raise _Refused from error
+        return None
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise _Refused from error
+
+
+@pytest.mark.parametrize(("name", "overload_name", "rule"), OVERLOADS, ids=lambda part: str(part) or "default")
+def test_outputs_are_those_that_torch_makes(name: str, overload_name: str, rule: str) -> None:
+    overload = getattr(getattr(torch.ops.aten, name), overload_name or "default")
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(seed=st.integers(0, 1 << 30))
+    def check(seed: int) -> None:
+        COMPARED[f"{name}.{overload_name}"] += _check(overload, rule, seed)
+
+    check()
