@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +116,7 @@ def test_the_cost_of_recording_is_measured_on_steps_that_ran_alone(folder: Path,
         for _ in recording.steps():
             train()
     written = about(folder)
+    assert recording.written is not None and written == dataclasses.asdict(recording.written)
     assert written["alone_step_ns"] > 0 and written["recorded_step_ns"] > 0
     assert written["slowdown"] == round(written["recorded_step_ns"] / written["alone_step_ns"], 3)
 
@@ -330,6 +333,39 @@ def test_an_execution_trace_that_is_not_written_is_null_and_warned_about(
     with pytest.warns(UserWarning, match="no execution trace"), tracemine.capture(folder, quiet=True):
         train()
     assert held(folder) == {TRACE, ABOUT} and about(folder)["execution_trace"] is None
+
+
+@pytest.mark.parametrize("method", ["prepare_trace", "start_trace", "stop_trace", "export_chrome_trace"])
+def test_a_profiler_that_fails_leaves_no_folder_and_torch_as_it_was(
+    folder: Path, train: Callable[[], None], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of events")
+
+    with monkeypatch.context() as patched:
+        whole = getattr(torch.profiler.profile, method)
+        patched.setattr(torch.profiler.profile, method, lambda self, *given: (whole(self, *given), fail()))
+        with pytest.raises(RuntimeError, match="out of events"), tracemine.capture(folder):
+            train()
+    assert not list(folder.parent.iterdir()) and not torch.autograd._profiler_enabled()
+    with tracemine.capture(folder, quiet=True):
+        train()
+    assert held(folder) == WHOLE and profiler_ids(folder) == execution_ids(folder)
+
+
+def test_an_older_torch_that_warns_of_its_only_cycle_is_not_heard(
+    folder: Path, train: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = torch.profiler.profile.prepare_trace
+
+    def warns(profiler: torch.profiler.profile) -> None:
+        warnings.warn("Warning: Profiler clears events at the end of each cycle.", stacklevel=1)
+        whole(profiler)
+
+    monkeypatch.setattr(torch.profiler.profile, "prepare_trace", warns)
+    with tracemine.capture(folder, quiet=True):
+        train()
+    assert held(folder) == WHOLE
 
 
 def test_an_older_torch_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

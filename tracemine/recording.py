@@ -118,6 +118,7 @@ def capture(
         with _says_where(str(folder)):
             written = recording._write()
             _publish(staging, target, replaces=replaces)
+        recording.written = written
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     if not quiet:
@@ -149,7 +150,8 @@ class Recording:
         self._options = options
         self._folder = folder
         self._has_gpu: bool = torch.cuda.is_available()
-        self._profiler: Any = None
+        self._profiler: Any = None  # while it is ready or recording
+        self._stopped: Any = None  # the same once it has stopped
         self._recording = False
         self._mark: Any = None  # of the step that is running
         self._ended = 0  # steps, whatever they were for
@@ -157,6 +159,7 @@ class Recording:
         self._since_ns = 0
         self._alone_ns: int | None = None
         self._recorded_ns: int | None = None
+        self.written: Capture | None = None  # once the block has ended
         # What happens once so many steps have ended, in order.
         self._agenda: deque[tuple[int, Callable[[], None]]] = deque()
         if options.steps is None:
@@ -245,22 +248,25 @@ class Recording:
     def _prepare(self) -> None:
         if self._torch.autograd._profiler_enabled():
             raise UsageError("a profiler is recording already", hint="take this block out of the other one")
-        profiler = self._torch.profiler
-        observer = profiler.ExecutionTraceObserver()
-        observer.register_callback(str(self._folder / "et.json"))
+        torch_profiler = self._torch.profiler
+        observer = torch_profiler.ExecutionTraceObserver()
         # Driven by hand instead of by a schedule: the clock has to stop between the last step's end and the profiler's.
-        self._profiler = profiler.profile(
+        profiler = torch_profiler.profile(
             record_shapes=True,
             profile_memory=self._options.memory,
             with_stack=self._options.stacks,
             execution_trace_observer=observer,
         )
-        self._profiler.prepare_trace()
+        with warnings.catch_warnings():
+            # Before torch 2.13 also the first and only cycle warns that it clears those before it.
+            warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
+            profiler.prepare_trace()
+        observer.register_callback(str(self._folder / "et.json"))  # last: one that is left behind crashes torch later
+        self._profiler = profiler
 
     def _begin(self) -> None:
         self._drain()
-        self._profiler.start_trace()
-        self._recording = True
+        self._start()
         self._restart_clock()
         self._open_mark()
 
@@ -268,21 +274,27 @@ class Recording:
         self._recorded_ns = self._mean_step_ns(self._options.steps)
         self._stop()
 
+    def _start(self) -> None:
+        self._recording = True  # also where this fails half-way: it is to be stopped then
+        self._profiler.start_trace()
+
     def _stop(self) -> None:
-        self._close_mark()
         self._recording = False
+        profiler, self._profiler = self._profiler, None
         try:
-            self._profiler.stop_trace()
+            self._close_mark()
+            profiler.stop_trace()
         finally:
-            self._profiler.execution_trace_observer.cleanup()
+            profiler.execution_trace_observer.cleanup()
+        self._stopped = profiler
 
     def _abandon(self) -> None:
         """Leave torch as it was; the error that is on its way matters more than one in here."""
         with suppress(Exception):
-            if self._profiler is not None and not self._recording and self._recorded == 0:
-                self._profiler.start_trace()  # one that is only prepared cannot be stopped
-                self._recording = True
-            if self._recording:
+            if self._profiler is not None and not self._recording:
+                self._start()  # one that is only prepared cannot be stopped
+        with suppress(Exception):
+            if self._profiler is not None:
                 self._stop()
 
     def _write(self) -> Capture:
@@ -299,9 +311,10 @@ class Recording:
         if self._recording:
             self._drain()
             self._stop()
-        trace, execution_trace = self._folder / "trace.json", self._folder / "et.json"
-        self._profiler.export_chrome_trace(str(trace))
+        trace = self._folder / "trace.json"
+        self._stopped.export_chrome_trace(str(trace))
         gpu_activities = self._pack(trace, TRACE)
+        execution_trace = self._folder / "et.json"
         has_execution_trace = execution_trace.is_file() and execution_trace.stat().st_size > 0
         if has_execution_trace:
             self._pack(execution_trace, EXECUTION_TRACE)
