@@ -227,6 +227,22 @@ def test_a_synchronisation_that_shares_a_correlation_launches_nothing(tmp_path: 
     assert _column(t.api, "op_row") == [0, None, None]
 
 
+def test_a_synchronisation_has_no_thread_so_it_lies_in_no_operator_and_no_frame(tmp_path: Path) -> None:
+    elsewhere = {"tid": BACKWARD}
+    sync = event("cuda_sync", "Stream Sync", 3, 5, args={"cuda_sync_kind": "Stream Sync", "stream": 7})
+    t = timeline(
+        tmp_path,
+        op("aten::mul", 0, 9, **elsewhere),
+        frame("a.py(1): f", 0, 9, **elsewhere),
+        call("cuda", 1, 2, 4),
+        sync,
+    )
+    assert [(r["kind"], r["op_row"], r["stack_row"]) for r in t.api.to_pylist()] == [
+        ("runtime", None, None),
+        ("sync", None, None),
+    ]
+
+
 def test_every_activity_without_an_owner_says_why(tmp_path: Path) -> None:
     t = timeline(
         tmp_path,

@@ -34,9 +34,9 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     """
     seen = Seen.of(raw)
     strings = raw.strings
-    _number_threads(raw.calls, raw.ops, raw.frames)
+    threads = _number_threads(raw.calls, raw.ops, raw.frames)
     ops = _ops_in_order(raw.ops, strings)
-    api = _api_in_order(raw.calls, raw.syncs, strings)
+    api = _api_in_order(raw.calls, raw.syncs, strings, no_thread=threads)
     gpu = _activities_in_order(raw.gpu, strings)
 
     is_op = ops["category"] != _ANNOTATION
@@ -92,8 +92,8 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     )
 
 
-def _number_threads(*tables: Columns) -> None:
-    """Give each table a column `thread`: (pid, tid) as a small number that means the same in all of them."""
+def _number_threads(*tables: Columns) -> int:
+    """Give each table a column `thread`: (pid, tid) as a small number that means the same in all. How many there are."""
     pid, tid = (np.concatenate([table[name] for table in tables]) for name in ("pid", "tid"))
     # Events stand in runs of one thread, so the runs are numbered, not the events.
     run = np.append(0, 1 + np.flatnonzero((pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])))[: len(pid)]
@@ -102,6 +102,7 @@ def _number_threads(*tables: Columns) -> None:
     ends = np.cumsum([len(table["pid"]) for table in tables])
     for table, codes in zip(tables, np.split(thread, ends[:-1]), strict=True):
         table["thread"] = codes
+    return int(thread.max(initial=-1)) + 1
 
 
 def _in_order(table: Columns, order: Array) -> Columns:
@@ -127,12 +128,12 @@ def _ops_in_order(table: Columns, strings: list[str]) -> Columns:
     return ops
 
 
-def _api_in_order(calls: Columns, syncs: Columns, strings: list[str]) -> Columns:
+def _api_in_order(calls: Columns, syncs: Columns, strings: list[str], *, no_thread: int) -> Columns:
     """Calls and synchronisations as one table. A synchronisation has no thread and launches nothing."""
     count, none = len(calls["start_ns"]), np.full(len(syncs["start_ns"]), MISSING)
     joined = {
         "category": np.concatenate((calls["category"], np.full(len(none), _SYNC))).astype(np.int8),
-        "thread": np.concatenate((calls["thread"], np.full(len(none), calls["thread"].max(initial=-1) + 1))),
+        "thread": np.concatenate((calls["thread"], np.full(len(none), no_thread))),
     }
     for name in ("name", "start_ns", "dur_ns", "correlation"):
         joined[name] = np.concatenate((calls[name], syncs[name]))
