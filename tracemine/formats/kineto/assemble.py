@@ -93,7 +93,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
 
 
 def _number_threads(*tables: Columns) -> int:
-    """Give each table a column `thread`: (pid, tid) as a small number that means the same in all. How many there are."""
+    """Give each table a column `thread`: (pid, tid) as a small number, the same in all tables; how many there are."""
     pid, tid = (np.concatenate([table[name] for table in tables]) for name in ("pid", "tid"))
     # Events stand in runs of one thread, so the runs are numbered, not the events.
     run = np.append(0, 1 + np.flatnonzero((pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])))[: len(pid)]
