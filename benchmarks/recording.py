@@ -1,8 +1,8 @@
-"""What recording costs a step: `tracemine.capture` with and without stacks and allocations. Needs torch with CUDA.
+"""What recording costs a step: `tracemine.capture` with and without execution trace, stacks and allocations.
 
     PYTHONPATH=.:fixtures python benchmarks/recording.py [STEPS]
 
-Runs the models of fixtures/record.py. A row: the mean step alone, the mean step recorded (both with the queue drained
+Needs torch with CUDA. Runs the models of fixtures/record.py. A row: the mean step alone, the mean step recorded (both with the queue drained
 before and after the steps), their ratio, GPU activities a step, and the size of the folder.
 """
 
@@ -19,9 +19,11 @@ from tracemine.recording import Capture, capture
 from tracemine.units import bytes_text, ratio_text, time_text
 
 OPTIONS = (
-    {"stacks": False, "memory": False},
-    {"stacks": True, "memory": False},
-    {"stacks": True, "memory": True},
+    {"execution_trace": False, "stacks": False, "memory": False},
+    {"execution_trace": False, "stacks": True, "memory": False},
+    {"execution_trace": True, "stacks": False, "memory": False},
+    {"execution_trace": True, "stacks": True, "memory": False},
+    {"execution_trace": True, "stacks": True, "memory": True},
 )
 
 
@@ -37,12 +39,12 @@ def measured(recording: Recording, steps: int, options: dict[str, bool]) -> tupl
 
 def main() -> None:
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    print("| model | stacks | allocations | alone | recorded | ratio | activities a step | folder |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| model | execution trace | stacks | allocations | alone | recorded | ratio | activities a step | folder |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for recording in RECORDINGS:
         for options in OPTIONS:
             written, size = measured(recording, steps, options)
-            yes = ["yes" if options[name] else "no" for name in ("stacks", "memory")]
+            yes = ["yes" if wanted else "no" for wanted in options.values()]
             cells = [recording.name, *yes, time_text(written.alone_step_ns), time_text(written.recorded_step_ns)]
             cells += [ratio_text(written.slowdown), str(written.gpu_activities // steps), bytes_text(size)]
             print(f"| {' | '.join(cells)} |", flush=True)

@@ -55,7 +55,7 @@ class Capture:
     python: str
     gpus: Sequence[str]  # that torch sees, in its order
     trace: str = TRACE
-    execution_trace: str | None  # null: torch wrote none
+    execution_trace: str | None  # null: not asked for, or torch wrote none
     gpu_activities: int
     steps: int  # marked in the trace
     steps_asked: int | None  # null: the whole block was recorded
@@ -77,6 +77,7 @@ def capture(
     timed: int = 3,
     stacks: bool = True,
     memory: bool = False,
+    execution_trace: bool = True,
     quiet: bool = False,
 ) -> Iterator[Recording]:
     """Record what runs in the block into `folder`, for `tracemine scan folder`.
@@ -90,16 +91,19 @@ def capture(
     ones. Without, the whole block is recorded from its first line on, `Recording.step` marks where a step ends, and
     what recording cost is not measured.
 
-    `folder` then holds `trace.json.gz` (torch.profiler: host and GPU activities, shapes, modules, with `stacks` the
-    Python lines, with `memory` every allocation), `et.json.gz` (the execution trace of the same window) and
-    `capture.json` (a `Capture`). It appears whole or not at all, and replaces an earlier capture; where the block
-    raises, nothing is written. Without a GPU the host side is recorded. `quiet` leaves out the line that says so.
+    `folder` then holds `trace.json.gz` (torch.profiler: host and GPU activities, shapes, with `stacks` the modules and
+    Python lines, with `memory` every allocation), `et.json.gz` (the execution trace of the same window; what costs the
+    host most, and `execution_trace=False` leaves out) and `capture.json` (a `Capture`). It appears whole or not at
+    all, and replaces an earlier capture; where the block raises, nothing is written. Without a GPU the host side is
+    recorded. `quiet` leaves out the line that says so.
 
     Raises TracemineError where torch is missing, UsageError where torch is older than 2.4, where `folder` is something
     else than a capture or cannot be written, where a profiler is recording already, and where the block ended before
     a step was recorded. Warns where fewer steps were recorded than asked for, and where torch wrote no execution trace.
     """
-    options = _Options(steps=steps, warmup=warmup, timed=timed, stacks=stacks, memory=memory)
+    options = _Options(
+        steps=steps, warmup=warmup, timed=timed, stacks=stacks, memory=memory, execution_trace=execution_trace
+    )
     torch = _torch()
     target = Path(folder).resolve()
     replaces = _may_be_written(target, str(folder))
@@ -123,7 +127,7 @@ def capture(
         shutil.rmtree(staging, ignore_errors=True)
     if not quiet:
         sys.stderr.write(_line(str(folder), written) + "\n")
-    for doubt in _doubts(written):
+    for doubt in _doubts(written, options):
         warnings.warn(f"{folder}: {doubt}", stacklevel=3)
 
 
@@ -134,6 +138,7 @@ class _Options:
     timed: int
     stacks: bool
     memory: bool
+    execution_trace: bool
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("warmup", 0), ("timed", 0)):
@@ -249,7 +254,7 @@ class Recording:
         if self._torch.autograd._profiler_enabled():
             raise UsageError("a profiler is recording already", hint="take this block out of the other one")
         torch_profiler = self._torch.profiler
-        observer = torch_profiler.ExecutionTraceObserver()
+        observer = torch_profiler.ExecutionTraceObserver() if self._options.execution_trace else None
         # Driven by hand instead of by a schedule: the clock has to stop between the last step's end and the profiler's.
         profiler = torch_profiler.profile(
             record_shapes=True,
@@ -261,7 +266,8 @@ class Recording:
             # Before torch 2.13 also the first and only cycle warns that it clears those before it.
             warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
             profiler.prepare_trace()
-        observer.register_callback(str(self._folder / "et.json"))  # last: one that is left behind crashes torch later
+        if observer is not None:  # last: one that is left behind makes torch crash later
+            observer.register_callback(str(self._folder / "et.json"))
         self._profiler = profiler
 
     def _begin(self) -> None:
@@ -285,7 +291,8 @@ class Recording:
             self._close_mark()
             profiler.stop_trace()
         finally:
-            profiler.execution_trace_observer.cleanup()
+            if profiler.execution_trace_observer is not None:
+                profiler.execution_trace_observer.cleanup()
         self._stopped = profiler
 
     def _abandon(self) -> None:
@@ -445,6 +452,8 @@ def _line(given: str, written: Capture) -> str:
     """What was recorded, what it cost, and what to do with it."""
     steps = count_text(written.steps, "step") if written.steps else "no steps marked (recording.step() marks them)"
     seen = count_text(written.gpu_activities, "GPU activity") if written.gpus else "no GPU here, the host side only"
+    if written.gpus and not written.gpu_activities:
+        seen += " (nothing ran there, or another profiler holds its events)"
     cost = "what recording cost the step was not measured (capture(..., steps=3) does)"
     if written.alone_step_ns is not None and written.recorded_step_ns is not None and written.slowdown is not None:
         cost = (
@@ -454,11 +463,9 @@ def _line(given: str, written: Capture) -> str:
     return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {given}"
 
 
-def _doubts(written: Capture) -> Iterator[str]:
-    """What keeps a capture from being the evidence it could be."""
-    if written.steps_asked is not None and written.steps < written.steps_asked:
-        yield f"the block ended after {written.steps} of {count_text(written.steps_asked, 'recorded step')}"
-    if written.execution_trace is None:
+def _doubts(written: Capture, options: _Options) -> Iterator[str]:
+    """What keeps a capture from being the evidence that was asked for."""
+    if options.steps is not None and written.steps < options.steps:
+        yield f"the block ended after {written.steps} of {count_text(options.steps, 'recorded step')}"
+    if options.execution_trace and written.execution_trace is None:
         yield "torch wrote no execution trace (is another ExecutionTraceObserver registered?): edges will not be proven"
-    if written.gpus and not written.gpu_activities:
-        yield "no GPU activity was recorded: nothing ran there, or another profiler (nsys, ncu) holds the GPU's events"
