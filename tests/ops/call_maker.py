@@ -258,6 +258,11 @@ def _product(m: Maker, overload: Any) -> Given:
     if name == "aten::_int_mm":
         given |= {"self": torch.empty(24, 16, dtype=torch.int8, device="meta")}
         given |= {"mat2": torch.empty(16, 8, dtype=torch.int8, device="meta")}
+    if name.startswith("aten::_scaled_mm"):
+        eight, one = torch.float8_e4m3fn, torch.ones((), dtype=torch.float32, device="meta")
+        given |= {"self": torch.empty(16, 32, dtype=eight, device="meta"), "scale_a": one, "scale_b": one, "bias": None}
+        given |= {"mat2": torch.empty(48, 32, dtype=eight, device="meta").t(), "out_dtype": torch.bfloat16}
+        given |= {"scale_result": None}
     if name in ("aten::outer", "aten::ger"):
         given["self"] = m.tensor((i,))
     if name in ("aten::dot", "aten::vdot"):
@@ -548,7 +553,7 @@ def make(overload: torch._ops.OpOverload, rule: str, seed: int) -> tuple[list[An
         elif argument.name == "min":
             given.setdefault("min", 0 if "Tensor" not in str(argument.type) else m.tensor(()))
         elif argument.name == "out_dtype":
-            given["out_dtype"] = m.dtype
+            given.setdefault("out_dtype", m.dtype)
         elif argument.name == "reduce" and name.startswith("aten::scatter.") | (
             name in ("aten::scatter", "aten::scatter_")
         ):

@@ -18,9 +18,11 @@ from tracemine.ops.operators import Overload, lookup
 _LARGEST = 1 << 48  # a size or stride beyond this is damage
 _MOST_AXES = 64  # torch's own limit
 _MOST_INPUTS = 128
+_MOST_LATER = 3  # arguments that a release may have appended to a schema since the trace was made
 _MOST_MEMBERS = 1 << 14  # of a TensorList
 _LISTS = ("TensorList", "GenericList")
 _NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
 _PROMOTING = ("other", "exponent", "min", "max", "self")  # scalars that take part in promotion; alpha and value do not
 
 Given = TensorSpec | tuple[TensorSpec, ...] | None
@@ -48,13 +50,13 @@ class Call:
         if not len(shapes) == len(types) <= _MOST_INPUTS:
             raise Unknown("the recorded shapes and types do not pair")
         self.name, self.overload, self._places = _signature(operator, tuple(types))
-        self._types = types
         if strides is None or len(strides) != len(shapes):
             strides = (None,) * len(shapes)
-        self._texts = concrete if concrete is not None and len(concrete) == len(shapes) else None
-        self._given: list[Given] = [
-            _given(*recorded, list_dtype) for recorded in zip(shapes, types, strides, strict=True)
-        ]
+        rows = zip(shapes, types, strides, strict=True)
+        later = len(self.overload.arguments) - len(types)  # arguments that newer releases have appended
+        self._types = (*types, *("",) * later)
+        self._texts = (*concrete, *("",) * later) if concrete is not None and len(concrete) == len(shapes) else None
+        self._given: list[Given] = [*(_given(*row, list_dtype) for row in rows), *(None,) * later]
 
     def __contains__(self, name: str) -> bool:
         """Whether the overload has an argument of this name."""
@@ -174,8 +176,18 @@ class Call:
                 else:
                     tensors.append(given)
             elif argument.type in ("Scalar", "Scalar?") and argument.name in _PROMOTING and self._types[place]:
-                numbers.append(number_type(self.text(argument.name)))
+                numbers.append(self._number(argument.name))
         return tensors, numbers
+
+    def _number(self, name: str) -> str:
+        """The dtype of a number; where its value is not recorded, bool if self is floating: then none matters."""
+        try:
+            return number_type(self.text(name))
+        except Unknown:
+            given = self._given[0]
+            if isinstance(given, TensorSpec) and given.dtype in _FLOATING:
+                return "bool"
+            raise
 
     @property
     def inputs(self) -> list[Given]:
@@ -241,8 +253,8 @@ def _signature(operator: str, types: tuple[str, ...]) -> tuple[str, Overload, di
         raise Unknown("the operator is not known")
     if not found.overloads:
         raise Unknown("the operator's schema is not known")
-    overload = found.pick(types)
-    if overload is None or len(overload.arguments) != len(types):
+    overload = next(filter(None, (found.pick(types + ("",) * later) for later in range(_MOST_LATER + 1))), None)
+    if overload is None or len(overload.arguments) < len(types):
         raise Unknown("no one overload takes such inputs")
     namespace, _, name = found.name.partition("::")
     places = {argument.name: place for place, argument in enumerate(overload.arguments)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tracemine.ops.infer.arithmetic import known, laid_like, made, plain
 from tracemine.ops.infer.call import Call, Unknown
@@ -87,13 +88,6 @@ def convolution_backward(call: Call) -> Outputs:
     return tuple(tensor if asked else None for tensor, asked in zip(made_ones, wanted, strict=False))
 
 
-@rule
-def convolution_gradient(call: Call, sizes: str, like: str) -> Outputs:
-    """cudnn_convolution_backward_input and _weight of older releases: a shape is given."""
-    grad = call.tensor("grad_output")
-    return (_placed(call.sizes(sizes), grad.dtype, grad, call.tensor(like)),)
-
-
 # --- pooling and resampling ------------------------------------------------------------------------------------------
 
 
@@ -125,6 +119,8 @@ def pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outp
 def _values(source: TensorSpec, sizes: Sequence[int], axes: int, indices: bool, layout: str) -> Outputs:
     shape = (*source.shape[:-axes], *sizes)
     result = made(shape, source.dtype) if layout else _placed(shape, source.dtype, source)
+    if layout == "unknown" and plain(source, source.dtype).strides is None:
+        result = TensorSpec(result.shape, source.dtype, None)
     return (result, TensorSpec(result.shape, "int64", result.strides)) if indices else (result,)
 
 
@@ -192,18 +188,22 @@ def layer_norm(call: Call, statistics: int = 0, layout: str = "") -> Outputs:
     return (result, *(kept,) * statistics)
 
 
+_LAYOUTS: dict[str, Callable[[TensorSpec], TensorSpec]] = {
+    "row major": lambda source: made(source.shape, source.dtype),
+    "suggested": lambda source: _placed(source.shape, source.dtype, source),
+    "unknown": lambda source: TensorSpec(source.shape, source.dtype, None),
+}
+
+
 @rule
-def norm_backward(call: Call, grads: int, row_major: bool = True) -> Outputs:
-    """Gradients of input, weight and bias, those asked for."""
+def norm_backward(call: Call, grads: int, layout: str = "row major") -> Outputs:
+    """Gradients of input, weight and bias, those asked for. layout: of the first."""
     source, weight = call.tensor("input"), call.optional("weight")
-    if row_major:
-        first: TensorSpec | None = made(source.shape, source.dtype)
-    else:
-        first = _placed(source.shape, source.dtype, source)
+    first = _LAYOUTS[layout](source)
     small = None
     if weight is not None:
         small = made(weight.shape, weight.dtype)
-    elif not row_major:
+    elif layout == "suggested":
         small = made(source.shape[1:2], _statistics(source.dtype))
     wanted = call.flags("output_mask") if "output_mask" in call else (True,) * grads
     return tuple(tensor if asked else None for tensor, asked in zip((first, small, small)[:grads], wanted, strict=True))
@@ -237,8 +237,10 @@ def batch_norm(call: Call, statistics: int = 0, reserve: bool = False, always: b
     library, own = _placed(source.shape, source.dtype, source), laid_like(source, source.dtype)
     if not statistics:  # cuDNN's or torch's own kernel: known where both make the same
         return (library if library == own else TensorSpec(source.shape, source.dtype, None),)
-    channels = source.shape[1] if always or call.flag("training" if "training" in call else "train") else 0
-    kept = made((channels,), _statistics(source.dtype))
+    kept: TensorSpec | None = None
+    with suppress(Unknown):  # whether it trains may not be recorded
+        channels = source.shape[1] if always or call.flag("training") else 0
+        kept = made((channels,), _statistics(source.dtype))
     return (own if always else library, kept, kept, *(None,) * reserve)
 
 
@@ -350,5 +352,8 @@ def cudnn_attention(call: Call) -> Outputs:
 @rule
 def attention_backward(call: Call, bias: bool = False, layout: str = "") -> Outputs:
     """Gradients of query, key and value, laid out as they are unless that is not known."""
-    grads = [(plain if layout else laid_like)(tensor, tensor.dtype) for tensor in _heads(call)]
+    grads = [
+        TensorSpec(tensor.shape, tensor.dtype, None) if layout else laid_like(tensor, tensor.dtype)
+        for tensor in _heads(call)
+    ]
     return (*grads, None) if bias else grads
