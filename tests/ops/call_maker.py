@@ -59,7 +59,7 @@ class Maker:
         if kind == 0:
             return self.random.choice((2, 1.5))
         if kind == 1:
-            return self.tensor((), self.random.choice(FLOATS[:3] + (torch.int32, torch.bool)))
+            return self.tensor((), self.random.choice((*FLOATS[:3], torch.int32, torch.bool)))
         dtype = self.random.choice(DTYPES) if kind == 2 else self.dtype
         own = [size if self.random.random() < 0.7 else 1 for size in shape]
         return self.tensor(own[self.random.randrange(len(own) + 1) if kind == 3 else 0 :], dtype)
@@ -286,7 +286,7 @@ def _convolution(m: Maker, overload: Any) -> Given:
     axes = 1 if "1d" in name else 3 if "3d" in name else 2
     groups, batch = m.random.choice((1, 1, 2)), m.random.randint(1, 3)
     each, out = m.random.randint(1, 3), groups * m.random.randint(1, 3)
-    backwards = "transpose" in name or m.random.random() < 0.3 and "conv1d conv2d conv3d".find(name[6:]) < 0
+    backwards = "transpose" in name or (m.random.random() < 0.3 and "conv1d conv2d conv3d".find(name[6:]) < 0)
     kernel = [m.random.randint(1, 3) for _ in range(axes)]
     source = m.tensor((batch, groups * each, *(m.random.randint(7, 9) for _ in range(axes))))
     weight = m.tensor((groups * each, out // groups, *kernel) if backwards else (out, each, *kernel))
@@ -332,7 +332,7 @@ def _pool_backward(m: Maker, overload: Any) -> Given:
     if "adaptive" in name:
         out = forward(source, size)
     else:
-        out = forward(*(given[a.name] if a.name in given else a.default_value for a in forward._schema.arguments))
+        out = forward(*(given.get(a.name, a.default_value) for a in forward._schema.arguments))
     out, indices = out if isinstance(out, tuple) else (out, None)
     return given | {"grad_output": m.tensor(out.shape), "indices": indices, "count_include_pad": True}
 
@@ -482,8 +482,16 @@ def _repeat(m: Maker, overload: Any) -> Given:
         source = m.tensor(m.full(2 + len(pads) // 2) if m.random.random() < 0.1 else (2, 3, 4, 5)[: 2 + len(pads) // 2])
     axes = m.random.sample(range(source.dim()), m.random.randint(0, source.dim()))
     dims: list[int] = times if overload._schema.name == "aten::tile" else axes
-    return {"self": source, "repeats": m.random.choice((times, 2)) if "interleave" not in overload._schema.name else 2,
-            "dims": dims, "pad": pads, "padding": pads, "shifts": [1] * len(axes), "diagonal": 0, "dim": None}  # fmt: skip
+    return {
+        "self": source,
+        "repeats": m.random.choice((times, 2)) if "interleave" not in overload._schema.name else 2,
+        "dims": dims,
+        "pad": pads,
+        "padding": pads,
+        "shifts": [1] * len(axes),
+        "diagonal": 0,
+        "dim": None,
+    }
 
 
 def _complex(m: Maker, overload: Any) -> Given:
@@ -494,32 +502,110 @@ def _complex(m: Maker, overload: Any) -> Given:
 
 
 RECIPES: dict[str, Callable[[Maker, Any], Given]] = {
-    "pointwise": _broadcasting, "keeps": _broadcasting, "filled": _broadcasting, "same": _lookup, "row_major": _repeat,
-    "halved": lambda m, o: {"self": m.tensor((4, 6, 8), torch.float32), "dim": m.axis(3)}, "dropout": _one_float,
-    "log_sigmoid": _one_float, "reduction": _reduction, "extremum": _reduction, "kth_value": _ordered,
-    "scan": _ordered, "sort": _ordered, "topk": _ordered, "softmax": _softmax, "softmax_backward": _softmax,
-    "loss": _loss, "nll_loss": _nll, "product": _product, "summed_product": _product, "matrix_vector": _product,
-    "dot": _product, "outer": _product, "int_product": _product, "linear": _matmul, "matmul": _matmul,
-    "convolution": _convolution, "convolution_backward": _convolution_backward, "pool": _pool,
-    "adaptive_pool": _pool, "suggested_like": _pool_backward, "upsample": _pool, "upsample_backward": _upsample_backward,
-    "grid_sampler": _grid, "layer_norm": _norm, "norm_backward": _norm, "group_norm": _norm,
-    "group_norm_backward": _norm, "batch_norm": _norm, "batch_norm_backward": _norm, "attention": _attention,
-    "math_attention": _attention, "flash_attention": _attention, "flash_forward": _attention,
-    "efficient_attention": _attention, "efficient_forward": _attention, "cudnn_attention": _attention,
-    "attention_backward": _attention, "alias": _one, "transpose": _one, "transposed_matrix": lambda m, o: {
-        "self": m.tensor(m.full(2))}, "reversed_axes": _one, "permute": _permute, "movedim": _permute, "view": _view,
-    "view_as": _view, "flatten": _flatten, "unflatten": _flatten, "expand": _expand, "broadcast_lists": _list,
-    "unsqueeze": lambda m, o: {"self": m.tensor(m.full(3)), "dim": m.random.randrange(-4, 4)}, "squeeze": _one,
-    "select": _parts, "slice_": _parts, "narrow": _parts, "as_strided": _strided, "split": _parts, "chunk": _parts,
-    "tensor_split": _parts, "unbind": _parts, "diagonal": lambda m, o: {
-        "self": m.tensor(m.full(3)), "offset": m.random.randint(-2, 2), "dim1": 0, "dim2": -1}, "unfold": _parts,
-    "view_as_real": _complex, "view_as_complex": _complex, "part": _complex, "new": _new, "new_strided": _strided,
-    "new_like": _like, "arange": _new, "counted": _new, "eye": _new, "resized": _new, "to_copy": _like, "to": _like,
-    "contiguous_": _like, "cast": _like, "dropped": _one_float, "conjugate": _one, "flip": _repeat, "cat": _list, "stack": _list, "repeat": _repeat,
-    "repeat_interleave": _repeat, "pad": _repeat, "gather": _lookup, "index_select": _lookup, "embedding": _lookup,
-    "embedding_backward": _lookup, "one_hot": _lookup, "full_gradient": _gradient_of_view, "foreach": _list,
-    "foreach_norm": _list, "flattened": _list,
-}  # fmt: skip
+    "pointwise": _broadcasting,
+    "keeps": _broadcasting,
+    "filled": _broadcasting,
+    "same": _lookup,
+    "row_major": _repeat,
+    "halved": lambda m, o: {"self": m.tensor((4, 6, 8), torch.float32), "dim": m.axis(3)},
+    "dropout": _one_float,
+    "log_sigmoid": _one_float,
+    "reduction": _reduction,
+    "extremum": _reduction,
+    "kth_value": _ordered,
+    "scan": _ordered,
+    "sort": _ordered,
+    "topk": _ordered,
+    "softmax": _softmax,
+    "softmax_backward": _softmax,
+    "loss": _loss,
+    "nll_loss": _nll,
+    "product": _product,
+    "summed_product": _product,
+    "matrix_vector": _product,
+    "dot": _product,
+    "outer": _product,
+    "int_product": _product,
+    "linear": _matmul,
+    "matmul": _matmul,
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "pool": _pool,
+    "adaptive_pool": _pool,
+    "suggested_like": _pool_backward,
+    "upsample": _pool,
+    "upsample_backward": _upsample_backward,
+    "grid_sampler": _grid,
+    "layer_norm": _norm,
+    "norm_backward": _norm,
+    "group_norm": _norm,
+    "group_norm_backward": _norm,
+    "batch_norm": _norm,
+    "batch_norm_backward": _norm,
+    "attention": _attention,
+    "math_attention": _attention,
+    "flash_attention": _attention,
+    "flash_forward": _attention,
+    "efficient_attention": _attention,
+    "efficient_forward": _attention,
+    "cudnn_attention": _attention,
+    "attention_backward": _attention,
+    "alias": _one,
+    "transpose": _one,
+    "transposed_matrix": lambda m, o: {"self": m.tensor(m.full(2))},
+    "reversed_axes": _one,
+    "permute": _permute,
+    "movedim": _permute,
+    "view": _view,
+    "view_as": _view,
+    "flatten": _flatten,
+    "unflatten": _flatten,
+    "expand": _expand,
+    "broadcast_lists": _list,
+    "unsqueeze": lambda m, o: {"self": m.tensor(m.full(3)), "dim": m.random.randrange(-4, 4)},
+    "squeeze": _one,
+    "select": _parts,
+    "slice_": _parts,
+    "narrow": _parts,
+    "as_strided": _strided,
+    "split": _parts,
+    "chunk": _parts,
+    "tensor_split": _parts,
+    "unbind": _parts,
+    "diagonal": lambda m, o: {"self": m.tensor(m.full(3)), "offset": m.random.randint(-2, 2), "dim1": 0, "dim2": -1},
+    "unfold": _parts,
+    "view_as_real": _complex,
+    "view_as_complex": _complex,
+    "part": _complex,
+    "new": _new,
+    "new_strided": _strided,
+    "new_like": _like,
+    "arange": _new,
+    "counted": _new,
+    "eye": _new,
+    "resized": _new,
+    "to_copy": _like,
+    "to": _like,
+    "contiguous_": _like,
+    "cast": _like,
+    "dropped": _one_float,
+    "conjugate": _one,
+    "flip": _repeat,
+    "cat": _list,
+    "stack": _list,
+    "repeat": _repeat,
+    "repeat_interleave": _repeat,
+    "pad": _repeat,
+    "gather": _lookup,
+    "index_select": _lookup,
+    "embedding": _lookup,
+    "embedding_backward": _lookup,
+    "one_hot": _lookup,
+    "full_gradient": _gradient_of_view,
+    "foreach": _list,
+    "foreach_norm": _list,
+    "flattened": _list,
+}
 _GRADIENTS = ("_backward", "_backward_data")
 
 

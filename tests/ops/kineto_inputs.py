@@ -1,4 +1,4 @@
-"""A call of a torch operator, written down as Kineto writes it. tests/ops/test_infer.py holds it to a real recording."""
+"""A call of a torch operator, written down as Kineto does; test_infer.py holds it to a recording."""
 
 from __future__ import annotations
 

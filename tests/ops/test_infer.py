@@ -109,9 +109,7 @@ def test_outputs_are_known_for_nearly_all_gpu_time_of_public_traces(capsys: pyte
         share, rest = _coverage(paths)
         shares[group] = share
         with capsys.disabled():
-            print(
-                f"\n{group}: outputs known for {share:.2%} of the GPU time with recorded inputs; not: {rest.most_common(8)}"
-            )
+            print(f"\n{group}: outputs known for {share:.2%} of the GPU time with inputs; not: {rest.most_common(8)}")
     assert shares["tracelens_*"] >= 0.97
     assert shares["h200"] >= 0.97
     assert shares["dist"] >= 0.97
@@ -175,14 +173,27 @@ def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         ((aten.native_layer_norm.default, _empty(4, 8), [8], _empty(8), None, 1e-5), 80, 64 + 32),
         ((aten.native_dropout.default, _empty(4, 8), 0.1, True), 64, 64 + 32),
         ((aten.mm.default, _empty(4, 8), _empty(8, 2)), 96, 16),
-        ((aten.max_pool2d_with_indices_backward.default, _empty(1, 1, 2, 2), _empty(1, 1, 4, 4), [2, 2], [2, 2], [0, 0],
-          [1, 1], False, _empty(1, 1, 2, 2, dtype=torch.int64)), 40, 32),
+        (
+            (
+                aten.max_pool2d_with_indices_backward.default,
+                _empty(1, 1, 2, 2),
+                _empty(1, 1, 4, 4),
+                [2, 2],
+                [2, 2],
+                [0, 0],
+                [1, 1],
+                False,
+                _empty(1, 1, 2, 2, dtype=torch.int64),
+            ),
+            40,
+            32,
+        ),
         ((aten.scatter_add_.default, _empty(100, 8), 0, _empty(2, 8, dtype=torch.int64), _empty(2, 8)), 192, 32),
         ((aten.index.Tensor, _empty(4, 8), [_empty(2, dtype=torch.int64)]), None, None),  # indices are not recorded
         ((aten.cat.default, [_empty(4, 8), _empty(4, 8)]), None, None),  # nor is the dtype of a list's members
         ((aten.nonzero.default, _empty(4)), None, None),
     ],
-)  # fmt: skip
+)
 def test_traffic_counts_each_element_that_must_move_once(call: Any, read: int | None, written: int | None) -> None:
     found = _infer(*call)
     assert (found.bytes_read, found.bytes_written) == (read, written)
@@ -200,19 +211,49 @@ _FLOPS = [
     (aten.addmm.default, (_empty(5), _empty(3, 4), _empty(4, 5)), {}),
     (aten.bmm.default, (_empty(2, 3, 4), _empty(2, 4, 5)), {}),
     (aten.baddbmm.default, (_empty(2, 3, 5), _empty(2, 3, 4), _empty(2, 4, 5)), {}),
-    (aten.convolution.default,
-     (_empty(2, 4, 9, 9), _empty(6, 2, 3, 3), None, [2, 1], [1, 1], [1, 2], False, [0, 0], 2), {}),
-    (aten.convolution.default,
-     (_empty(2, 4, 9, 9), _empty(4, 3, 3, 3), None, [2, 1], [1, 1], [1, 1], True, [0, 0], 2), {}),
-    (aten.convolution_backward.default,
-     (_empty(2, 6, 9, 9), _empty(2, 4, 9, 9), _empty(6, 4, 3, 3), None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
-      [True, True, False]), {}),
-    (aten._scaled_dot_product_flash_attention.default, (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8)), {}),
-    (aten._scaled_dot_product_efficient_attention.default,
-     (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8), None, True), {}),
-    (aten._scaled_dot_product_cudnn_attention.default,
-     (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8), None, True), {}),
-]  # fmt: skip
+    (
+        aten.convolution.default,
+        (_empty(2, 4, 9, 9), _empty(6, 2, 3, 3), None, [2, 1], [1, 1], [1, 2], False, [0, 0], 2),
+        {},
+    ),
+    (
+        aten.convolution.default,
+        (_empty(2, 4, 9, 9), _empty(4, 3, 3, 3), None, [2, 1], [1, 1], [1, 1], True, [0, 0], 2),
+        {},
+    ),
+    (
+        aten.convolution_backward.default,
+        (
+            _empty(2, 6, 9, 9),
+            _empty(2, 4, 9, 9),
+            _empty(6, 4, 3, 3),
+            None,
+            [1, 1],
+            [1, 1],
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+            [True, True, False],
+        ),
+        {},
+    ),
+    (
+        aten._scaled_dot_product_flash_attention.default,
+        (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8)),
+        {},
+    ),
+    (
+        aten._scaled_dot_product_efficient_attention.default,
+        (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8), None, True),
+        {},
+    ),
+    (
+        aten._scaled_dot_product_cudnn_attention.default,
+        (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8), None, True),
+        {},
+    ),
+]
 
 
 @pytest.mark.parametrize(("overload", "args", "kwargs"), _FLOPS, ids=lambda part: str(part)[:60])
@@ -253,16 +294,28 @@ def test_flops_of_other_classes_follow_the_table(call: Any, count: int | None) -
     [
         ("aten::nonzero", ([[4]], ["bool"], [[1]], [""]), "the operator has no output rule"),
         ("mine::kernel", ([[4]], ["float"], [[1]], [""]), "the operator is not known"),
-        ("aten::sum", ([[4], [], [], []], ["float", "ScalarList", "Scalar", ""], None, None), "the values of arguments were not recorded"),
+        (
+            "aten::sum",
+            ([[4], [], [], []], ["float", "ScalarList", "Scalar", ""], None, None),
+            "the values of arguments were not recorded",
+        ),
         ("aten::sum", ([[4]], ["float", "Scalar"], None, None), "the recorded shapes and types do not pair"),
         ("aten::mul", ([[4], [5]], ["float", "float"], None, None), "the inputs do not fit the operator"),
         ("aten::relu", ([[-1]], ["float"], None, None), "a recorded shape is damaged"),
         ("aten::relu", ([[1 << 70]], ["float"], None, None), "a recorded shape is damaged"),
         ("aten::relu", ([["4"]], ["float"], None, None), "a recorded shape is damaged"),
-        ("aten::view", ([[4], []], ["float", "ScalarList"], [[1], []], ["", "[3]"]), "the inputs do not fit the operator"),
-        ("aten::_foreach_add", ([[], []], ["TensorList", "Scalar"], [[], []], ["", "1"]), "the members of the lists were not recorded"),
+        (
+            "aten::view",
+            ([[4], []], ["float", "ScalarList"], [[1], []], ["", "[3]"]),
+            "the inputs do not fit the operator",
+        ),
+        (
+            "aten::_foreach_add",
+            ([[], []], ["TensorList", "Scalar"], [[], []], ["", "1"]),
+            "the members of the lists were not recorded",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_known_comes_with_the_reason(operator: str, inputs: Any, reason: str) -> None:
     found = infer(operator, *inputs)
     assert found.outputs is None

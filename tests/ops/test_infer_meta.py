@@ -37,16 +37,38 @@ ON_GPUS = {
 _LIBRARY, _ONE_DEVICE = "runs in a vendor's library only", "has a kernel on one kind of device only"
 NOT_HELD = {
     **dict.fromkeys(
-        """cudnn_convolution cudnn_convolution_relu cudnn_convolution_add_relu cudnn_convolution_transpose
-        miopen_convolution miopen_convolution_relu miopen_convolution_add_relu miopen_convolution_transpose
-        miopen_depthwise_convolution _cudnn_attention_forward _cudnn_attention_backward mkldnn_convolution
-        cudnn_batch_norm_backward miopen_batch_norm_backward""".split(),
+        [
+            "cudnn_convolution",
+            "cudnn_convolution_relu",
+            "cudnn_convolution_add_relu",
+            "cudnn_convolution_transpose",
+            "miopen_convolution",
+            "miopen_convolution_relu",
+            "miopen_convolution_add_relu",
+            "miopen_convolution_transpose",
+            "miopen_depthwise_convolution",
+            "_cudnn_attention_forward",
+            "_cudnn_attention_backward",
+            "mkldnn_convolution",
+            "cudnn_batch_norm_backward",
+            "miopen_batch_norm_backward",
+        ],
         _LIBRARY,
     ),
     **dict.fromkeys(
-        """convolution_overrideable thnn_conv2d _slow_conv2d_forward slow_conv3d slow_conv3d_forward
-        slow_conv_dilated2d slow_conv_dilated3d _conv_depthwise2d conv_depthwise3d slow_conv_transpose3d
-        _logcumsumexp""".split(),
+        [
+            "convolution_overrideable",
+            "thnn_conv2d",
+            "_slow_conv2d_forward",
+            "slow_conv3d",
+            "slow_conv3d_forward",
+            "slow_conv_dilated2d",
+            "slow_conv_dilated3d",
+            "_conv_depthwise2d",
+            "conv_depthwise3d",
+            "slow_conv_transpose3d",
+            "_logcumsumexp",
+        ],
         _ONE_DEVICE,
     ),
     "log_sigmoid_forward": ON_GPUS["log_sigmoid_forward"],

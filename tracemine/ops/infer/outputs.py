@@ -52,9 +52,9 @@ def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
     row = table().get(call.name) or table().get(call.name.removesuffix("_"))
     targets = [overload.aliases[place] for place in wanted]
     written = [target for target in targets if target is not None and target in overload.mutates]
-    if len(written) == len(targets):
-        if min(written) >= overload.positional or (overload.op_class != "view" and call.name != "resize_"):
-            return _into(call, written, row)
+    reshapes = overload.op_class == "view" or call.name == "resize_"  # t_ and the like write no element
+    if len(written) == len(targets) and (min(written) >= overload.positional or not reshapes):
+        return _into(call, written, row)
     if row is None:
         raise Unknown("the operator has no output rule")
     function, parameters = row

@@ -102,7 +102,7 @@ def eye(call: Call) -> Outputs:
 
 @rule
 def resized(call: Call) -> Outputs:
-    """resize_: the same tensor with another shape, row-major unless asked otherwise; as it was where nothing changes."""
+    """resize_: the same tensor with another shape, row-major unless asked otherwise."""
     source, size = call.tensor("self"), call.sizes("size")
     result = _formatted(size, source.dtype, _format(call, _CONTIGUOUS))
     kept = source.shape == size and not call.recorded("memory_format")
