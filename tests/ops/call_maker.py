@@ -587,7 +587,6 @@ RECIPES: dict[str, Callable[[Maker, Any], Given]] = {
     "to_copy": _like,
     "to": _like,
     "contiguous_": _like,
-    "cast": _like,
     "dropped": _one_float,
     "conjugate": _one,
     "flip": _repeat,

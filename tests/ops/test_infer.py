@@ -147,6 +147,8 @@ def test_the_tests_write_calls_down_as_kineto_does(tmp_path: Path) -> None:
 
 
 def _infer(overload: Any, *args: Any, **kwargs: Any) -> Any:
+    if overload._schema.arguments[-1].is_out:
+        kwargs = {"out": _empty(0, dtype=torch.int64)}
     return infer(overload._schema.name, *recorded(overload, args, kwargs))
 
 
@@ -192,6 +194,7 @@ def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         ((aten.index.Tensor, _empty(4, 8), [_empty(2, dtype=torch.int64)]), None, None),  # indices are not recorded
         ((aten.cat.default, [_empty(4, 8), _empty(4, 8)]), None, None),  # nor is the dtype of a list's members
         ((aten.nonzero.default, _empty(4)), None, None),
+        ((aten.arange.start_out, 0, 559, 1), 0, 559 * 8),  # an empty out= takes the result's size
     ],
 )
 def test_traffic_counts_each_element_that_must_move_once(call: Any, read: int | None, written: int | None) -> None:

@@ -33,10 +33,11 @@ Outputs = tuple[TensorSpec | None, ...] | None
 def flops(call: Call, outputs: Outputs) -> int | None:
     """Operations, or None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
-    if kind in _NONE and call.name not in costs().flops_per_element:
+    listed = call.name.removesuffix("_") in costs().flops_per_element
+    if kind in _NONE and not listed:
         return 0
-    formula = _FORMULAS.get(kind)
-    count = formula(call, outputs) if formula else _elements(call, outputs) if kind in _BY_ELEMENT else None
+    formula = _FORMULAS.get(kind, _elements if listed or kind in _BY_ELEMENT else None)
+    count = None if formula is None else formula(call, outputs)
     return None if count is None or count > _MOST else count
 
 

@@ -142,13 +142,6 @@ def to(call: Call) -> Outputs:
 
 
 @rule
-def cast(call: Call, dtype: str = "") -> Outputs:
-    """The tensor as another type, laid out as it was."""
-    source = call.tensor("self")
-    return (laid_like(source, dtype or call.dtype("dtype") or source.dtype),)
-
-
-@rule
 def contiguous_(call: Call) -> Outputs:
     """The tensor itself where it already lies so, else a copy."""
     source = call.tensor("self")

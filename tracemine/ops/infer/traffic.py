@@ -99,10 +99,20 @@ def _new(call: Call, outputs: tuple[TensorSpec | None, ...]) -> int | None:
     if any(overload.outputs[place].startswith("Tensor[]") for place in kinds):
         shared = any(overload.aliases[place] is not None for place in kinds)
         return 0 if shared else _bytes(outputs)
-    fresh = [
-        output for place, output in zip(kinds, outputs, strict=True) if overload.aliases[place] not in overload.mutates
-    ]
+    fresh = []
+    for place, output in zip(kinds, outputs, strict=True):
+        target = overload.aliases[place]
+        if target not in overload.mutates or _resized(call, target):
+            fresh.append(output)
     return _bytes(output for output in fresh if output is not None)
+
+
+def _resized(call: Call, place: int | None) -> bool:
+    """Whether that input is an empty out=, which takes the result's size."""
+    if place not in call.overload.overwrites or place < call.overload.positional:
+        return False
+    given = call.at(place)
+    return isinstance(given, TensorSpec) and not given.elements
 
 
 def _written(call: Call) -> int | None:
@@ -115,9 +125,7 @@ def _written(call: Call) -> int | None:
                 return None
             targets.extend(given)
         elif given is not None:
-            if not given.elements and place in call.overload.overwrites and place >= call.overload.positional:
-                return None  # an empty out= is resized
-            targets.append(given)
+            targets.append(given)  # an empty out= counts nothing here; what it becomes is new
     return _bytes(targets)
 
 
