@@ -231,6 +231,7 @@ def _flow(run: Sequence[Call]) -> _Flow:
     """
     written: Counter[tuple[int, str]] = Counter()
     kinds: dict[tuple[int, str], int] = {}  # bytes of each kind of outside tensor
+    last_read = {tensor.kind: position for position, call in enumerate(run) for tensor in call.reads or ()}
     outside = doubtful = live = intermediate = largest = 0
     for position, call in enumerate(run):
         own: Counter[tuple[int, str]] = Counter()
@@ -242,11 +243,10 @@ def _flow(run: Sequence[Call]) -> _Flow:
                 kinds[kind] = tensor.nbytes
             elif own[kind] > 1:
                 doubtful += tensor.nbytes
-        later = {t.kind for other in run[position + 1 :] for t in other.reads or ()}
         for tensor in call.writes or ():
             kind = tensor.kind
             written[kind] += 1
-            if kind in later:
+            if last_read.get(kind, position) > position:
                 intermediate += tensor.nbytes
                 largest = max(largest, tensor.nbytes)
             else:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.findings.build import H200, kernel, matches, rows_of_timeline, rule, timeline_of
 from tracemine.cost import NOTHING, Range
 from tracemine.engine.rule import Matches
+from tracemine.errors import InputError
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounts import check, measure
 from tracemine.timeline import Device, Timeline
@@ -156,3 +157,15 @@ def test_a_finding_that_breaks_the_books_is_a_bug(change: dict[str, Any], says: 
     broken = msgspec.structs.replace(scan.findings[0], **change)
     with pytest.raises(RuntimeError, match=says):
         check(measure(timeline), [broken], scan.summary.step_saving_ns)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        [kernel(0, 1 << 61, stream=stream) for stream in range(4)],
+        [kernel(at, 1, device=device) for device in range(9) for at in (0, 1 << 60)],
+    ],
+)
+def test_times_that_64_bits_cannot_add_up_are_refused(damaged: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match="more than a century"):
+        measure(timeline_of(damaged))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.timelines import Trace
 from tracemine.rows import Categories, Flags, Numbers, Rows
-from tracemine.rows.gaps import CAUSES, gap_rows
+from tracemine.rows.gaps import CAUSES, _last, gap_rows
 
 spans = st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 1), st.integers(0, 2))
 
@@ -332,3 +332,25 @@ def test_the_columns_all_have_as_many_rows_as_there_are_gaps() -> None:
     for found in rows.columns.values():
         assert len(found.codes if isinstance(found, Categories) else found.values) == rows.count
     assert np.issubdtype(rows.columns["dur_ns"].values.dtype, np.int64)  # type: ignore[union-attr]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 4), st.integers(-9, 9)), max_size=12),
+    st.lists(st.tuples(st.integers(-2, 5), st.integers(-10, 10)), max_size=12),
+    st.booleans(),
+)
+def test_the_last_call_of_a_thread_before_a_moment_is_found_for_all_at_once(
+    calls: list[tuple[int, int]], asked: list[tuple[int, int]], inclusive: bool
+) -> None:
+    thread, time = (np.array([each[i] for each in calls], np.int64) for i in (0, 1))
+    wanted, until = (np.array([each[i] for each in asked], np.int64) for i in (0, 1))
+    rows = np.arange(len(calls))[::2]  # of some calls only
+    found = _last(rows, thread, time, wanted, until, inclusive=inclusive)
+    for row, (on, moment) in zip(found.tolist(), asked, strict=True):
+        before = [
+            at
+            for i, (t, at) in enumerate(calls)
+            if i % 2 == 0 and t == on and (at < moment or (at == moment and inclusive))
+        ]
+        assert (row < 0) == (not before)
+        assert row < 0 or (thread[row] == on and time[row] == max(before) and row % 2 == 0)

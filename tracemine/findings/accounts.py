@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.errors import InputError, Location
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
+
+_MOST_NS = 1 << 62  # 146 years; sums of what is within it fit an int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Accounts:
 def measure(timeline: Timeline) -> Accounts:
     """Add up a timeline. Nanoseconds.
 
+    Raises InputError where 64 bits cannot count what its activities last, or the spans of its devices, together.
+
     >>> from tracemine.timeline import Meta
     >>> measure(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).span_ns
     0
@@ -45,8 +50,15 @@ def measure(timeline: Timeline) -> Accounts:
     activities = timeline.activities
     start, dur = rows_of(activities["start_ns"]), rows_of(activities["dur_ns"])
     device = rows_of(activities["device"])
-    exclusive = np.zeros(len(dur), dtype=np.int64)
     ordinals = np.unique(device)
+    span = int((start + dur).max()) - int(start.min()) if len(dur) else 0
+    if max(float(dur.sum(dtype=np.float64)), len(ordinals) * span) >= _MOST_NS:
+        raise InputError(
+            "its GPU activities last for more than a century, or lie as far apart",
+            where=Location(timeline.meta.source),
+            hint="see what wrote their times",
+        )
+    exclusive = np.zeros(len(dur), dtype=np.int64)
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
         end = start[rows] + dur[rows]
@@ -57,7 +69,7 @@ def measure(timeline: Timeline) -> Accounts:
         dur_ns=dur,
         exclusive_ns=exclusive,
         devices=len(ordinals),
-        span_ns=int((start + dur).max() - start.min()) if len(dur) else 0,
+        span_ns=span,
         gpu_time_ns=int(dur.sum()),
         gpu_busy_ns=int(exclusive.sum()),
         per_step=_per_step(timeline, exclusive),

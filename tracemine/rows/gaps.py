@@ -270,11 +270,12 @@ def _last(
     rows: IntArray, thread: IntArray, time: IntArray, wanted: IntArray, until: IntArray, *, inclusive: bool
 ) -> IntArray:
     """Of `rows`, the one of the `wanted` thread whose time is the last before `until` (or at it); −1: none."""
-    order = rows[np.lexsort((time[rows], thread[rows]))]
-    result = np.full(len(wanted), -1, np.int64)
-    for each in np.unique(wanted).tolist():  # threads that launch are few
-        low, high = np.searchsorted(thread[order], [each, each + 1])
-        mine, asked = order[low:high], np.flatnonzero(wanted == each)
-        at = np.searchsorted(time[mine], until[asked], side="right" if inclusive else "left") - 1
-        result[asked] = np.where(at >= 0, mine[np.maximum(at, 0)], -1) if len(mine) else -1
-    return result
+    if not len(rows):
+        return np.full(len(wanted), -1, np.int64)
+    # One number for thread and time, in the order of both. The least thread that is asked for is −2.
+    moments, moment = np.unique(np.concatenate((time[rows], until)), return_inverse=True)
+    key = (np.concatenate((thread[rows], wanted)) + 2) * len(moments) + moment
+    order = np.argsort(key[: len(rows)], kind="stable")
+    asked = np.searchsorted(key[order], key[len(rows) :], side="right" if inclusive else "left") - 1
+    last = rows[order[np.maximum(asked, 0)]]
+    return np.where((asked >= 0) & (thread[last] == wanted), last, -1)
