@@ -14,6 +14,8 @@ from tracemine.cli.scan import ExecutionTraceOption, QuietOption
 from tracemine.report.escape import line
 
 if TYPE_CHECKING:
+    from pyarrow import Table
+
     from tracemine.timeline import IngestReport, Timeline
 
 
@@ -31,24 +33,36 @@ def ingest(
     Prints the rows of each table, and what was left out or repaired, with the reason.
 
     \b
-    Example:
+    Examples:
       tracemine ingest trace.json.gz -o timeline/
+      tracemine ingest trace.json.gz --et et.json.gz -o timeline/
     """
     from tracemine.formats import open_trace
 
     with reading(path, quiet=quiet) as progress:
         timeline = open_trace(path, progress, execution_trace=execution_trace)
-    timeline.write(output)
+    edges = _edges(timeline)
+    timeline.write(output, edges)
     if not quiet:
-        write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline)))
+        write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline, edges)))
     return 0
 
 
-def _report(timeline: Timeline) -> Iterator[str]:
+def _edges(timeline: Timeline) -> Table | None:
+    """The table edges.parquet; None where no execution trace says who reads what."""
+    if not timeline.tensors.num_rows:
+        return None
+    from tracemine.flow import activity_edges, flow
+
+    return activity_edges(flow(timeline))
+
+
+def _report(timeline: Timeline, edges: Table | None) -> Iterator[str]:
     from tracemine.timeline import TABLES
 
-    for name in TABLES:
-        yield f"{name:<11} {getattr(timeline, name).num_rows:>11,} rows"
+    tables = {name: getattr(timeline, name) for name in TABLES} | ({} if edges is None else {"edges": edges})
+    for name, table in tables.items():
+        yield f"{name:<11} {table.num_rows:>11,} rows"
     yield from _what_became(timeline.meta.ingest)
 
 

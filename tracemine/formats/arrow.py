@@ -153,29 +153,6 @@ def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:
     return pa.Array.from_buffers(kind, len(ends), [_validity(present), pa.py_buffer(offsets)], children=[items])
 
 
-def numbers(column: pa.ChunkedArray) -> Array:
-    """An int32 or int64 column of a table as int64; MISSING where null.
-
-    >>> numbers(pa.chunked_array([pa.array([7, None], pa.int32())])).tolist() == [7, MISSING]
-    True
-    """
-    width = np.int32 if column.type == pa.int32() else np.int64
-    parts = [_values(chunk, width, MISSING) for chunk in column.chunks]
-    return np.concatenate([np.empty(0, np.int64), *parts])
-
-
-def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
-    """A dictionary column as ids of its strings, −1 where null.
-
-    >>> string_ids(pa.chunked_array([pa.array(["a", None, "a"]).dictionary_encode()]))[0].tolist()
-    [0, -1, 0]
-    """
-    chunks = column.unify_dictionaries().chunks
-    ids = [_values(chunk.indices, np.int32, -1) for chunk in chunks]
-    strings = tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
-    return np.concatenate([np.empty(0, np.int64), *ids]), strings
-
-
 def booleans(values: Array) -> pa.Array:
     """A bool column without nulls.
 
@@ -184,16 +161,3 @@ def booleans(values: Array) -> pa.Array:
     """
     bits = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
-
-
-def _values(array: pa.Array, width: Any, null: int) -> Array:
-    """An array's values from its buffers, `null` where it has none."""
-    if not len(array):
-        return np.empty(0, np.int64)
-    bitmap, data = array.buffers()[:2]
-    rows = slice(array.offset, array.offset + len(array))
-    values = np.frombuffer(data, width, count=rows.stop)[rows].astype(np.int64)
-    if bitmap is None:
-        return values
-    present = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[rows]
-    return np.where(present != 0, values, null)

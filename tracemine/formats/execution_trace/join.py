@@ -11,19 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.columns import numbers, string_ids
 from tracemine.errors import InputError, Location
-from tracemine.formats.arrow import (
-    MISSING,
-    booleans,
-    distinct,
-    integers,
-    lists,
-    numbers,
-    row_numbers,
-    string_ids,
-    take,
-    texts,
-)
+from tracemine.formats.arrow import MISSING, booleans, distinct, integers, lists, row_numbers, take, texts
 from tracemine.formats.execution_trace.trace import ExecutionTrace
 from tracemine.timeline import TABLES, IngestReport, Timeline
 

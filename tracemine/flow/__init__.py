@@ -1,0 +1,13 @@
+"""Who reads what which other wrote: operators as nodes, tensors as edges between them, with their evidence.
+
+flow(timeline)         → Flow: nodes, what they read and write, edges, live-outs, and what must keep its order
+activity_edges(flow)   → the table edges.parquet: the same between activities
+"""
+
+from __future__ import annotations
+
+from tracemine.flow.build import flow
+from tracemine.flow.edges import activity_edges
+from tracemine.flow.record import Edges, Flow, Nodes, Reads, Source, Writes
+
+__all__ = ["Edges", "Flow", "Nodes", "Reads", "Source", "Writes", "activity_edges", "flow"]

@@ -1,0 +1,130 @@
+"""In which order operators of all threads begin and end, and which of them count as one node."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+_LEVELS = 10_000  # of operators inside each other; Python itself ends at 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One entry an operator (annotations are not among them), by the order in which they begin."""
+
+    row: IntArray  # row of `ops`
+    parent: IntArray  # position of the operator around it, −1: none
+    level: IntArray  # so many are around it
+    leave: IntArray  # it ends before the operator at this position begins, and after the one before that began
+    end: IntArray  # nanoseconds
+    leaf: BoolArray  # no operator is inside it
+    joined: BoolArray  # the execution trace has it
+    position: IntArray  # of each row of `ops`, −1 for annotations
+
+    def inherited(self, own: IntArray) -> IntArray:
+        """For each operator the value of the outermost one around it, or its own, that is not negative."""
+        found = own.copy()
+        for level in self._levels():
+            above = found[self.parent[level]]
+            found[level] = np.where(above >= 0, above, found[level])
+        return found
+
+    def _levels(self) -> list[IntArray]:
+        """Positions a level, from those with one operator around them inwards."""
+        by_level = np.argsort(self.level, kind="stable")
+        begins = np.searchsorted(self.level[by_level], np.arange(1, int(self.level.max(initial=0)) + 2))
+        return [by_level[a:b] for a, b in itertools.pairwise(begins.tolist())]
+
+
+def order_of(timeline: Timeline) -> Order:
+    """Begin by the execution trace's ids, which count over all threads; an operator that it lacks stands where its time
+    puts it. An operator ends when the next one of its thread begins that is not inside it, and before any of another
+    thread that begins after its end.
+    """
+    ops = timeline.ops
+    kinds, kind_names = string_ids(ops.column("kind"))
+    is_op = kinds == (kind_names.index("op") if "op" in kind_names else -2)
+    node = numbers(ops.column("execution_node_id"))
+    start, dur = numbers(ops.column("start_ns")), numbers(ops.column("dur_ns"))
+    rows = np.flatnonzero(is_op)
+    known = np.where(node[rows] == MISSING, -1, node[rows])
+    rank = np.where(known >= 0, known, np.maximum.accumulate(known) if len(known) else known)
+    rows = rows[np.lexsort((rows, known < 0, rank))]
+    position = np.full(len(is_op) + 1, -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    parent = position[_around(numbers(ops.column("parent_row"), -1), is_op)[rows]]
+    parent[parent >= np.arange(len(rows))] = -1  # ids and times disagree: better no nesting than a wrong one
+    level = _levels_of(parent)
+    last, leaf = _last_inside(parent, level)
+    end = (start + dur)[rows]
+    thread = _codes(numbers(ops.column("pid"))[rows], numbers(ops.column("tid"))[rows])
+    return Order(
+        row=rows,
+        parent=parent,
+        level=level,
+        leave=_leave(np.maximum.accumulate(start[rows]) if len(rows) else rows, end, thread, last),
+        end=end,
+        leaf=leaf,
+        joined=node[rows] != MISSING,
+        position=position[:-1],
+    )
+
+
+def _around(parent_row: IntArray, is_op: BoolArray) -> IntArray:
+    """The nearest operator around each row, annotations left out; the last row, len(is_op), stands for none."""
+    none = len(is_op)
+    around = np.append(np.where(parent_row < 0, none, parent_row), none)
+    passed = np.append(~is_op, False)
+    while passed[around].any():
+        around = np.where(passed[around], around[around], around)
+    return around[:-1]
+
+
+def _levels_of(parent: IntArray) -> IntArray:
+    level = np.zeros(len(parent), np.int64)
+    above = parent
+    for _ in range(_LEVELS):
+        inside = above >= 0
+        if not inside.any():
+            break
+        level += inside
+        above = np.where(inside, parent[above], -1)
+    return level
+
+
+def _last_inside(parent: IntArray, level: IntArray) -> tuple[IntArray, BoolArray]:
+    """The last operator inside each, or itself; and whether there is none."""
+    last = np.arange(len(parent))
+    for depth in range(int(level.max(initial=0)), 0, -1):
+        here = np.flatnonzero(level == depth)
+        np.maximum.at(last, parent[here], last[here])
+    leaf = np.ones(len(parent), np.bool_)
+    leaf[parent[parent >= 0]] = False
+    return last, leaf
+
+
+def _leave(begun: IntArray, end: IntArray, thread: IntArray, last: IntArray) -> IntArray:
+    """`begun` is the latest start up to each position."""
+    count = len(end)
+    by_time = np.searchsorted(begun, end, "left")
+    own = np.full(count, count)
+    for number in range(int(thread.max(initial=-1)) + 1):
+        here = np.flatnonzero(thread == number)
+        after = np.searchsorted(here, last[here], "right")
+        own[here] = np.append(here, count)[after]
+    leave: IntArray = np.maximum(np.minimum(by_time, own), last + 1)
+    return leave
+
+
+def _codes(*keys: IntArray) -> IntArray:
+    found = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        codes = np.unique(key, return_inverse=True)[1]
+        found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
+    return found

@@ -1,0 +1,120 @@
+"""What dataflow is, as arrays: nodes, what they read and write, and who reads what which other wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+
+
+class Source(IntEnum):
+    """Where what a node read came from."""
+
+    WRITTEN = 0  # by the nodes that its edges name
+    OUTSIDE = 1  # from before the recording: a parameter, an input, a cache
+    PARTLY_OUTSIDE = 2  # some of it by the nodes that its edges name, the rest from before the recording
+    HOLE = 3  # allocated during the recording, and nobody was seen writing it
+    PARTLY_HOLE = 4  # as HOLE, but the nodes that its edges name wrote some of it
+    UNCERTAIN = 5  # an operator that does not say what it writes may have written it, or too many did
+
+
+# All that is read is accounted for.
+RESOLVED = (Source.WRITTEN, Source.OUTSIDE, Source.PARTLY_OUTSIDE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """What does the work: an operator with all activities that it, or an operator inside it, launched.
+
+    In the order in which they begin, over all threads. Node i owns the activities
+    `activity[activity_begin[i]:activity_begin[i + 1]]`.
+    """
+
+    op_row: IntArray  # row of `ops`: the outermost of the node's operators
+    step_row: IntArray  # row of `steps`, −1 outside every step
+    known: BoolArray  # whether the execution trace has it; what a node that is not known reads and writes, nobody says
+    activity: IntArray  # rows of `activities`
+    activity_begin: IntArray
+
+    def __len__(self) -> int:
+        return len(self.op_row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """One tensor that a node reads, by node and position. Bytes are counted in its buffer: a storage, counted anew
+    when it is allocated anew. What lies between begin and end need not all belong to a tensor with strides.
+    """
+
+    node: IntArray
+    tensor_row: IntArray  # row of `tensors`: an input of the node's operator or of one inside it
+    buffer: IntArray
+    begin_byte: IntArray
+    end_byte: IntArray
+    bytes: IntArray  # of distinct elements: what stride 0 repeats counts once
+    source: npt.NDArray[np.int8]  # Source
+
+    @property
+    def resolved(self) -> BoolArray:
+        """Whether all that is read is known to come from a node or from outside."""
+        return np.isin(self.source, RESOLVED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writes:
+    """One tensor that a node writes, in the order of writing; begin, end and bytes as in `Reads`."""
+
+    node: IntArray
+    tensor_row: IntArray  # row of `tensors`: an output, or an input that is written in place
+    buffer: IntArray
+    begin_byte: IntArray
+    end_byte: IntArray
+    bytes: IntArray
+    fresh: BoolArray  # a new buffer's first content; else written in place or through out=
+    gone_node: IntArray  # the first node that no longer finds it (overwritten, or memory used again); −1: never gone
+    live_out: BoolArray  # still there at the end of its step, or of the recording: it may be wanted later
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """One read of what a node wrote, and a later one reads; by read, in the order of writing."""
+
+    write: IntArray  # position in Writes
+    read: IntArray  # position in Reads
+    producer: IntArray  # node
+    consumer: IntArray  # node
+    bytes: IntArray  # of the read that lie in the write, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Who reads what which other wrote. Without an execution trace there are no nodes.
+
+    `order_before[i]` must run before `order_after[i]` though no data goes from the one to the other: the later one
+    overwrites what the earlier one reads or writes.
+    """
+
+    nodes: Nodes
+    reads: Reads
+    writes: Writes
+    edges: Edges
+    order_before: IntArray
+    order_after: IntArray
+    activity_node: IntArray  # for each activity its node, −1: none owns it
+
+    @property
+    def read_by_others(self) -> BoolArray:
+        """For each write, whether another node reads it."""
+        read = np.zeros(len(self.writes), np.bool_)
+        read[self.edges.write] = True
+        return read
