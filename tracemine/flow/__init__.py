@@ -2,6 +2,7 @@
 
 flow(timeline)         → Flow: nodes, what they read and write, edges, live-outs, and what must keep its order
 activity_edges(flow)   → the table edges.parquet: the same between activities
+compare_steps(…)       → whether the steps of a loop read the same things
 """
 
 from __future__ import annotations
@@ -9,5 +10,6 @@ from __future__ import annotations
 from tracemine.flow.build import flow
 from tracemine.flow.edges import activity_edges
 from tracemine.flow.record import Edges, Flow, Nodes, Reads, Source, Writes
+from tracemine.flow.steps import StepPair, compare_steps
 
-__all__ = ["Edges", "Flow", "Nodes", "Reads", "Source", "Writes", "activity_edges", "flow"]
+__all__ = ["Edges", "Flow", "Nodes", "Reads", "Source", "StepPair", "Writes", "activity_edges", "compare_steps", "flow"]

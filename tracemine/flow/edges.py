@@ -8,7 +8,7 @@ import pyarrow as pa
 from tracemine.flow.record import Flow, IntArray
 from tracemine.timeline import EDGES
 
-_EVIDENCE = "proven"
+_EVIDENCE = b"proven"
 
 
 def activity_edges(flow: Flow) -> pa.Table:
@@ -25,7 +25,9 @@ def activity_edges(flow: Flow) -> pa.Table:
     consumer = nodes.activity[nodes.activity_begin[edges.consumer]]
     order = np.lexsort((np.arange(len(producer)), producer, consumer))
     evidence = pa.DictionaryArray.from_arrays(
-        _integers(np.zeros(len(order), np.int32), pa.int32()), pa.array([_EVIDENCE], pa.string())
+        _integers(np.zeros(len(order), np.int32), pa.int32()),
+        # pa.array would import pandas.
+        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(_EVIDENCE)], np.int32)), pa.py_buffer(_EVIDENCE)),
     )
     columns = [
         *(_integers(values[order], pa.int64()) for values in (producer, consumer, edges.bytes)),
