@@ -450,7 +450,7 @@ def test_ingest_says_what_became_of_every_event(run: Run, tmp_path: Path) -> Non
     code, out, err = run("ingest", CLEAN, "-o", tmp_path / "timeline")
     assert (code, err) == (0, "")
     assert out.startswith(f"{CLEAN} → {tmp_path / 'timeline'}\n  activities           22 rows\n")
-    assert "6 activities were launched before recording began" in out
+    assert "6 activities without a known operator: launched before recording began" in out
     assert (tmp_path / "timeline" / "activities.parquet").is_file()
 
 

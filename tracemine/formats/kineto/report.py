@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tracemine.formats.kineto import header
 from tracemine.formats.kineto.events import CATEGORIES
 from tracemine.formats.kineto.scan import RawTrace
+from tracemine.units import count_text
 
 Array = npt.NDArray[Any]
 
@@ -90,19 +91,23 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
         ),
         (
             unowned["before_window"],
-            f"{unowned['before_window']} activities were launched before recording began: their operators are unknown.",
+            f"{_activities(unowned['before_window'])} without a known operator: launched before recording began.",
         ),
         (
             unowned["no_launch_call"],
-            f"{unowned['no_launch_call']} activities have no recorded launch call: their operators are unknown.",
+            f"{_activities(unowned['no_launch_call'])} without a known operator: no launch call is recorded.",
         ),
         (
             launched_late,
-            f"{launched_late} activities start before the call that launched them: the trace's clocks disagree.",
+            f"The trace's clocks disagree: {_activities(launched_late)} began before being launched.",
         ),
         (unknown, f"Events of categories that tracemine does not know were left out: {left_out}."),
     )
     return [sentence for holds, sentence in facts if holds]
+
+
+def _activities(count: int) -> str:
+    return count_text(count, "activity")
 
 
 def _any(column: Array) -> bool:
