@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:fixtures python benchmarks/recording.py [STEPS]
 
-Needs torch with CUDA. Runs the models of fixtures/record.py. A row: the mean step alone, the mean step recorded (both with the queue drained
-before and after the steps), their ratio, GPU activities a step, and the size of the folder.
+Needs torch with CUDA. Runs the models of fixtures/record.py. A row: the mean step alone, the mean step recorded (both
+with the queue drained before and after the steps), their ratio, GPU activities a step, and the size of the folder.
 """
 
 from __future__ import annotations

@@ -318,6 +318,7 @@ def test_the_files_name_no_folder_that_is_gone(folder: Path, train: Callable[[],
         assert b".tmp" not in gzip.decompress((folder / name).read_bytes())
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # torch before 2.13, of the outer one
 def test_a_capture_inside_another_profiler_is_refused(folder: Path) -> None:
     with (
         torch.profiler.profile(),

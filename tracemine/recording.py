@@ -37,6 +37,7 @@ TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
 _OLDEST_TORCH = (2, 4)  # the first that writes `Record function id`
 _GPU_ACTIVITY = re.compile(rb'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
 _NO_STEP = "in no step"  # what is called what came after the last step's end, and a block without steps
+_DISTORTING = 1.5  # a step that takes so many times as long was waiting for the recording
 _SHOWN = 3  # names in a message
 
 Batch = TypeVar("Batch")
@@ -262,13 +263,13 @@ class Recording:
             with_stack=self._options.stacks,
             execution_trace_observer=observer,
         )
+        self._profiler = profiler
         with warnings.catch_warnings():
             # Before torch 2.13 also the first and only cycle warns that it clears those before it.
             warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
             profiler.prepare_trace()
         if observer is not None:  # last: one that is left behind makes torch crash later
             observer.register_callback(str(self._folder / "et.json"))
-        self._profiler = profiler
 
     def _begin(self) -> None:
         self._drain()
@@ -299,7 +300,7 @@ class Recording:
         """Leave torch as it was; the error that is on its way matters more than one in here."""
         with suppress(Exception):
             if self._profiler is not None and not self._recording:
-                self._start()  # one that is only prepared cannot be stopped
+                self._start()  # one that is only prepared cannot be stopped, and is in the next one's way
         with suppress(Exception):
             if self._profiler is not None:
                 self._stop()
@@ -460,6 +461,8 @@ def _line(given: str, written: Capture) -> str:
             f"a step took {time_text(written.alone_step_ns)} alone and {time_text(written.recorded_step_ns)} "
             f"recorded ({ratio_text(written.slowdown)} times)"
         )
+        if written.slowdown >= _DISTORTING:
+            cost += ": the gaps between its kernels are longer than in production"
     return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {given}"
 
 
