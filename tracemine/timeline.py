@@ -333,7 +333,7 @@ class Timeline:
         try:
             meta = _read_meta(directory / "meta.json")
             return Timeline(meta=meta, **{t.name: _read_table(directory / f"{t.name}.parquet") for t in _TABLES})
-        except (OSError, pa.ArrowException, msgspec.DecodeError, TimelineError) as error:
+        except (OSError, pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, TimelineError) as error:
             reason = error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {error}"
             raise TimelineError(
                 reason, where=Location(str(directory)), hint="ingest the profiler's export again"
@@ -374,7 +374,9 @@ def _read_meta(path: Path) -> Meta:
 def _read_table(path: Path) -> pa.Table:
     # Not pq.read_table: that adds a column for each folder named key=value on the path.
     with pq.ParquetFile(path) as file:
-        return file.read().unify_dictionaries().combine_chunks()
+        table = file.read().unify_dictionaries().combine_chunks()
+    table.validate(full=True)  # that text is text, and an index one of the dictionary's
+    return table
 
 
 def _is_empty(directory: Path) -> bool:

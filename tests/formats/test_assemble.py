@@ -620,3 +620,14 @@ def test_whatever_the_events_say_each_activity_has_an_owner_or_a_reason(
     for row in t.activities.to_pylist():
         assert (row["op_row"] is None) == (row["unowned_reason"] is not None)
     assert min(_column(t.activities, "dur_ns"), default=0) >= 0
+
+
+def test_a_gpus_name_is_text_that_any_file_can_hold(tmp_path: Path) -> None:
+    found = timeline(tmp_path, kernel("k", 0, 10, 1), deviceProperties=[{"id": 0, "name": "\ud800H200"}])
+    assert [device.name for device in found.meta.devices] == ["?H200"]
+
+
+@pytest.mark.parametrize(("text", "kept"), [("6.2.41133-dd7f95766", True), (130001, True), ("hf_aBcDeF0123", False)])
+def test_a_version_is_kept_where_it_looks_like_one(tmp_path: Path, text: object, kept: bool) -> None:
+    found = timeline(tmp_path, kernel("k", 0, 10, 1), hip_driver_version=text)
+    assert found.meta.versions == ({"hip_driver_version": str(text)} if kept else {})

@@ -110,7 +110,9 @@ def open_trace(
             )
         path, execution_trace = recording[0], execution_trace or recording[1]
     if path.is_dir():
-        timeline = Timeline.read(path)
+        from tracemine.formats.stored import checked
+
+        timeline = checked(Timeline.read(path), path)
     else:
         with FileSource(path) as source:
             timeline = format_of(source, formats).read(source, progress)

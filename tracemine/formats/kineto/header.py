@@ -26,7 +26,7 @@ _VERSIONS = (
     *("cupti_version", "cuda_runtime_version", "cuda_driver_version"),
     *("roctracer_version", "hip_runtime_version", "hip_driver_version"),
 )
-_VERSION_TEXT = re.compile(r"[\w.+-]{1,40}")  # nothing that could be a sentence or a path
+_VERSION_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}){0,3}([-+][\w.]{1,12})?")  # no sentence, path or token looks like it
 _LONGEST_NAME = 200
 
 _RANK_IN_NAME = re.compile(r"(?<![a-zA-Z])rank[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -89,12 +89,21 @@ def _facts(properties: Mapping[str, Any]) -> dict[str, Any]:
         for field, keys in _DEVICE_NUMBERS.items()
     }
     name = properties.get("name")
-    facts["name"] = name.strip()[:_LONGEST_NAME] or None if isinstance(name, str) else None
+    facts["name"] = _text(name.strip()[:_LONGEST_NAME]) or None if isinstance(name, str) else None
     major, minor = (
         _integer(properties.get(f"compute{part}", properties.get(part.lower()))) for part in ("Major", "Minor")
     )
     facts["compute_capability"] = None if major is None or minor is None else f"{major}.{minor}"
     return facts
+
+
+def _text(name: str) -> str:
+    """Without lone surrogates, which JSON can spell and no file can hold.
+
+    >>> _text("NVIDIA \\ud800H200")
+    'NVIDIA ?H200'
+    """
+    return name.encode("utf-8", "replace").decode()
 
 
 def rank(header: Mapping[str, Any], source_name: str) -> int | None:
