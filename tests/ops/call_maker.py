@@ -37,6 +37,8 @@ class Maker:
     def tensor(self, shape: tuple[int, ...] | list[int], dtype: torch.dtype | None = None) -> torch.Tensor:
         """Row-major, channels last, permuted, a slice of something larger, or expanded."""
         shape, dtype = tuple(shape), dtype or self.dtype
+        if not shape and dtype in (torch.float64, torch.int64):  # recorded as Python numbers are, and taken for them
+            dtype = torch.float32
         kind = self.random.randrange(8)
         if kind == 0 and len(shape) in (4, 5):
             format_ = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
@@ -619,7 +621,7 @@ def make(overload: torch._ops.OpOverload, rule: str, seed: int) -> tuple[list[An
         recipe = _nll
     if rule in ("row_major", "alias") and name.removesuffix("_").endswith(("scatter", "_add", "_copy", "_reduce")):
         recipe = _lookup
-    if name == "aten::avg_pool3d_backward":
+    if name in ("aten::avg_pool3d_backward", "aten::max_pool3d_with_indices_backward"):
         recipe = _pool_backward
     if name == "aten::upsample_bicubic2d_backward":
         recipe = _upsample_backward

@@ -141,7 +141,8 @@ def log_sigmoid(call: Call) -> Outputs:
 def dropout(call: Call, mask: str = "bool") -> Outputs:
     """The tensor and the mask of what was kept."""
     source = call.tensor("input", "self")
-    return laid_like(source, source.dtype), laid_like(source, mask)
+    trains = call.flag("train", default=True)
+    return laid_like(source, source.dtype) if trains else source, laid_like(source, mask)
 
 
 @rule

@@ -118,7 +118,8 @@ def pool(call: Call, axes: int, indices: bool = False, layout: str = "") -> Outp
 
 def _values(source: TensorSpec, sizes: Sequence[int], axes: int, indices: bool, layout: str) -> Outputs:
     shape = (*source.shape[:-axes], *sizes)
-    result = made(shape, source.dtype) if layout else _placed(shape, source.dtype, source)
+    batched = len(shape) == axes + 2
+    result = made(shape, source.dtype) if layout or not batched else _placed(shape, source.dtype, source)
     if layout == "unknown" and plain(source, source.dtype).strides is None:
         result = TensorSpec(result.shape, source.dtype, None)
     return (result, TensorSpec(result.shape, "int64", result.strides)) if indices else (result,)

@@ -226,15 +226,19 @@ def repeat_interleave(call: Call) -> Outputs:
 
 
 @rule
-def pad(call: Call) -> Outputs:
-    """Pairs of lengths before and behind, last axis first. Channels last is kept."""
+def pad(call: Call, layout: str = "") -> Outputs:
+    """Pairs of lengths before and behind, last axis first. Channels last is kept, unless that is not known."""
     source, pairs = call.tensor("self"), call.sizes("pad" if "pad" in call else "padding")
+    if not pairs:
+        return (laid_like(source, source.dtype),)
     shape = list(source.shape)
     for place in range(len(pairs) // 2):
         shape[-1 - place] += pairs[2 * place] + pairs[2 * place + 1]
     if any(size < 0 for size in shape):
         raise Unknown("the inputs do not fit the operator")
-    return (TensorSpec(tuple(shape), source.dtype, _suggested(source, shape)),)
+    strides = _suggested(source, shape)
+    certain = not layout or strides == contiguous(shape)
+    return (TensorSpec(tuple(shape), source.dtype, strides if certain else None),)
 
 
 def _suggested(source: TensorSpec, shape: Sequence[int]) -> tuple[int, ...] | None:
@@ -300,7 +304,12 @@ def foreach(call: Call) -> Outputs:
     lists = [given for given in call.inputs if isinstance(given, tuple) and given]
     if not lists or len({len(members) for members in lists}) != 1:
         raise Unknown("the members of the lists were not recorded")
-    return tuple(elementwise(members, members[0].dtype) for members in zip(*lists, strict=True))
+    found = []
+    for members in zip(*lists, strict=True):
+        result = elementwise(members, members[0].dtype)
+        agreed = all(member.strides == result.strides for member in members)  # else fast and slow kernels differ
+        found.append(result if agreed else TensorSpec(result.shape, result.dtype, None))
+    return found
 
 
 @rule
