@@ -116,7 +116,9 @@ class Trace:
 
     def timeline(self) -> Timeline:
         """The timeline of the rows so far."""
-        orders = {"stacks": lambda row: 0, "ops": lambda row: (row["start_ns"], -row["dur_ns"])}
+        orders = {"ops": lambda row: (row["start_ns"], -row["dur_ns"])} | dict.fromkeys(
+            ("stacks", "tensors"), lambda row: 0
+        )
         placed = {
             name: sorted(rows, key=orders.get(name, lambda row: row["start_ns"])) for name, rows in self.rows.items()
         }
