@@ -10,7 +10,7 @@ from tracemine.timeline import TABLES, Timeline
 
 # The table that a row number counts in; `parent_row` counts in its own.
 _COUNTED_IN = {"launch_row": "api", "op_row": "ops", "step_row": "steps", "stack_row": "stacks"}
-_FURTHEST_NS = 1 << 61  # from the epoch: the sum of a start and a duration stays within 64 bits
+_FURTHEST_NS = (1 << 62) - 1  # from the epoch, 146 years: a start and a duration add up within 64 bits
 
 
 def checked(timeline: Timeline, directory: Path) -> Timeline:
