@@ -14,7 +14,7 @@ from tracemine.flow.order import Order, order_of
 from tracemine.flow.record import BoolArray, Edges, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
 from tracemine.flow.writers import LastWriters
-from tracemine.ops import is_view
+from tracemine.ops import is_view, lookup
 from tracemine.timeline import Timeline
 
 # What happens to a storage, in this order where one operator does several of them.
@@ -89,6 +89,7 @@ class _Calls:
     member: IntArray  # its node, where it launched something
     says: BoolArray  # it has a schema
     shares: BoolArray  # what it gives in a storage that it took is written: collectives, and what has no schema
+    closed: BoolArray  # the operator table has it: all that it reads it takes as arguments
     silent: BoolArray  # it has neither a schema nor outputs: what it writes, nobody says
     allocates: BoolArray  # a new storage among its outputs is new memory, and no content of an operator inside it
     mutated: BoolArray  # tensors: an input that is written
@@ -101,7 +102,9 @@ class _Calls:
         schema = schema[order.row]
         of_schema = [*(effects(text) for text in schemas), NO_EFFECTS]
         name, op_names = string_ids(timeline.ops.column("name"))
-        views = np.array([*(is_view(text) for text in op_names), False])[name[order.row]]
+        name = name[order.row]
+        views = np.array([*(is_view(text) for text in op_names), False])[name]
+        closed = np.array([*(lookup(text) is not None for text in op_names), False])[name]
         says, launches = schema >= 0, member >= 0
         shares = ~says | np.array([one.shares for one in of_schema])[schema]
         gives = np.zeros(len(schema), np.bool_)
@@ -120,6 +123,7 @@ class _Calls:
             member=member,
             says=says,
             shares=shares,
+            closed=closed & says,
             silent=launches & ~says & ~gives,
             allocates=np.where(launches, says & ~shares, order.leaf & order.joined & ~views),
             mutated=mutated,
@@ -195,9 +199,10 @@ def _happenings(order: Order, tensors: Tensors, calls: _Calls, nodes: Nodes) -> 
     inner = worker & (op != outer)
     inputs, outputs = here & ~tensors.is_output, here & tensors.is_output
     key = op * width + tensors.storage
-    # What the outer operator has taken itself is read once.
-    taken_by_outer = inner & np.isin(outer * width + tensors.storage, key[inputs])
-    reads = worker & inputs & ~calls.overwritten & ~taken_by_outer
+    # What is read inside an operator of the table is its own arguments, or made inside it. Of others that is not sure,
+    # as some hold tensors of their own; but what the outer operator has taken or gives counts once.
+    elsewhere = ~calls.closed[outer] & ~np.isin(outer * width + tensors.storage, key[here]) if len(outer) else inner
+    reads = worker & inputs & ~calls.overwritten & (~inner | elsewhere)
 
     fresh = outputs & ~calls.aliased
     allocated = np.flatnonzero(fresh & calls.allocates[op])
