@@ -23,7 +23,7 @@ EXAMPLES = 12
 # Rules whose operators may be computed on the CPU with arguments made up: their kernels check what they are given.
 COMPUTED_TOO = {"pointwise", "keeps", "filled", "loss", "softmax", "softmax_backward", "convolution"}
 
-# Where GPUs do otherwise than the CPU and the meta kernel, as torch's CUDA sources have it.
+# Where GPUs are believed to do otherwise than the CPU and the meta kernel; not yet measured on one.
 ON_GPUS = {
     "log_sigmoid_forward": "the buffer is empty",
     "native_group_norm_backward": "the weight's gradient has the weight's dtype",
