@@ -177,7 +177,7 @@ _TABLES = (
             Column("op_row", pa.int64(), "row of `ops`"),
             Column("is_output", pa.bool_(), "whether the operator gave it"),
             Column("position", pa.int32(), "which argument or result of the operator, counted from 0"),
-            Column("list_index", pa.int32(), "which tensor of a list, lists of lists laid out flat", "the argument is no list"),
+            Column("list_index", pa.int32(), "which member of a list, lists of lists laid out flat", "the argument is no list"),
             Column("tensor_id", pa.int64(), "the same until something gives a tensor with this id anew"),
             Column("storage_id", pa.int64(), "shared by views of one storage; used again for another storage once one is freed"),
             Column("offset_elements", pa.int64(), "where in its storage it begins, in elements"),

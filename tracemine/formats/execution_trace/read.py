@@ -143,28 +143,31 @@ class _Nodes:
         """The node that the file ends with, if it is a whole one."""
         end = end_of_value(text, 0, len(text))
         behind = b"" if end is None else text[end:].lstrip(_BETWEEN)
-        ending = _FILE_END.match(behind)
-        if end is None or (ending is None and behind):
-            # Quotes that should have been escaped hide its end.
-            ending = _FILE_END.search(text)
-            end = ending.start() if ending else None
+        if end is not None and behind[:1] in b"]" and self._read(text[:end]):
+            self.collected.truncated |= _FILE_END.match(behind) is None
+            return
+        # Quotes that should have been escaped hide its end.
+        ending = _FILE_END.search(text)
         self.collected.truncated |= ending is None
-        if end is None:
-            self.collected.dropped[f"execution trace: {CUT_OFF}"] += 1
+        if ending is not None:
+            self._take_one(text[: ending.start()])
         else:
-            self._take_one(text[:end])
+            self.collected.dropped[f"execution trace: {CUT_OFF}"] += 1
 
     def _take_one(self, text: bytes) -> None:
+        if not self._read(text):
+            self.collected.dropped[f"execution trace: {UNREADABLE}"] += 1
+
+    def _read(self, text: bytes) -> bool:
+        """Whether a node could be read, as it stands or repaired."""
         piece = text.rstrip(_BETWEEN)
-        counts = self.collected.repaired
         try:
             node = self.layout.one.decode(piece)
         except _DECODE_ERRORS:
-            node = mended(piece, self.layout.one.decode, counts, self.repairs)
-        if node is None:
-            self.collected.dropped[f"execution trace: {UNREADABLE}"] += 1
-        else:
+            node = mended(piece, self.layout.one.decode, self.collected.repaired, self.repairs)
+        if node is not None:
             self._add(node)
+        return node is not None
 
     def _add(self, node: Any) -> None:
         self.collected.add(node.node() if isinstance(node, FlatNode) else node)

@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 
 NOT_A_TENSOR = "execution trace: tensor that cannot be read"
 _INT64 = range(-(1 << 63), 1 << 63)
+_NONE = "<None>"
 _FIELDS = 6  # tensor id, storage id, offset, numel, itemsize, device
 # One tensor of a type such as `GenericList[Tensor(float),Tensor(nullptr (uninitialized))]`.
 _TENSOR_TYPE = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")
@@ -86,9 +87,11 @@ class Collector:
                 if not is_list:
                     self._tensor((row, is_output, position, -1), value, shape, strides, dtypes[0])
                     continue
+                types = iter(dtypes)
                 for index, (one, its_shape, its_strides) in enumerate(_members(value, shape, strides)):
-                    place = (row, is_output, position, index)
-                    self._tensor(place, one, its_shape, its_strides, dtypes[index] if index < len(dtypes) else -1)
+                    if one != _NONE:  # which has no type among those of tensors
+                        place = (row, is_output, position, index)
+                        self._tensor(place, one, its_shape, its_strides, next(types, -1))
 
     def trace(self, schema: str, pid: int | None) -> ExecutionTrace:
         """Everything that was added."""
@@ -149,13 +152,13 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _members(value: Any, shape: Any, strides: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """The tensors of a list, or of a list of lists, in order, with their shapes and strides."""
+    """What is in a list, or in a list of lists, in order, with its shape and strides."""
     waiting = [(value, shape, strides)]
     while waiting:
         value, shape, strides = waiting.pop()
-        if _is_tensor(value):
+        if type(value) is not list or _is_tensor(value):
             yield value, shape, strides
-        elif type(value) is list:
+        else:
             waiting.extend((one, Side.at(shape, i), Side.at(strides, i)) for i, one in reversed([*enumerate(value)]))
 
 
