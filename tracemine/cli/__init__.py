@@ -15,6 +15,7 @@ import typer
 
 from tracemine import __version__
 from tracemine.cli import rules
+from tracemine.cli.calibrate import calibrate
 from tracemine.cli.console import say, say_error, write
 from tracemine.cli.ingest import ingest
 from tracemine.cli.scan import scan
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command(short_help="Say what is worth fixing in a trace.")(scan)
 app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
+app.command(short_help="Measure this machine's GPU.")(calibrate)
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 
 

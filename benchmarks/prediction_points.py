@@ -1,0 +1,156 @@
+"""Predicted beside measured: what fusing each recorded pattern saves, and how far off the prediction is.
+
+    python benchmarks/prediction_points.py [-v] [--fit] [FILE...]      (default: benchmarks/results/h200/points_*.json)
+
+Unfused is what eager's kernels took, measured; fused is what torch.compile's kernels took, measured, and what
+tracemine.curves predicts. Whole patterns are held out: DEVELOPMENT is what the predictor was first fitted to,
+`held out` the other half of the patterns recorded first, `fresh` patterns were written after the predictor was.
+--fit prints the intervals' factors, from the residuals of all patterns but the fresh ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tracemine.curves import Curves, FusedKernel, calibration_of
+from tracemine.devices import find_device
+
+# Half of the patterns recorded first, drawn by lot (random.Random(3).shuffle of the sorted names).
+DEVELOPMENT = frozenset(
+    (  # noqa: SIM905
+        "add_layernorm add_rmsnorm affine_broadcast bias_gelu_tanh bias_silu_img cosine cross_entropy_spelled "
+        "dequant glu_sigmoid layernorm_spelled lerp_spelled log_relu_bias lone_add lone_cast lone_gelu "
+        "lone_layer_norm lone_relu mse rotary sibling_scales softmax_spelled squared_relu swiglu two_outputs "
+    ).split()
+)
+NOTHING_TO_WIN = 0.03  # of the unfused time: below, the sign of a saving is noise
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One pattern at one size, cold or warm; nanoseconds."""
+
+    pattern: str
+    label: str
+    group: str
+    unfused: int
+    fused: int
+    low: float
+    mid: float
+    high: float
+    kind: str
+
+    @property
+    def error(self) -> float:
+        """Of the saving, as a share of the unfused time."""
+        return abs(self.mid - self.fused) / self.unfused
+
+    @property
+    def right_sign(self) -> bool:
+        saved, predicted = self.unfused - self.fused, self.unfused - self.mid
+        return saved * predicted > 0 or abs(saved) < NOTHING_TO_WIN * self.unfused
+
+
+def outcomes(path: Path) -> list[Outcome]:
+    recorded = json.loads(path.read_text("utf-8"))
+    device = find_device(recorded["gpu"])
+    calibration = calibration_of(device.title) if device else None
+    if calibration is None:
+        raise SystemExit(f"{path}: no calibration of {recorded['gpu']}: run tracemine calibrate there")
+    curves = Curves(calibration)
+    found = []
+    for point in recorded["points"]:
+        group = (
+            "fresh" if point["group"] == "fresh" else "development" if point["pattern"] in DEVELOPMENT else "held out"
+        )
+        kernels = [
+            FusedKernel(**{k: tuple(v) if isinstance(v, list) else v for k, v in fused.items()})
+            for fused in point["fused"]
+        ]
+        for state, warm in (("cold", 0.0), ("warm", 1.0)):
+            unfused, fused = sum(point[f"eager_{state}_ns"]), sum(point[f"compiled_{state}_ns"])
+            if not unfused or not fused:
+                continue
+            parts = [curves.predict(kernel, warm) for kernel in kernels]
+            low, mid, high = (sum(getattr(p, name) for p in parts) for name in ("low_ns", "mid_ns", "high_ns"))
+            kind = max(parts, key=lambda p: p.mid_ns).kind
+            label = f"{point['dtype']} {point['size'][0]}x{point['size'][1]} {state}"
+            found.append(Outcome(point["pattern"], label, group, unfused, fused, low, mid, high, kind))
+    return found
+
+
+def score(name: str, rows: list[Outcome]) -> str:
+    if not rows:
+        return f"| {name} | 0 | | | | | | | |"
+    error = np.array([100 * row.error for row in rows])
+    close = [
+        abs(r.mid - r.fused) / abs(r.unfused - r.fused)
+        for r in rows
+        if r.unfused < 2 * r.fused and r.unfused != r.fused
+    ]
+    sign = np.mean([row.right_sign for row in rows])
+    covered = np.mean([row.low <= row.fused <= row.high for row in rows])
+    ratio = np.array([abs(math.log(row.mid / row.fused)) for row in rows])
+    width = np.median([(row.high - row.low) / row.mid for row in rows])
+    return (
+        f"| {name} | {len(rows)} | {error.mean():.1f} | {np.percentile(error, 90):.1f} | "
+        f"{100 * np.median(close) if close else math.nan:.0f} % ({len(close)}) | {100 * sign:.1f} % | "
+        f"{100 * covered:.0f} % | {100 * width:.0f} % | {100 * ratio.mean():.1f} % |"
+    )
+
+
+def interval_factors(rows: list[Outcome]) -> dict[str, tuple[float, float]]:
+    """Per class the 5th and 95th percentile of measured ÷ predicted, a little outwards for few samples."""
+    by_kind: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        by_kind[row.kind].append(row.fused / row.mid)
+    factors = {}
+    for kind, ratios in sorted(by_kind.items()):
+        n = len(ratios)
+        tail = 5 * max(n - 20, 1) / n if n > 20 else 0  # split-conformal: (n + 1) in place of n
+        factors[kind] = (
+            round(float(np.percentile(ratios, tail)), 2),
+            round(float(np.percentile(ratios, 100 - tail)), 2),
+        )
+    return factors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="a line a pattern: predicted ÷ measured fused time"
+    )
+    parser.add_argument("--fit", action="store_true")
+    chosen = parser.parse_args()
+    files = chosen.files or sorted((Path(__file__).parent / "results" / "h200").glob("points_*.json"))
+    rows = [row for path in files for row in outcomes(path)]
+    print("| | points | mean error | p90 | ratio < 2: median | sign | in interval | its width | fused time |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for group in ("development", "held out", "fresh"):
+        own = [row for row in rows if row.group == group]
+        print(score(group, own))
+        for state in ("cold", "warm"):
+            print(score(f"{group}, {state}", [row for row in own if row.label.endswith(state)]))
+    for kind in sorted({row.kind for row in rows}):
+        print(score(f"not development: {kind}", [r for r in rows if r.kind == kind and r.group != "development"]))
+    if chosen.fit:
+        print(interval_factors([row for row in rows if row.group != "fresh"]))
+    if chosen.verbose:
+        by_pattern: dict[str, list[Outcome]] = defaultdict(list)
+        for row in rows:
+            by_pattern[f"{row.group}: {row.pattern}"].append(row)
+        for name, own in sorted(by_pattern.items(), key=lambda kv: -np.mean([row.error for row in kv[1]])):
+            cells = "  ".join(f"{row.label} {row.mid / row.fused:.2f}" for row in own)
+            print(f"{100 * np.mean([row.error for row in own]):5.1f} {name} [{own[0].kind}] {cells}")
+
+
+if __name__ == "__main__":
+    main()

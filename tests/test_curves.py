@@ -1,0 +1,147 @@
+"""The predictor of fused time: what it may never do, and how well it does on what was recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracemine.curves import Curves, FusedKernel, calibration_of, parse_calibration, read_calibration, steps_of
+from tracemine.curves.record import shipped_calibrations
+from tracemine.devices import devices, find_device
+from tracemine.errors import InputError
+
+H200 = Curves(calibration_of("NVIDIA H200 SXM"))
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "h200"
+
+
+def pointwise(elements: int, item: int = 2, inputs: int = 1, steps: tuple[str, ...] = ("simple",)) -> FusedKernel:
+    size = elements * item
+    return FusedKernel(reads=(size,) * inputs, writes=(size,), rows=elements, item_bytes=item, steps=steps)
+
+
+def rows(rows: int, length: int, steps: tuple[str, ...], item: int = 2) -> FusedKernel:
+    size = rows * length * item
+    return FusedKernel(reads=(size,), writes=(size,), rows=rows, length=length, item_bytes=item, steps=steps)
+
+
+def test_a_shipped_calibration_is_small_and_belongs_to_a_row_of_the_device_table() -> None:
+    for calibration in shipped_calibrations():
+        assert len(calibration.to_json()) <= 150_000
+        assert find_device(calibration.gpu, sm_count=calibration.sm_count) is not None
+        assert parse_calibration(calibration.to_json()) == calibration
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    elements=st.integers(16, 1 << 31),
+    more=st.floats(1.0, 4.0),
+    item=st.sampled_from([1, 2, 4]),
+    warm=st.floats(0, 1),
+    steps=st.lists(st.sampled_from(["simple", "exp", "tanh", "erf", "divide"]), max_size=6).map(tuple),
+)
+def test_more_elements_never_take_less_time(elements, more, item, warm, steps) -> None:
+    less = H200.predict(pointwise(elements, item, steps=steps), warm)
+    greater = H200.predict(pointwise(int(elements * more), item, steps=steps), warm)
+    assert greater.mid_ns >= less.mid_ns * 0.999
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.integers(1, 1 << 16),
+    length=st.integers(2, 1 << 18),
+    steps=st.lists(st.sampled_from(["simple", "exp", "sum", "welford", "softmax", "scan"]), max_size=5).map(tuple),
+    warm=st.floats(0, 1),
+)
+def test_an_interval_holds_its_middle_and_no_kernel_is_faster_than_an_empty_one(count, length, steps, warm) -> None:
+    got = H200.predict(rows(count, length, steps), warm)
+    assert 0 < got.low_ns <= got.mid_ns <= got.high_ns
+    assert got.mid_ns >= 0.5 * H200.calibration.launch.empty_kernel_ns
+    assert np.isfinite(got.high_ns)
+
+
+def test_warm_inputs_are_never_slower_within_the_cache() -> None:
+    for elements in (1 << 12, 1 << 18, 1 << 22):
+        assert H200.predict(pointwise(elements), 1.0).mid_ns <= H200.predict(pointwise(elements), 0.0).mid_ns
+
+
+def test_few_long_rows_take_several_kernels_and_many_short_ones_take_one() -> None:
+    assert H200.predict(rows(16, 65536, ("simple", "sum", "simple"))).kernels == 3
+    assert H200.predict(rows(65536, 1024, ("simple", "sum", "simple"))).kernels == 1
+
+
+def test_what_lies_beyond_the_calibration_says_so_and_widens() -> None:
+    beyond = H200.predict(pointwise(1 << 34))
+    assert beyond.notes
+    assert beyond.low_ns <= 0.6 * beyond.mid_ns
+    assert beyond.high_ns >= 1.6 * beyond.mid_ns
+
+
+def test_a_device_known_from_its_data_sheet_has_a_wider_interval_than_a_calibrated_one() -> None:
+    kernel = pointwise(1 << 26)
+    ours = H200.predict(kernel)
+    for device in devices():
+        curves = Curves.of(device)
+        assert curves is not None
+        got = curves.predict(kernel)
+        if curves.scaled_from is not None:
+            assert got.high_ns / got.low_ns > ours.high_ns / ours.low_ns
+            assert "not calibrated" in got.notes[-1]
+            assert got.mid_ns * device.achieved_bytes_per_s == pytest.approx(ours.mid_ns * 4.3e12, rel=0.2)
+
+
+def test_a_plain_kernel_tells_whether_its_inputs_were_in_the_cache() -> None:
+    cold, warm = H200.memory_ns(1 << 22, 1 << 22, 0), H200.memory_ns(1 << 22, 1 << 22, 1)
+    assert H200.residency(1 << 22, 1 << 22, 2 * cold) == 0
+    assert H200.residency(1 << 22, 1 << 22, warm) == pytest.approx(1)
+    assert 0 < H200.residency(1 << 22, 1 << 22, (cold + warm) / 2) < 1
+    assert H200.residency(1 << 30, 1 << 30, 1) == 0
+
+
+def test_unknown_operators_are_one_instruction() -> None:
+    assert steps_of("aten::never_heard_of") == ("simple",)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "no calibration"), (b"[]", "no calibration"), (b"{", "no calibration"), (b'{"gpu": 1}', "no calibration")],
+)
+def test_a_file_that_is_no_calibration_is_one_line(content: bytes, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        parse_calibration(content)
+
+
+def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    good = shipped_calibrations()[0]
+    for bad in (
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], cold_ns=0),)),
+        msgspec.structs.replace(good, schema_version=2),
+        msgspec.structs.replace(good, columns=("pattern",)),
+    ):
+        with pytest.raises(InputError):
+            parse_calibration(bad.to_json())
+    with pytest.raises(InputError, match="No such file"):
+        read_calibration(tmp_path / "absent.json")
+
+
+def test_recorded_points_are_predicted_as_well_as_the_benchmark_states() -> None:
+    """benchmarks/prediction_points.py in short: mean error of the saving, and how many fall into the interval."""
+    for name, mean, covered in (("first", 3.6, 0.9), ("fresh", 4.2, 0.88)):
+        errors, inside = [], []
+        for point in json.loads((RESULTS / f"points_{name}.json").read_text())["points"]:
+            kernels = [
+                FusedKernel(**{k: tuple(v) if isinstance(v, list) else v for k, v in fused.items()})
+                for fused in point["fused"]
+            ]
+            for state, warm in (("cold", 0.0), ("warm", 1.0)):
+                unfused, fused = sum(point[f"eager_{state}_ns"]), sum(point[f"compiled_{state}_ns"])
+                parts = [H200.predict(kernel, warm) for kernel in kernels]
+                errors.append(abs(sum(p.mid_ns for p in parts) - fused) / unfused)
+                inside.append(sum(p.low_ns for p in parts) <= fused <= sum(p.high_ns for p in parts))
+        assert 100 * np.mean(errors) <= mean
+        assert np.mean(inside) >= covered

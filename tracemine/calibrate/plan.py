@@ -1,0 +1,146 @@
+"""What calibration measures: patterns, sizes and launch configurations, as a list that needs no GPU to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
+
+ITEM_BYTES = {"bfloat16": 2, "float32": 4, "int8": 1}
+DTYPES = ("bfloat16", "float32")  # float16 moves and computes as bfloat16 does
+
+_ALL_SIZES = tuple(1 << power for power in range(12, 34))  # 4 KB to 8 GB of traffic
+_SOME_SIZES = (64 * _KB, 512 * _KB, 2 * _MB, 8 * _MB, 32 * _MB, 128 * _MB, 512 * _MB)
+_ROW_SIZES = (16 * _KB, 128 * _KB, 1 * _MB, 4 * _MB, 16 * _MB, 64 * _MB, 256 * _MB, 1 * _GB)
+_FEW_ROWS = (8, 64)
+_WHOLE = 1024  # rows up to here are held whole by one program
+_ALIGNED = 4096  # elements of a pointwise tensor are a multiple, so that every access is as wide as it can be
+
+FUNCTIONS = ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
+POINTWISE = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "add": (2, 1), "add3": (3, 1), "add4": (4, 1)}
+# Row patterns: full-size tensors written, and the row lengths.
+WHOLE_ROWS = {
+    "row_sum": (0, (64, 256, 1024)),
+    "row_norm": (1, (64, 128, 256, 512, 768, 1000, 1024)),
+    "row_softmax": (1, (64, 256, 512, 1000, 1024)),
+    "row_scan": (1, (128, 1024)),
+}
+LOOPED_ROWS = {
+    "row_sum": (0, (4096, 16384, 65536)),
+    "row_norm_looped": (1, (2048, 4096, 5000, 5120, 8192, 32768, 65536, 131072)),
+    "row_two_sums": (1, (4096, 5120, 8192, 32768)),
+    "row_welford": (1, (2048, 4096, 5000, 5120, 8192, 32768)),
+    "row_softmax_online": (1, (2048, 4096, 5000, 5120, 8192, 32768, 65536)),
+    "row_scan": (1, (4096, 5120)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One pattern at one size, with the launch configurations to try: the best one counts."""
+
+    pattern: str
+    dtype: str
+    rows: int
+    length: int
+    bytes_read: int
+    bytes_written: int
+    configs: tuple[tuple[int, ...], ...]
+    kernels: int = 1
+    function: str = ""
+
+    @property
+    def name(self) -> str:
+        """The pattern's name in the file."""
+        return self.function or self.pattern
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+
+def plan(largest_bytes: int = 8 * _GB) -> tuple[Job, ...]:
+    """Every job whose traffic is at most `largest_bytes`, in the order of measuring.
+
+    >>> jobs = plan()
+    >>> len({job.name for job in jobs}), max(job.nbytes for job in jobs) // 10**9
+    (25, 8)
+    """
+    return tuple(job for job in _jobs() if job.nbytes <= largest_bytes)
+
+
+def _jobs() -> Iterator[Job]:
+    for dtype in DTYPES:
+        for pattern, (inputs, outputs) in POINTWISE.items():
+            for size in _ALL_SIZES if pattern in ("read", "write", "copy", "add") else _SOME_SIZES:
+                yield _pointwise(pattern, dtype, size, inputs, outputs)
+        for function in FUNCTIONS:
+            for size in _SOME_SIZES:
+                yield _pointwise("function", dtype, size, 1, 1, function)
+        for size in _ALL_SIZES[4:]:
+            yield _strided(dtype, size)
+        for pattern, (written, lengths) in WHOLE_ROWS.items():
+            for length in lengths:
+                yield from _rows(pattern, dtype, length, written, _whole_configs(length))
+        for pattern, (written, lengths) in LOOPED_ROWS.items():
+            for length in lengths:
+                yield from _rows(pattern, dtype, length, written, _looped_configs(length))
+        for size in _ROW_SIZES[2:]:
+            yield from _reductions_of_two_kernels(dtype, size)
+    for size in _SOME_SIZES:  # one byte in, two out
+        n = max(1, size // 3 // _ALIGNED) * _ALIGNED
+        yield Job("widen", "int8", n, 1, n, 2 * n, _pointwise_configs())
+
+
+def _pointwise_configs() -> tuple[tuple[int, ...], ...]:
+    """(elements a block, warps)"""
+    return ((512, 4), (1024, 4), (2048, 8))
+
+
+def _pointwise(pattern: str, dtype: str, size: int, inputs: int, outputs: int, function: str = "") -> Job:
+    item = ITEM_BYTES[dtype]
+    n = size // ((inputs + outputs) * item)
+    n = n // _ALIGNED * _ALIGNED if n >= _ALIGNED else 1 << max(n.bit_length() - 1, 4)
+    return Job(pattern, dtype, n, 1, inputs * n * item, outputs * n * item, _pointwise_configs(), function=function)
+
+
+def _strided(dtype: str, size: int) -> Job:
+    item = ITEM_BYTES[dtype]
+    side = max(64, int((size / 2 / item) ** 0.5) // 64 * 64)
+    moved = side * side * item
+    return Job("strided", dtype, side, side, moved, moved, ((32, 4), (64, 4), (64, 8)))
+
+
+def _whole_configs(length: int) -> tuple[tuple[int, ...], ...]:
+    """(rows a block, elements a step, warps)"""
+    block = 1 << (length - 1).bit_length()
+    return ((max(1, 1024 // block), block, 4), (max(1, 2048 // block), block, 8))
+
+
+def _looped_configs(length: int) -> tuple[tuple[int, ...], ...]:
+    return tuple((1, min(block, 1 << (length - 1).bit_length()), warps) for block, warps in ((1024, 4), (2048, 8)))
+
+
+def _rows(pattern: str, dtype: str, length: int, written: int, configs: tuple[tuple[int, ...], ...]) -> Iterator[Job]:
+    row_bytes = length * ITEM_BYTES[dtype]
+    for size in _ROW_SIZES:
+        rows = size // (row_bytes * (1 + written))
+        if rows:
+            out = rows * (row_bytes if written else 4)
+            yield Job(pattern, dtype, rows, length, rows * row_bytes, out, configs)
+
+
+def _reductions_of_two_kernels(dtype: str, size: int) -> Iterator[Job]:
+    item = ITEM_BYTES[dtype]
+    for rows in _FEW_ROWS:
+        length = size // (rows * item)
+        if length > 8 * _WHOLE:
+            part = max(2048, length // 64)
+            yield Job("split_sum", dtype, rows, length, size, rows * 4, ((part, 1024, 4), (part, 2048, 8)), kernels=2)
+    columns = 4096
+    rows = size // (columns * item)
+    if rows >= 256:
+        configs = ((max(32, rows // 64), 128, 4), (max(32, rows // 64), 256, 8))
+        yield Job("column_sum", dtype, rows, columns, size, columns * 4, configs, kernels=2)

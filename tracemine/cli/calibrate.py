@@ -1,0 +1,44 @@
+"""tracemine calibrate: what this machine's GPU does with the patterns that fused kernels are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracemine.cli.console import write
+from tracemine.cli.progress import reading
+from tracemine.cli.scan import QuietOption
+from tracemine.errors import UsageError
+from tracemine.report.escape import line
+
+
+def calibrate(
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The calibration, as JSON; a file there is replaced."),
+    ] = Path("calibration.json"),
+    quiet: QuietOption = False,
+) -> int:
+    """Measure this machine's GPU: bandwidth by pattern, size and cache state, arithmetic, and what launching costs.
+
+    Needs a CUDA device, torch and Triton; takes a minute or two, most of it to compile. Run it on an idle GPU.
+
+    \b
+    Example:
+      tracemine calibrate -o h200.json
+    """
+    try:
+        from tracemine.calibrate.measure import measure
+    except ImportError as error:
+        hint = "pip install 'tracemine[verify]'"
+        raise UsageError(f"calibrating needs torch and Triton: {error}", hint=hint) from error
+
+    with reading(output, quiet=quiet) as progress:
+        calibration = measure(progress)
+    output.write_bytes(calibration.to_json())
+    if not quiet:
+        sizes = f"{len(calibration.points)} points"
+        write(line(f"{calibration.gpu}: {sizes} → {output}") + "\n")
+    return 0

@@ -1,0 +1,466 @@
+"""The time of one fused kernel, from what a device was measured to do with its access pattern.
+
+A kernel's time has three parts: what moving its bytes takes (`copy`, `read` and `write` of as many bytes, cold or
+warm), what its arithmetic takes (so many picoseconds an element and function), and what its kind of reduction adds
+(rows that are walked in steps, few rows that leave multiprocessors idle). The first two overlap as far as there are
+several waves of threads; the third is read off the pattern of that kind, at that row length and number of elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import filterfalse
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tracemine.curves.record import Calibration, Point, calibration_of, shipped_calibrations
+from tracemine.devices import Device, find_device
+
+FloatArray = NDArray[np.float64]
+
+# Steps that walk a whole row before anything after them can be computed.
+REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
+_WHOLE = 1024  # a row up to here is held by one program, and read once
+_STEP = 2048  # elements of a row that one step of a walk takes
+_SPLIT = 8192  # rows longer than this are split where there are too few of them
+_ROWS_PER_SM = 2
+_THREADS_PER_SM = 2048
+_BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
+_PICO = 1e-3  # ns
+
+# Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
+# by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
+_PASS_PS = {"sum": 0.3, "welford": 0.75, "softmax": 1.35, "scan": 1.4}  # one walk over a row that is too long to hold
+_FINISH = 2700  # elements that combining a program's running values at the end of a walk costs as much as
+_WRITE_PASS_PS = 0.45  # the last walk, which writes
+_HELD_PS = {"sum": 0.25, "welford": 0.5, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
+_COLUMN_PS = 0.9  # reducing along an axis that is not the contiguous one
+_LOAD_PS = 0.2  # one more full-size input, in each walk
+_SIMPLE_PS = 0.03  # one instruction an element on every lane
+_BASE_PS = 0.45  # what `base` is on the H200
+GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
+WARM = 1.15  # of the time that moving bytes in the L2 cache takes: calibration keeps the best configuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedKernel:
+    """What one kernel in place of a group reads, computes and writes.
+
+    `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
+    (`sum` for any plain one, `welford`, `softmax`, `scan`), and `simple` for everything else.
+    """
+
+    reads: tuple[int, ...]  # bytes of each distinct tensor from outside
+    writes: tuple[int, ...]  # bytes of each tensor that somebody outside reads
+    rows: int  # rows that are reduced; all elements where nothing is
+    length: int = 1  # elements of a row
+    item_bytes: int = 4  # of an element of the widest full-size tensor
+    steps: tuple[str, ...] = ()
+    columns: bool = False  # the axis reduced is not the contiguous one
+    strided: bool = False  # it reads or writes across the grain: a transpose
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read and written."""
+        return sum(self.reads) + sum(self.writes)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the full-size tensors."""
+        return self.rows * self.length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Nanoseconds of one fused kernel (or the few that a split reduction takes), with the 90 % interval."""
+
+    low_ns: float
+    mid_ns: float
+    high_ns: float
+    kind: str  # class of kernel that the interval is calibrated for
+    kernels: int
+    notes: tuple[str, ...] = ()
+
+
+# Measured ÷ predicted, 5th and 95th percentile by class over the patterns recorded first, rounded outwards, and wider
+# for classes of fewer than 20 points (benchmarks/prediction_points.py --fit; how many of the fresh patterns fall in is
+# in benchmarks/README.md). `_small`: all of it fits the L2 cache, and a launch's own time counts.
+_INTERVALS = {
+    "pointwise": (0.96, 1.1),
+    "pointwise_small": (0.84, 1.5),
+    "arithmetic": (0.9, 1.2),
+    "arithmetic_small": (0.88, 1.35),
+    "rows": (0.85, 1.15),
+    "rows_small": (0.78, 1.3),
+    "rows_looped": (0.75, 1.3),
+    "rows_looped_small": (0.7, 1.3),
+    "softmax_looped": (0.65, 1.15),
+    "softmax_looped_small": (0.65, 1.15),
+    "scan": (0.7, 1.2),
+    "scan_small": (0.7, 1.6),
+    "split": (0.9, 1.6),
+    "split_small": (0.8, 1.5),
+}
+_OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
+_SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another device's curves, scaled
+
+
+class Curves:
+    """One device's calibration, made ready to be read between its points.
+
+    >>> from tracemine.curves.record import calibration_of
+    >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+    >>> relu = FusedKernel(reads=(1 << 29,), writes=(1 << 29,), rows=1 << 28, item_bytes=2, steps=("simple",))
+    >>> round(curves.predict(relu).mid_ns / 1000)
+    247
+    """
+
+    def __init__(self, calibration: Calibration, scaled_from: str | None = None) -> None:
+        self.calibration = calibration
+        self.scaled_from = scaled_from
+        self.wave = calibration.sm_count * _THREADS_PER_SM  # elements that are computed at once
+        by_pattern: dict[str, list[Point]] = defaultdict(list)
+        for point in calibration.points:
+            by_pattern[point.pattern].append(point)
+        self._points = dict(by_pattern)
+
+        def in_cache(point: Point) -> bool:
+            return point.nbytes < 2 * calibration.l2_bytes
+
+        base = {name: [p for p in own if p.dtype == _BASE_DTYPE] for name, own in self._points.items()}
+        self._copy = _Line.of(base["copy"])
+        # By the share of its bytes that a kernel reads.
+        self._by_share = {
+            0.0: _Line.of(base["write"]),
+            1 / 3: _Line.of([*filter(in_cache, base["copy"]), *filterfalse(in_cache, self._points["widen"])]),
+            1 / 2: self._copy,
+            2 / 3: _Line.of(base["add"]),
+            1.0: _Line.of(base["read"]),
+        }
+        self._strided = _Line.of(self._points["strided"])
+        self._grids = {
+            (name, item): _Grid.of([p for p in points if _item_bytes(p) == item])
+            for name, points in self._points.items()
+            if name.startswith("row_") or name in ("split_sum", "column_sum")
+            for item in (2, 4)
+        }
+
+    @classmethod
+    def of(cls, device: Device) -> Curves | None:
+        """The curves of a row of the device table: measured, or another device's scaled; None where nothing is.
+
+        >>> from tracemine.devices import find_device
+        >>> Curves.of(find_device("NVIDIA H200")).scaled_from is None
+        True
+        >>> Curves.of(find_device("NVIDIA H100 80GB HBM3")).scaled_from
+        'NVIDIA H200'
+        """
+        own = calibration_of(device.title)
+        if own is not None:
+            return cls(own)
+        base = next(iter(shipped_calibrations()), None)
+        known = None if base is None else find_device(base.gpu, sm_count=base.sm_count)
+        if base is None or known is None:
+            return None
+        return cls(_scaled(base, known, device), scaled_from=base.gpu)
+
+    def residency(self, reads: int, writes: int, measured_ns: float) -> float:
+        """The share of its inputs that a plain unfused kernel found in the L2 cache, as its own duration tells it.
+
+        A kernel can be slower than the curve for many reasons and faster for none: a low answer says little, a high
+        one a lot. What the kernels of a group say is their highest. Traffic beyond the cache is cold.
+
+        >>> from tracemine.curves.record import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> curves.residency(4 << 20, 4 << 20, 3_300), curves.residency(4 << 20, 4 << 20, 1_900)
+        (0.0, 1.0)
+        """
+        if reads + writes > self.calibration.l2_bytes:
+            return 0.0
+        cold, warm = self.memory_ns(reads, writes, 0.0), self.memory_ns(reads, writes, 1.0)
+        if cold <= warm:
+            return 0.0
+        return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
+
+    @cached_property
+    def floor_ns(self) -> tuple[float, float]:
+        """(cold, warm) time of the smallest copy."""
+        line = self._copy
+        return float(line.cold[0]), float(line.warm[0])
+
+    @cached_property
+    def function_ps(self) -> dict[str, float]:
+        """Picoseconds an element and function when memory hides nothing; `base` is loading, converting and storing.
+
+        No kernel does one thing alone: every pattern's time is base + its functions, and the pattern of three
+        functions says how much of that is base.
+        """
+        upper = {
+            name: min(
+                (t - floor) / p.elements / _PICO
+                for p in self._points[name]
+                if p.dtype == "bfloat16" and p.elements > 16 * self.wave
+                for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
+            )
+            for name in ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
+        }
+        base = (upper["log"] + upper["exp"] + upper["tanh"] - upper["log_exp_tanh"]) / 2
+        base = min(max(base, 0.0), min(upper.values()))
+        single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
+        return {"base": base, "simple": _SIMPLE_PS * base / _BASE_PS, **single}
+
+    @cache  # noqa: B019 - a calibration or two a process
+    def row_ps(self, pattern: str) -> float:
+        """Most that arithmetic can take an element in a row pattern, in picoseconds; the same for every type."""
+        return min(
+            (t - floor) / p.elements / _PICO
+            for p in self._points[pattern]
+            if p.elements > 16 * self.wave
+            for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
+        )
+
+    def memory_ns(self, read: float, written: float, warm: float) -> float:
+        """Time of moving so many bytes, by the share that is read: writing costs more when it is mixed with reading."""
+        total = max(read + written, 1.0)
+        times = [line.at(total, warm) for line in self._by_share.values()]
+        return float(np.interp(read / total, list(self._by_share), times))
+
+    def predict(self, kernel: FusedKernel, warm: float = 0.0) -> Prediction:
+        """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache."""
+        mid, kind, kernels, notes = self._mid(kernel, warm)
+        if kernel.nbytes <= self.calibration.l2_bytes:
+            kind += "_small"
+        low, high = _INTERVALS[kind]
+        if not self._copy.covers(kernel.nbytes):
+            low, high = min(low, _OUTSIDE[0]), max(high, _OUTSIDE[1])
+            notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
+        if self.scaled_from is not None:
+            low, high = low * _SCALED[0], high * _SCALED[1]
+            notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
+        return Prediction(low_ns=mid * low, mid_ns=mid, high_ns=mid * high, kind=kind, kernels=kernels, notes=notes)
+
+    def _mid(self, kernel: FusedKernel, warm: float) -> tuple[float, str, int, tuple[str, ...]]:
+        reductions = [step for step in kernel.steps if step in REDUCTIONS]
+        if not reductions:
+            return self._pointwise(kernel, warm), self._pointwise_kind(kernel, warm), 1, ()
+        few = kernel.rows < _ROWS_PER_SM * self.calibration.sm_count
+        if "scan" in reductions:
+            return self._one_row_kernel(kernel, reductions, warm), "scan", 1, ()
+        if kernel.columns or (few and kernel.length > _SPLIT):
+            mid, kernels = self._split(kernel, reductions, warm)
+            return mid, "split", kernels, ()
+        kind = "rows" if kernel.length <= _WHOLE else "softmax_looped" if "softmax" in reductions else "rows_looped"
+        return self._one_row_kernel(kernel, reductions, warm), kind, 1, ()
+
+    def _pointwise_kind(self, kernel: FusedKernel, warm: float) -> str:
+        memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
+        return "arithmetic" if self._function_ns(kernel) > 0.7 * memory else "pointwise"
+
+    def _function_ns(self, kernel: FusedKernel, passes: int = 1) -> float:
+        """Time of the functions; those before a reduction run again in every later walk over the row."""
+        ps, left = 0.0, passes
+        for step in kernel.steps:
+            if step in REDUCTIONS:
+                left = max(left - 1, 1)
+            else:
+                ps += self.function_ps[step] * left
+        return ps * _PICO * GENERATED * (kernel.elements + self.wave / 2)
+
+    def _walks_ns(self, kernel: FusedKernel, reductions: Sequence[str], passes: int) -> float:
+        """Time of loading, converting and reducing, whatever is computed in between."""
+        inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
+        ps = _LOAD_PS * max(inputs - 1, 0) * passes
+        if passes == 1:
+            ps += _BASE_PS + sum(_HELD_PS[step] for step in reductions)
+        else:
+            finish = _FINISH / kernel.length if kernel.length > _STEP else 0.0
+            ps += sum(_PASS_PS[step] for step in reductions) * (1 + finish)
+            ps += _WRITE_PASS_PS * self._full_output(kernel)
+        return ps * self._scale * _PICO * kernel.elements
+
+    @cached_property
+    def _scale(self) -> float:
+        """This device's arithmetic against the H200's."""
+        return self.function_ps["base"] / _BASE_PS
+
+    def _pointwise(self, kernel: FusedKernel, warm: float) -> float:
+        memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
+        if kernel.strided:
+            memory = max(memory, self._strided.at(kernel.nbytes, warm))
+        inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
+        ps = _BASE_PS + _LOAD_PS * max(inputs - 1, 0)
+        base = ps * self._scale * _PICO * (kernel.elements + self.wave / 2)
+        return self._together(memory, base + self._function_ns(kernel), kernel.elements, warm)
+
+    def _together(self, memory: float, arithmetic: float, elements: float, warm: float) -> float:
+        """Memory and arithmetic side by side: all of the longer one, and of the shorter what the waves leave over."""
+        floor = min(self._floor(warm), memory)
+        moving = memory - floor
+        waves = max(elements / self.wave, 1.0)
+        return floor + max(moving, arithmetic) + min(moving, arithmetic) / waves
+
+    def _floor(self, warm: float) -> float:
+        cold, hot = self.floor_ns
+        return cold + (hot - cold) * warm
+
+    def _one_row_kernel(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> float:
+        """Bytes and arithmetic, and what the nearest pattern took beyond its own: waiting, and reading again."""
+        full_output = self._full_output(kernel)
+        held = kernel.length <= _WHOLE
+        pattern = _pattern(reductions, kernel.length, full_output)
+        item = 2 if kernel.item_bytes <= 2 else 4
+        own_read = kernel.elements * item
+        own_written = kernel.rows * 4 if pattern == "row_sum" else own_read
+        own = self._together(
+            self.memory_ns(own_read, own_written, warm),
+            self.row_ps(pattern) * _PICO * kernel.elements,
+            kernel.elements,
+            warm,
+        )
+        beyond = max(self._grids[pattern, item].at(kernel.rows, kernel.length, warm) - own, 0.0)
+        passes = 1 if held else len(reductions) + full_output + (not full_output and len(reductions) == 1)
+        arithmetic = self._walks_ns(kernel, reductions, passes)
+        arithmetic += self._function_ns(kernel, 1 if held else len(reductions) + full_output)
+        memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
+        return self._together(memory, arithmetic, kernel.elements, warm) + beyond
+
+    def _split(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> tuple[float, int]:
+        """Few long rows: every reduction is two kernels, partial and final; a last one writes what is full-size.
+
+        The inputs are read again by each; what fits the L2 cache is warm from the second time on.
+        """
+        stages = sum(2 if step == "softmax" else 1 for step in reductions)
+        read = sum(kernel.reads)
+        full = self._full_output(kernel)
+        finish = self.memory_ns(1 << 16, 0, 1.0)
+        again = 1.0 if read <= self.calibration.l2_bytes * 0.6 else 0.0
+        functions = self._function_ns(kernel) / stages
+        ps = _COLUMN_PS if kernel.columns else _PASS_PS["welford" if "welford" in reductions else "sum"]
+        total = 0.0
+        for stage in range(stages):
+            state = warm if stage == 0 else again
+            walk = ps * self._scale * _PICO * kernel.elements
+            memory = self.memory_ns(read, 0, state)
+            total += self._together(memory, walk + functions, kernel.elements, state) + finish
+        if full:
+            total += self._together(
+                self.memory_ns(read, sum(kernel.writes), again), self._function_ns(kernel), kernel.elements, again
+            )
+        return total, 2 * stages + full
+
+    def _full_output(self, kernel: FusedKernel) -> bool:
+        return max(kernel.writes, default=0) >= kernel.elements
+
+
+def _scaled(base: Calibration, known: Device, device: Device) -> Calibration:
+    """What a calibrated device's patterns would take on another one: bytes by bandwidth, launches as they are.
+
+    Arithmetic is scaled along: devices whose arithmetic falls behind their bandwidth are why the interval is wide.
+    """
+    ratio = known.achieved_bytes_per_s / device.achieved_bytes_per_s
+    cold, warm = (min(getattr(p, name) for p in base.points) for name in ("cold_ns", "warm_ns"))
+    points = tuple(
+        msgspec.structs.replace(
+            point,
+            cold_ns=round(cold + (point.cold_ns - cold) * ratio),
+            warm_ns=round(warm + (point.warm_ns - warm) * ratio),
+        )
+        for point in base.points
+    )
+    return msgspec.structs.replace(
+        base,
+        gpu=device.title,
+        sm_count=device.sm_count,
+        l2_bytes=base.l2_bytes if device.l2_bytes is None else device.l2_bytes,
+        points=points,
+    )
+
+
+def _pattern(reductions: Sequence[str], length: int, full_output: bool) -> str:
+    """The calibrated pattern that waits and reads again as this row kernel does."""
+    if "scan" in reductions:
+        return "row_scan"
+    if not full_output and len(reductions) == 1 and reductions[0] == "sum":
+        return "row_sum"
+    if length <= _WHOLE:
+        return "row_softmax" if "softmax" in reductions else "row_norm"
+    if "softmax" in reductions:
+        return "row_softmax_online"
+    if "welford" in reductions:
+        return "row_welford"
+    return "row_two_sums" if len(reductions) > 1 else "row_norm_looped"
+
+
+def _item_bytes(point: Point) -> int:
+    return {"float32": 4, "int8": 1}.get(point.dtype, 2)
+
+
+class _Line:
+    """Cold and warm time over bytes: monotone, straight between two points on log-log axes."""
+
+    def __init__(self, nbytes: FloatArray, cold: FloatArray, warm: FloatArray) -> None:
+        self.nbytes, self.cold, self.warm = nbytes, cold, warm
+        self._log = np.log(nbytes), np.log(cold), np.log(warm)
+
+    @classmethod
+    def of(cls, points: Iterable[Point]) -> _Line:
+        rows = sorted({p.nbytes: (p.nbytes, p.cold_ns, p.warm_ns) for p in points}.values())
+        table = np.array(rows, dtype=np.float64)
+        return cls(table[:, 0], np.maximum.accumulate(table[:, 1]), np.maximum.accumulate(table[:, 2]))
+
+    def covers(self, nbytes: float) -> bool:
+        return nbytes <= float(self.nbytes[-1]) * 1.5
+
+    def at(self, nbytes: float, warm: float) -> float:
+        x, cold, hot = self._log
+        at = math.log(max(nbytes, 1.0))
+        beyond = max(at - float(x[-1]), 0.0)  # beyond the last point time is proportional to bytes
+        c, h = float(np.exp(np.interp(at, x, cold))), float(np.exp(np.interp(at, x, hot)))
+        h = min(self.warm[0] + (h - self.warm[0]) * WARM, max(c, h))
+        return float(c ** (1 - warm) * h**warm * np.exp(beyond))
+
+
+class _Grid:
+    """A row pattern's times over row length and elements; between two lengths, straight on log-log axes."""
+
+    def __init__(self, points: list[Point], lines: dict[int, tuple[FloatArray, FloatArray, FloatArray]]) -> None:
+        self.points, self._lines = points, lines
+        self._lengths = np.array(sorted(lines), dtype=np.float64)
+
+    @classmethod
+    def of(cls, points: list[Point]) -> _Grid:
+        by_length: dict[int, list[Point]] = defaultdict(list)
+        for point in points:
+            by_length[point.length].append(point)
+        lines = {}
+        for length, own in by_length.items():
+            own.sort(key=lambda p: p.elements)
+            table = np.array([(p.elements, p.cold_ns, p.warm_ns) for p in own], dtype=np.float64)
+            lines[length] = (
+                np.log(table[:, 0]),
+                np.log(np.maximum.accumulate(table[:, 1])),
+                np.log(np.maximum.accumulate(table[:, 2])),
+            )
+        return cls(points, lines)
+
+    def at(self, rows: int, length: int, warm: float) -> float:
+        lengths = self._lengths
+        upper = int(np.clip(np.searchsorted(lengths, length), 0, len(lengths) - 1))
+        lower = max(upper - 1, 0) if lengths[upper] > length else upper
+        ends = [self._on_line(int(lengths[i]), rows * length, warm) for i in (lower, upper)]
+        if lower == upper:
+            return math.exp(ends[0])
+        share = (math.log(length) - math.log(lengths[lower])) / (math.log(lengths[upper]) - math.log(lengths[lower]))
+        return math.exp(ends[0] + (ends[1] - ends[0]) * float(np.clip(share, 0.0, 1.0)))
+
+    def _on_line(self, length: int, elements: int, warm: float) -> float:
+        x, cold, hot = self._lines[length]
+        at = math.log(max(elements, 1))
+        beyond = max(at - float(x[-1]), 0.0)
+        return float((1 - warm) * np.interp(at, x, cold) + warm * np.interp(at, x, hot) + beyond)

@@ -1,0 +1,141 @@
+"""What `tracemine calibrate` writes and the predictor reads: the raw medians of one device, as JSON.
+
+    {"schema_version": 1, "gpu": "NVIDIA H200", …, "launch": {…}, "columns": ["pattern", …], "points": [["copy", …], …]}
+
+A point is one pattern at one size: medians over several launches, of the best of a few launch configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from tracemine.devices import find_device
+from tracemine.errors import InputError, Location
+
+SCHEMA_VERSION = 1
+_LARGEST_FILE = 16 << 20  # bytes; what calibrate writes is a hundredth of it
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One pattern at one size. A pointwise pattern has `rows` elements of `length` 1."""
+
+    pattern: str
+    dtype: str
+    bytes_read: int
+    bytes_written: int
+    rows: int
+    length: int
+    kernels: int  # launches that the times are the sum of
+    cold_ns: int  # inputs in device memory, the L2 cache full of clean lines of something else
+    warm_ns: int  # the same buffers again
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def elements(self) -> int:
+        """Elements of the full-size tensor."""
+        return self.rows * self.length
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What launching costs, whatever the kernel does: median nanoseconds."""
+
+    empty_kernel_ns: int  # duration of one that does nothing, as a profiler reports it
+    queued_gap_ns: int  # between two such kernels when launches are queued
+    graph_kernel_ns: int  # the same inside a replayed graph
+    graph_gap_ns: int
+    graph_node_ns: int  # a node of a replay without the profiler, kernel and gap together
+    host_triton_ns: int  # host time of one Triton launch, as Triton's own launcher does it
+    host_aten_ns: int  # host time of one small aten operator
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything measured on one device, and with what."""
+
+    gpu: str
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    driver: str | None
+    torch: str
+    triton: str
+    cuda: str | None
+    launch: Launch
+    points: tuple[Point, ...]
+    columns: tuple[str, ...] = Point.__struct_fields__
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> bytes:
+        """The file's content: one line a point, so that a change of it can be read.
+
+        >>> nothing = Launch(empty_kernel_ns=1, queued_gap_ns=1, graph_kernel_ns=1, graph_gap_ns=1, graph_node_ns=1,
+        ...     host_triton_ns=1, host_aten_ns=1)
+        >>> one = Calibration(gpu="x", sm_count=1, l2_bytes=1, memory_bytes=1, driver=None, torch="2", triton="3",
+        ...     cuda=None, launch=nothing, points=(Point("copy", "float32", 8, 8, 2, 1, 1, 900, 700),))
+        >>> parse_calibration(one.to_json()) == one
+        True
+        """
+        head = msgspec.json.encode(msgspec.structs.replace(self, points=()))
+        lines = b",\n".join(msgspec.json.encode(point) for point in self.points)
+        return head.replace(b'"points":[]', b'"points":[\n' + lines + b"\n]") + b"\n"
+
+
+def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
+    """A calibration file's content. Raises InputError where it is anything else, or holds times that cannot be.
+
+    >>> parse_calibration(b"{}")
+    Traceback (most recent call last):
+    tracemine.errors.InputError: calibration: no calibration: Object missing required field `gpu`
+      hint: write one with: tracemine calibrate -o FILE
+    """
+    hint = "write one with: tracemine calibrate -o FILE"
+    try:
+        calibration = msgspec.json.decode(content, type=Calibration)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"no calibration: {error}", where=Location(path), hint=hint) from error
+    if calibration.schema_version != SCHEMA_VERSION or calibration.columns != Point.__struct_fields__:
+        raise InputError(f"not version {SCHEMA_VERSION} of the calibration file", where=Location(path), hint=hint)
+    for point in calibration.points:
+        if min(point.cold_ns, point.warm_ns, point.nbytes, point.rows, point.length, point.kernels) <= 0:
+            raise InputError(f"{point.pattern}: a size or a time is not positive", where=Location(path), hint=hint)
+    return calibration
+
+
+def read_calibration(path: Path) -> Calibration:
+    """The calibration in a file. Raises InputError."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError("too large for a calibration", where=Location(str(path)))
+        return parse_calibration(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(error.strerror or str(error), where=Location(str(path))) from error
+
+
+@cache
+def shipped_calibrations() -> tuple[Calibration, ...]:
+    """The calibrations that come with the package."""
+    return tuple(
+        parse_calibration(file.read_bytes(), file.name)
+        for file in sorted(resources.files(__package__).joinpath("measured").iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".json")
+    )
+
+
+def calibration_of(title: str) -> Calibration | None:
+    """The shipped calibration of a row of the device table; None where nobody measured that device."""
+    return next(_fitting(title), None)
+
+
+def _fitting(title: str) -> Iterator[Calibration]:
+    for calibration in shipped_calibrations():
+        device = find_device(calibration.gpu, sm_count=calibration.sm_count)
+        if device is not None and device.title == title:
+            yield calibration
