@@ -129,6 +129,13 @@ def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
         read_calibration(tmp_path / "absent.json")
 
 
+def test_a_calibration_without_a_pattern_is_refused_by_name() -> None:
+    good = shipped_calibrations()[0]
+    some = tuple(point for point in good.points if point.pattern != "row_scan")
+    with pytest.raises(InputError, match="lacks row_scan"):
+        Curves(msgspec.structs.replace(good, points=some))
+
+
 def test_recorded_points_are_predicted_as_well_as_the_benchmark_states() -> None:
     """benchmarks/prediction_points.py in short: mean error of the saving, and how many fall into the interval."""
     for name, mean, covered in (("first", 3.6, 0.9), ("fresh", 4.2, 0.88)):

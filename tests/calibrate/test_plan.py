@@ -54,3 +54,19 @@ def test_a_profile_that_lost_or_invented_activities_is_refused(medians, count: i
     job = Job("copy", "float32", 16, 1, 64, 64, configs=((1,),))
     with pytest.raises(ValueError, match="activities"):
         list(medians([job], [10] * count))
+
+
+def test_a_kernel_that_does_not_compile_is_skipped_and_named() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    from tracemine.calibrate.measure import compiled
+
+    def fails() -> None:
+        raise RuntimeError("PassManager::run failed\nand more")
+
+    job = Job("row_scan", "float32", 16, 1024, 64, 64, configs=((1,), (2,)))
+    skipped: list[str] = []
+    kept = compiled(job, [fails, lambda: None], skipped)
+    assert kept is not None
+    assert kept[0].configs == ((2,),)
+    assert skipped == ["row_scan float32 (1,): RuntimeError: PassManager::run failed"]
+    assert compiled(job, [fails, fails], skipped) is None

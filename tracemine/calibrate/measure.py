@@ -6,6 +6,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
@@ -43,9 +44,10 @@ def measure(progress: Callable[[int, int], None] | None = None) -> Calibration:
     largest = min(8 << 30, int(free_bytes * 0.8) * 9 // 10)
     memory = _Memory(largest + largest // 10 + (64 << 20), device.L2_cache_size)
     points: list[Point] = []
+    skipped: list[str] = []
     jobs = plan(largest)
     for begin in range(0, len(jobs), _CHUNK):
-        points += _measured(jobs[begin : begin + _CHUNK], memory)
+        points += _measured(jobs[begin : begin + _CHUNK], memory, skipped)
         if progress is not None:
             progress(min(begin + _CHUNK, len(jobs)), len(jobs))
     del memory
@@ -62,6 +64,7 @@ def measure(progress: Callable[[int, int], None] | None = None) -> Calibration:
         cuda=torch.version.cuda,
         launch=_launch_terms(),
         points=tuple(points),
+        skipped=tuple(sorted(set(skipped))),
     )
 
 
@@ -195,16 +198,16 @@ def _runs(job: Job, memory: _Memory) -> list[Run]:
     return [make(*config) for config in job.configs]
 
 
-def _measured(jobs: Sequence[Job], memory: _Memory) -> Iterator[Point]:
-    work = [(job, _runs(job, memory)) for job in jobs]
-    for job, runs in work:
+def _measured(jobs: Sequence[Job], memory: _Memory, skipped: list[str]) -> Iterator[Point]:
+    work = []
+    for job in jobs:
         memory.fill(job.dtype)
-        for run in runs:
-            run()  # compiles
+        kept = compiled(job, _runs(job, memory), skipped)
+        if kept is not None:
+            work.append(kept)
     torch.cuda.synchronize()
     # The second profile of a process onwards warns that it begins a new cycle.
     warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
-    memory.fill(jobs[0].dtype)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for job, runs in work:
             memory.fill(job.dtype)
@@ -216,7 +219,26 @@ def _measured(jobs: Sequence[Job], memory: _Memory) -> Iterator[Point]:
                     run()
         torch.cuda.synchronize()
     durations = [duration for name, _, duration in _activities(profiled) if name.endswith(_SUFFIX)]
-    return medians(jobs, durations)
+    return medians([job for job, _ in work], durations)
+
+
+def compiled(job: Job, runs: Sequence[Run], skipped: list[str]) -> tuple[Job, list[Run]] | None:
+    """The job with the configurations that compile and run, once each; what does not is named in `skipped`.
+
+    A version of Triton that cannot compile one kernel is no reason to measure none.
+    """
+    good: list[tuple[tuple[int, ...], Run]] = []
+    for config, run in zip(job.configs, runs, strict=True):
+        try:
+            run()
+        except Exception as error:
+            text = (str(error).splitlines() or [""])[0][:200]
+            skipped.append(f"{job.name} {job.dtype} {config}: {type(error).__name__}: {text}")
+        else:
+            good.append((config, run))
+    if not good:
+        return None
+    return replace(job, configs=tuple(config for config, _ in good)), [run for _, run in good]
 
 
 def medians(jobs: Sequence[Job], durations: Sequence[int]) -> Iterator[Point]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tracemine.curves.record import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.devices import Device, find_device
+from tracemine.errors import InputError
 
 FloatArray = NDArray[np.float64]
 
@@ -33,6 +34,13 @@ _ROWS_PER_SM = 2
 _THREADS_PER_SM = 2048
 _BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
 _PICO = 1e-3  # ns
+
+_FUNCTIONS = ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
+_NEEDED = {
+    *("read", "write", "copy", "add", "widen", "strided", *_FUNCTIONS),
+    *("row_sum", "row_norm", "row_norm_looped", "row_two_sums", "row_welford"),
+    *("row_softmax", "row_softmax_online", "row_scan"),
+}
 
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
@@ -112,7 +120,7 @@ _SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another devic
 
 
 class Curves:
-    """One device's calibration, made ready to be read between its points.
+    """One device's calibration, made ready to be read between its points. InputError where a pattern is missing.
 
     >>> from tracemine.curves.record import calibration_of
     >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
@@ -129,6 +137,8 @@ class Curves:
         for point in calibration.points:
             by_pattern[point.pattern].append(point)
         self._points = dict(by_pattern)
+        if missing := sorted(_NEEDED - set(self._points)):
+            raise InputError(f"the calibration of {calibration.gpu} lacks {', '.join(missing)}")
 
         def in_cache(point: Point) -> bool:
             return point.nbytes < 2 * calibration.l2_bytes
@@ -208,7 +218,7 @@ class Curves:
                 if p.dtype == "bfloat16" and p.elements > 16 * self.wave
                 for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
             )
-            for name in ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
+            for name in _FUNCTIONS
         }
         base = (upper["log"] + upper["exp"] + upper["tanh"] - upper["log_exp_tanh"]) / 2
         base = min(max(base, 0.0), min(upper.values()))

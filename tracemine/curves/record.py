@@ -70,6 +70,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str | None
     launch: Launch
     points: tuple[Point, ...]
+    skipped: tuple[str, ...] = ()  # kernels that this version of Triton could not compile or run, and why
     columns: tuple[str, ...] = Point.__struct_fields__
     schema_version: int = SCHEMA_VERSION
 
