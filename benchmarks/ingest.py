@@ -136,7 +136,7 @@ def compare(
 
 
 def main() -> None:
-    largest = max((p for p in FIXTURES.glob("*.json.gz") if ".et." not in p.name), key=lambda p: p.stat().st_size)
+    largest = max(FIXTURES.glob("*.json.gz"), key=lambda p: p.stat().st_size)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path, nargs="?", default=largest)
     parser.add_argument("--megabytes", type=float, default=1000, help="size of the trace for tracemine and orjson")

@@ -24,8 +24,8 @@ _COMPAT = [
     for path in sorted((_ROOT / folder).rglob("*.json*"))
     if not path.name.startswith(("meta", "et."))
 ]
-_FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "kineto").glob("*.json.gz"))
-_OURS = [path for path in _FIXTURES if not path.name.endswith(".et.json.gz")]
+_FIXTURES = Path(__file__).parent.parent / "fixtures"
+_OURS = [*sorted((_FIXTURES / "kineto").glob("*.json.gz")), *sorted(_FIXTURES.glob("captures/*/trace.json.gz"))]
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
@@ -82,8 +82,8 @@ def test_a_trace_in_which_nothing_is_to_be_won_has_no_findings() -> None:
 
 
 def test_on_a_trace_whose_device_is_mostly_idle_the_gaps_lead() -> None:
-    (prefill,) = [path for path in _OURS if path.name == "decoder_prefill.json.gz"]
-    scan = scan_of(prefill)
+    (decode,) = [path for path in _OURS if path.name == "decoder_decode.json.gz"]
+    scan = scan_of(decode)
     assert scan.summary.gpu_idle_ns > scan.summary.gpu_busy_ns
     assert scan.findings[0].rule == "launch_gap"
     assert {"rmsnorm_unfused", "rotary_unfused"} <= {finding.rule for finding in scan.findings}

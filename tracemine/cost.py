@@ -117,6 +117,25 @@ _GAP_SHARE = {
 _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How many times as long the host takes while something is recorded: least, usual, most."""
+
+    what: str
+    least: float
+    usual: float
+    most: float
+
+
+# Recorded step ÷ step alone of small models whose host sets the pace, torch 2.11 on a machine with an H200: measured by
+# benchmarks/recording.py, see benchmarks/results/recording_h200.md.
+SLOWDOWNS = {
+    "operators": Slowdown("recording operators with their shapes", 1.2, 1.5, 1.6),
+    "stacks": Slowdown("recording Python stacks", 1.3, 1.65, 1.8),
+    "execution_trace": Slowdown("recording an execution trace in the same window", 1.9, 4.5, 5.0),
+}
+
+
 def fused(chain: Sequence[Call], device: Device | None) -> Estimate | Abstained:
     """One kernel in place of a chain of operators on `device`.
 
@@ -179,20 +198,45 @@ def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
     )
 
 
-def closed_gaps(dur_ns: IntArray, cause: str | None) -> tuple[Range, tuple[str, ...]]:
+def closed_gaps(
+    dur_ns: IntArray, cause: str | None, busy_before_ns: IntArray | None = None, recorded: str | None = None
+) -> tuple[Range, tuple[str, ...]]:
     """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
+
+    A gap in which the device waits for the host is shorter where nobody records: from one gap to the next the host
+    took as long as the device was busy (`busy_before_ns`) and then idle, and recording what `recorded` names (a key of
+    SLOWDOWNS) made that longer.
 
     >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
     Range(low=5000, mid=10000, high=11600)
+    >>> closed_gaps(np.array([11_000, 600]), "host_bound", np.array([5_000, 5_000]), "stacks")[0]
+    Range(low=1444, mid=3696, high=7307)
     """
-    above = int(np.maximum(dur_ns - REPLAY_FLOOR_NS, 0).sum())
     low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
     total = int(dur_ns.sum())
-    saving = Range(int(above * low), int(above * mid), int(total * high)).at_most(total)  # a product can round up
-    return saving, (
+    slowdown = SLOWDOWNS[recorded] if recorded and cause == "host_bound" else None
+    assumptions: tuple[str, ...] = (
         f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
-        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and all that was recorded at the high end (assumed)",
+        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and the whole gap at the high end (assumed)",
     )
+    if slowdown is None or busy_before_ns is None:
+        least = usual = most = dur_ns
+    else:
+        busy = busy_before_ns
+        least, usual, most = (
+            np.clip(((busy + dur_ns) / times - busy).astype(np.int64), 0, dur_ns)
+            for times in (slowdown.least, slowdown.usual, slowdown.most)
+        )
+        assumptions += (
+            f"{slowdown.what} makes the host take {slowdown.usual:g} times as long "
+            f"({slowdown.least:g}–{slowdown.most:g}, measured on small models): gaps count as they last without it",
+        )
+    saving = Range(
+        int(np.maximum(most - REPLAY_FLOOR_NS, 0).sum() * low),
+        int(np.maximum(usual - REPLAY_FLOOR_NS, 0).sum() * mid),
+        int(least.sum() * high),
+    )
+    return saving.at_most(total), assumptions  # a product can round up
 
 
 def _one_kernel(run: Sequence[Call], device: Device) -> Estimate:

@@ -203,7 +203,8 @@ def test_closing_gaps_saves_step_time_and_no_gpu_time() -> None:
     assert finding.gpu_saving_ns == NOTHING
     assert finding.fused_ns is None
     assert finding.measured_ns == 300 * US
-    assert finding.step_saving_ns == Range(148_500, 297_000, 300_000)
+    # 180 µs busy, 100 µs idle: a host that takes 1.5 times as long here would leave 6.7 µs without recording.
+    assert finding.step_saving_ns == Range(0, 16_998, 159_999)
     assert finding.activities == ((3,), (6,), (9,))
     assert finding.evidence == "proven"
 

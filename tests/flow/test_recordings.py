@@ -13,9 +13,9 @@ from tracemine.flow import Flow, compare_steps, flow
 from tracemine.formats import open_trace
 from tracemine.timeline import Timeline
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
+CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"
 TRACES = os.environ.get("TRACEMINE_COMPAT_TRACES")
-_RECORDED = sorted(path.name.removesuffix(".et.json.gz") for path in FIXTURES.glob("*.et.json.gz"))
+_RECORDED = sorted(path.name for path in CAPTURES.iterdir())
 _ELSEWHERE = {
     "h200/seed_chains/eager.json.gz": "h200/seed_chains/et.json.gz",
     "h200/splade_head/eager.json.gz": "h200/splade_head/et.json.gz",
@@ -33,7 +33,7 @@ def _opened(name: str) -> tuple[Timeline, Flow]:
             pytest.skip("TRACEMINE_COMPAT_TRACES is not set")
         trace, execution_trace = Path(TRACES) / name, Path(TRACES) / _ELSEWHERE[name]
     else:
-        trace, execution_trace = FIXTURES / f"{name}.json.gz", FIXTURES / f"{name}.et.json.gz"
+        trace, execution_trace = CAPTURES / name, None
     timeline = open_trace(trace, execution_trace=execution_trace)
     return timeline, flow(timeline)
 

@@ -16,7 +16,7 @@ from tracemine.formats.execution_trace import ExecutionTrace, read
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
+CHAIN = Path(__file__).parents[2] / "fixtures" / "captures" / "chain"
 PID = 7  # of kineto_file's events
 
 RELU = "aten::relu(Tensor self) -> Tensor"
@@ -305,20 +305,20 @@ def test_without_ids_the_order_of_names_joins_where_there_is_one_way(tmp_path: P
 
 
 def test_a_folder_with_a_trace_and_its_execution_trace_is_one_trace(tmp_path: Path) -> None:
-    for name, source in (("trace.json.gz", "chain.json.gz"), ("et.json.gz", "chain.et.json.gz")):
-        (tmp_path / name).write_bytes((FIXTURES / source).read_bytes())
+    for name in ("trace.json.gz", "et.json.gz"):
+        (tmp_path / name).write_bytes((CHAIN / name).read_bytes())
     (tmp_path / "capture.json").write_text("{}")
     whole = open_trace(tmp_path)
-    both = open_trace(FIXTURES / "chain.json.gz", execution_trace=FIXTURES / "chain.et.json.gz")
+    both = open_trace(CHAIN / "trace.json.gz", execution_trace=CHAIN / "et.json.gz")
     assert whole.tensors.num_rows
     assert whole.tensors.equals(both.tensors)
     assert whole.ops.equals(both.ops)
 
 
 def test_tensors_survive_on_disk_and_can_be_added_to_a_timeline_there(tmp_path: Path) -> None:
-    both = open_trace(FIXTURES / "chain.json.gz", execution_trace=FIXTURES / "chain.et.json.gz")
+    both = open_trace(CHAIN / "trace.json.gz", execution_trace=CHAIN / "et.json.gz")
     both.write(tmp_path / "both")
     assert open_trace(tmp_path / "both").tensors.to_pylist() == both.tensors.to_pylist()
-    open_trace(FIXTURES / "chain.json.gz").write(tmp_path / "bare")
-    later = open_trace(tmp_path / "bare", execution_trace=FIXTURES / "chain.et.json.gz")
+    open_trace(CHAIN / "trace.json.gz").write(tmp_path / "bare")
+    later = open_trace(tmp_path / "bare", execution_trace=CHAIN / "et.json.gz")
     assert later.tensors.to_pylist() == both.tensors.to_pylist()

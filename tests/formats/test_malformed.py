@@ -555,7 +555,9 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, name: str, cont
 
 
 def test_an_execution_trace_is_told_from_a_trace_by_its_keys() -> None:
-    assert refusal(FIXTURES / "chain.et.json.gz").startswith("FILE: is a PyTorch execution trace, which has no times")
+    assert refusal(FIXTURES.parent / "captures" / "chain" / "et.json.gz").startswith(
+        "FILE: is a PyTorch execution trace, which has no times"
+    )
 
 
 def test_a_path_that_is_no_file_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_opening_a_trace_imports_neither_pandas_nor_torch(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
-RECORDINGS = sorted(path for path in FIXTURES.glob("*.json.gz") if ".et." not in path.name)
+RECORDINGS = sorted(FIXTURES.glob("*.json.gz"))
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)

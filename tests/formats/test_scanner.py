@@ -24,7 +24,7 @@ from tracemine.formats.kineto.values import InexactTimes, exact_ns, numbers_to_n
 from tracemine.formats.source import FileSource
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
-TRACES = sorted(path for path in FIXTURES.glob("*.json.gz") if ".et." not in path.name)
+TRACES = sorted(FIXTURES.glob("*.json.gz"))
 BLOCKS = (1 << 12, 1 << 14, 1 << 18)
 
 

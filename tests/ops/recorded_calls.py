@@ -26,8 +26,8 @@ class RecordedCall(NamedTuple):
 
 def pairs() -> list[tuple[Path, Path]]:
     """Every Kineto trace beside its execution trace: the fixtures', and where the environment says, others'."""
-    fixtures = ROOT / "fixtures" / "kineto"
-    found = [(p.with_name(p.name.replace(".et.", ".")), p) for p in sorted(fixtures.glob("*.et.json.gz"))]
+    captures = sorted((ROOT / "fixtures" / "captures").glob("*/et.json.gz"))
+    found = [(path.with_name("trace.json.gz"), path) for path in captures]
     if folder := os.environ.get("TRACEMINE_COMPAT_TRACES"):
         more = Path(folder)
         found += [(p.with_name("eager.json.gz"), p) for p in sorted(more.glob("h200/*/et.json.gz"))]

@@ -89,6 +89,25 @@ def test_copies_and_collectives_on_other_streams_are_not_idle_time() -> None:
     assert column(gap_rows(trace.timeline()), "dur_ns") == [5]
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400), st.integers(0, 30), st.integers(0, 1), st.integers(0, 2)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_each_gap_knows_how_long_its_device_was_busy_before_it(activities: list[tuple[int, int, int, int]]) -> None:
+    trace = Trace()
+    for start, dur, device, stream in activities:
+        trace.kernel("k", start, dur, device=device, stream=stream)
+    rows = gap_rows(trace.timeline())
+    gaps = list(zip(*(column(rows, name) for name in ("device", "start_ns", "dur_ns", "busy_before_ns")), strict=True))
+    for device, begin, _, busy in gaps:
+        ends = [b + length for d, b, length, _ in gaps if d == device and b < begin]
+        first = min(start for start, _, d, _ in activities if d == device)
+        assert busy == begin - max([first, *ends])
+
+
 def test_devices_do_not_fill_each_others_gaps() -> None:
     trace = Trace()
     trace.kernel("a", 0, 10, device=0)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.cost import NOTHING, Abstained, Call, Estimate, Range, Traffic, closed_gaps, fused, pinned
+from tracemine.cost import NOTHING, SLOWDOWNS, Abstained, Call, Estimate, Range, Traffic, closed_gaps, fused, pinned
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.engine import find as match
 from tracemine.engine.rule import Matches, Rule
@@ -287,7 +287,8 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
     closable = facts.dur_ns[matrix].reshape(-1)
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
         closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
-    saving, assumptions = closed_gaps(closable, cause)
+    busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
+    saving, assumptions = closed_gaps(closable, cause, busy, _recorded(book.timeline))
     devices = max(book.accounts.devices, 1)
     return _Class(
         matrix=matrix,
@@ -527,6 +528,15 @@ def _gpu_name(timeline: Timeline) -> str | None:
     return next((d.name for d in _active(timeline) if d.name), None)
 
 
+def _recorded(timeline: Timeline) -> str | None:
+    """What was recorded that slows the host the most; None where no host events were."""
+    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
+        return "execution_trace"  # torch gives these ids out only while it writes one
+    if timeline.stacks.num_rows:
+        return "stacks"
+    return "operators" if timeline.ops.num_rows else None
+
+
 def _warnings(book: _Book) -> tuple[str, ...]:
     timeline, gaps = book.timeline, book.rows["gaps"]
     texts = list(timeline.meta.ingest.warnings)
@@ -540,8 +550,12 @@ def _warnings(book: _Book) -> tuple[str, ...]:
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
             "launched long before, as part of a graph, or by a call that is not recorded."
         )
-    if timeline.stacks.num_rows:
+    recorded = _recorded(timeline)
+    if recorded is not None and timeline.activities.num_rows:
+        slowdown = SLOWDOWNS[recorded]
+        what = slowdown.what[0].upper() + slowdown.what[1:]
         texts.append(
-            "Python stacks were recorded: recording them slows the host, so its gaps are longer than in production"
+            f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "
+            "production, and what closing them saves is estimated without that."
         )
     return tuple(texts)

@@ -71,6 +71,7 @@ _GAPS = (
     ColumnDoc("launch_late_ns", "numbers", "begin of the launch call − start of the gap; below 0 where the host was ahead", "the launch is not recorded"),
     ColumnDoc("launch_dur_ns", "numbers", "duration of the launch call", "the launch is not recorded"),
     ColumnDoc("launch_excess_ns", "numbers", "duration of the launch call − duration of the next activity: above 0 the host took longer to launch it than the device to run it", _NOT_ALONE),
+    ColumnDoc("busy_before_ns", "numbers", "how long the device had been busy since the gap before, or since its first activity, nanoseconds"),
     ColumnDoc("blocked_ns", "numbers", "how long the host was blocked, in that call and the blocking ones before it, since its last launch that did not block: without them the gap shrinks by no more than this", "the host was not waiting"),
     ColumnDoc("previous_row", "numbers", "row of `activities`: the one that ended last before the gap"),
     ColumnDoc("next_row", "numbers", "row of `activities`: the one that ends the gap"),

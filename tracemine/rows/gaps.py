@@ -121,6 +121,7 @@ def gap_rows(timeline: Timeline) -> Rows:
             "launch_excess_ns": Numbers(
                 np.where(own_launch, launch_end - launch_begin - dur[following], 0), own_launch
             ),
+            "busy_before_ns": Numbers(_busy_before(begin, gap, start, place_codes(device), following)),
             "blocked_ns": Numbers(np.where(waiting >= 0, blocked, 0), waiting >= 0),
             "previous_row": Numbers(previous),
             "next_row": Numbers(following),
@@ -129,6 +130,20 @@ def gap_rows(timeline: Timeline) -> Rows:
             "stack_row": Numbers(np.where(stack >= 0, stack, 0), stack >= 0),
         },
     )
+
+
+def _busy_before(begin: IntArray, gap: IntArray, start: IntArray, place: IntArray, following: IntArray) -> IntArray:
+    """For each gap, how long its device had been busy since the gap before, or since its first activity."""
+    order = np.lexsort((begin, place[following]))
+    place_in_order = place[following][order]
+    first = np.concatenate(([True], place_in_order[1:] != place_in_order[:-1]))[: len(order)]
+    since = np.concatenate(([0], (begin + gap)[order][:-1]))[: len(order)]
+    begins = np.full(int(place.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(begins, place, start)
+    since[first] = begins[place_in_order[first]]
+    busy = np.empty_like(begin)
+    busy[order] = begin[order] - since
+    return busy
 
 
 def idle_intervals(start: IntArray, dur: IntArray, device: IntArray) -> tuple[IntArray, IntArray]:
