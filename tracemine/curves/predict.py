@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import filterfalse
@@ -154,10 +154,10 @@ class Curves:
             1.0: _Line.of(base["read"]),
         }
         self._strided = _Line.of(self._points["strided"])
-        self._grids = {
-            (name, item): _Grid.of([p for p in points if _item_bytes(p) == item])
+        self._beyond = {
+            (name, item): _Beyond([p for p in points if _item_bytes(p) == item], self._own_ns)
             for name, points in self._points.items()
-            if name.startswith("row_") or name in ("split_sum", "column_sum")
+            if name.startswith("row_")
             for item in (2, 4)
         }
 
@@ -325,20 +325,17 @@ class Curves:
         held = kernel.length <= _WHOLE
         pattern = _pattern(reductions, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
-        own_read = kernel.elements * item
-        own_written = kernel.rows * 4 if pattern == "row_sum" else own_read
-        own = self._together(
-            self.memory_ns(own_read, own_written, warm),
-            self.row_ps(pattern) * _PICO * kernel.elements,
-            kernel.elements,
-            warm,
-        )
-        beyond = max(self._grids[pattern, item].at(kernel.rows, kernel.length, warm) - own, 0.0)
+        beyond = self._beyond[pattern, item].at(kernel.elements, kernel.length, warm)
         passes = 1 if held else len(reductions) + full_output + (not full_output and len(reductions) == 1)
         arithmetic = self._walks_ns(kernel, reductions, passes)
         arithmetic += self._function_ns(kernel, 1 if held else len(reductions) + full_output)
         memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
         return self._together(memory, arithmetic, kernel.elements, warm) + beyond
+
+    def _own_ns(self, point: Point, warm: float) -> float:
+        """A row pattern's bytes and arithmetic."""
+        memory = self.memory_ns(point.bytes_read, point.bytes_written, warm)
+        return self._together(memory, self.row_ps(point.pattern) * _PICO * point.elements, point.elements, warm)
 
     def _split(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> tuple[float, int]:
         """Few long rows: every reduction is two kernels, partial and final; a last one writes what is full-size.
@@ -436,41 +433,30 @@ class _Line:
         return float(c ** (1 - warm) * h**warm * np.exp(beyond))
 
 
-class _Grid:
-    """A row pattern's times over row length and elements; between two lengths, straight on log-log axes."""
+class _Beyond:
+    """What a row pattern took beyond its own bytes and arithmetic, over row length and elements; cold and warm.
 
-    def __init__(self, points: list[Point], lines: dict[int, tuple[FloatArray, FloatArray, FloatArray]]) -> None:
-        self.points, self._lines = points, lines
-        self._lengths = np.array(sorted(lines), dtype=np.float64)
+    Interpolated is this difference and not the time: points are too few to show where the cache ends, and the curves
+    of bytes know it.
+    """
 
-    @classmethod
-    def of(cls, points: list[Point]) -> _Grid:
-        by_length: dict[int, list[Point]] = defaultdict(list)
-        for point in points:
-            by_length[point.length].append(point)
-        lines = {}
-        for length, own in by_length.items():
-            own.sort(key=lambda p: p.elements)
-            table = np.array([(p.elements, p.cold_ns, p.warm_ns) for p in own], dtype=np.float64)
-            lines[length] = (
-                np.log(table[:, 0]),
-                np.log(np.maximum.accumulate(table[:, 1])),
-                np.log(np.maximum.accumulate(table[:, 2])),
-            )
-        return cls(points, lines)
+    def __init__(self, points: Sequence[Point], own_ns: Callable[[Point, float], float]) -> None:
+        by_length: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
+        for p in sorted(points, key=lambda p: p.elements):
+            cold, warm = p.cold_ns - own_ns(p, 0.0), p.warm_ns - own_ns(p, 1.0)
+            by_length[p.length].append((math.log(p.elements), max(cold, 0.0), max(warm, 0.0)))
+        self._lengths = np.array(sorted(by_length), dtype=np.float64)
+        self._lines = [np.array(by_length[length], dtype=np.float64) for length in sorted(by_length)]
 
-    def at(self, rows: int, length: int, warm: float) -> float:
-        lengths = self._lengths
-        upper = int(np.clip(np.searchsorted(lengths, length), 0, len(lengths) - 1))
-        lower = max(upper - 1, 0) if lengths[upper] > length else upper
-        ends = [self._on_line(int(lengths[i]), rows * length, warm) for i in (lower, upper)]
-        if lower == upper:
-            return math.exp(ends[0])
-        share = (math.log(length) - math.log(lengths[lower])) / (math.log(lengths[upper]) - math.log(lengths[lower]))
-        return math.exp(ends[0] + (ends[1] - ends[0]) * float(np.clip(share, 0.0, 1.0)))
+    def at(self, elements: int, length: int, warm: float) -> float:
+        """Nanoseconds; beyond the last point in proportion to the elements, beyond the last length as at that one."""
+        at = np.interp(math.log(length), np.log(self._lengths), np.arange(len(self._lines)))
+        lower, share = int(at), float(at) % 1
+        upper = min(lower + 1, len(self._lines) - 1)
+        return (1 - share) * self._on_line(lower, elements, warm) + share * self._on_line(upper, elements, warm)
 
-    def _on_line(self, length: int, elements: int, warm: float) -> float:
-        x, cold, hot = self._lines[length]
+    def _on_line(self, line: int, elements: int, warm: float) -> float:
+        x, cold, hot = self._lines[line].T
         at = math.log(max(elements, 1))
-        beyond = max(at - float(x[-1]), 0.0)
-        return float((1 - warm) * np.interp(at, x, cold) + warm * np.interp(at, x, hot) + beyond)
+        value = (1 - warm) * np.interp(at, x, cold) + warm * np.interp(at, x, hot)
+        return float(value * math.exp(max(at - float(x[-1]), 0.0)))
