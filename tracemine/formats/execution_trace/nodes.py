@@ -20,7 +20,10 @@ class Side(Struct, gc=False, frozen=True):
 
     def argument(self, position: int) -> tuple[Any, Any, Any]:
         """Value, shape and strides at a position; None where one is not recorded."""
-        return Side.at(self.values, position), Side.at(self.shapes, position), Side.at(self.strides, position)
+        try:
+            return self.values[position], self.shapes[position], self.strides[position]
+        except IndexError:
+            return Side.at(self.values, position), Side.at(self.shapes, position), Side.at(self.strides, position)
 
     @staticmethod
     def at(values: Any, index: int) -> Any:

@@ -19,6 +19,7 @@ from tracemine.formats.kineto.scan import Progress
 from tracemine.formats.source import FileSource
 
 BLOCK_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 15  # the last node of a block begins in there, or it is searched for in all of the block
 MAX_NODE_BYTES = 32_000_000  # the longest node that is read; real ones stay below 1 MB
 
 _BETWEEN = b" \t\r\n,"  # what may stand between two nodes
@@ -66,22 +67,29 @@ def _read(source: FileSource, progress: Progress | None, block_bytes: int) -> Ex
         )
     nodes = _Nodes(layout)
     while not blocks.ended:
-        begins = [found.start() for found in layout.begin.finditer(text)]
-        if len(begins) > 1:
-            nodes.take(text[: begins[-1]], begins)
-            text = text[begins[-1] :]
+        last = _last_begin(layout, text)
+        nodes.take(text[:last])
+        text = text[last:]
         if len(text) > MAX_NODE_BYTES:
             raise InputError(f"holds a node of more than {MAX_NODE_BYTES:,} bytes, as no trace does", where=where)
         text = blocks.more(text)
-    begins = [found.start() for found in layout.begin.finditer(text)]
-    if begins:
-        nodes.take(text[: begins[-1]], begins)
-        nodes.take_last(text[begins[-1] :])
+    last = _last_begin(layout, text)
+    nodes.take(text[:last])
+    nodes.take_last(text[last:])
     nodes.collected.truncated |= source.truncated
     if not nodes.collected.rows:
         raise InputError("holds no complete node", where=where, hint="record the execution trace again")
     schema, pid = header.values.get("schema"), header.values.get("pid")
     return nodes.collected.trace(schema if type(schema) is str else "", pid if type(pid) is int else None)
+
+
+def _last_begin(layout: Layout, text: bytes) -> int:
+    """Where the last node of a text begins that begins with a node."""
+    for length in (_TAIL_BYTES, len(text)):
+        begins = [found.start() for found in layout.begin.finditer(text, max(0, len(text) - length))]
+        if begins:
+            return begins[-1]
+    return 0
 
 
 def _header(source: FileSource) -> tuple[Members, int | None]:
@@ -125,12 +133,13 @@ class _Nodes:
         self.repairs = repairs(layout)
         self.collected = Collector()
 
-    def take(self, text: bytes, begins: list[int]) -> None:
-        """All nodes of a text; one begins at each of `begins`, of which the last is the text's end."""
+    def take(self, text: bytes) -> None:
+        """All nodes of a text that begins with one and ends before another, or is empty."""
         try:
             decoded = self.layout.many.decode(b"[" + text.rstrip(b" \t\r\n").removesuffix(b",") + b"]")
         except _DECODE_ERRORS:
-            for begin, end in itertools.pairwise(begins):
+            begins = [found.start() for found in self.layout.begin.finditer(text)]
+            for begin, end in itertools.pairwise([*begins, len(text)]):
                 separator = text[begin:end][len(text[begin:end].rstrip(_BETWEEN)) :]
                 if separator.count(b",") != 1:
                     self.collected.repaired["execution trace: comma mended"] += 1

@@ -17,7 +17,6 @@ from tracemine.formats.execution_trace.nodes import Node, Side
 Array = npt.NDArray[Any]
 
 NOT_A_TENSOR = "execution trace: tensor that cannot be read"
-_INT64 = range(-(1 << 63), 1 << 63)
 _NONE = "<None>"
 _FIELDS = 6  # tensor id, storage id, offset, numel, itemsize, device
 # One tensor of a type such as `GenericList[Tensor(float),Tensor(nullptr (uninitialized))]`.
@@ -74,24 +73,27 @@ class Collector:
         row = len(self.rows) // len(_NODE_COLUMNS)
         record_function, thread, schema = node.facts()
         numbers = (node.id, node.parent(), record_function, thread)
-        if not all(number in _INT64 for number in numbers):
+        strings = (self._string(node.name), self._string(schema) if schema else -1)
+        if not _extended(self.rows, (*numbers, *strings)):
             self.dropped["execution trace: number out of range"] += 1
             return
-        self.rows.extend((*numbers, self._string(node.name), self._string(schema) if schema else -1))
+        types = self._types
         for is_output, side in ((0, node.inputs), (1, node.outputs)):
             for position, text in enumerate(side.types):
-                is_list, dtypes = self._types.get(text) or self._type(text)
+                is_list, dtypes = types.get(text) or self._type(text)
                 if not dtypes:
                     continue
                 value, shape, strides = side.argument(position)
-                if not is_list:
+                if is_list:
+                    self._list((row, is_output, position), value, shape, strides, dtypes)
+                else:
                     self._tensor((row, is_output, position, -1), value, shape, strides, dtypes[0])
-                    continue
-                types = iter(dtypes)
-                for index, (one, its_shape, its_strides) in enumerate(_members(value, shape, strides)):
-                    if one != _NONE:  # which has no type among those of tensors
-                        place = (row, is_output, position, index)
-                        self._tensor(place, one, its_shape, its_strides, next(types, -1))
+
+    def _list(self, place: tuple[int, int, int], value: Any, shape: Any, strides: Any, dtypes: Sequence[int]) -> None:
+        types = iter(dtypes)
+        for index, (one, its_shape, its_strides) in enumerate(_members(value, shape, strides)):
+            if one != _NONE:  # which has no type among those of tensors
+                self._tensor((*place, index), one, its_shape, its_strides, next(types, -1))
 
     def trace(self, schema: str, pid: int | None) -> ExecutionTrace:
         """Everything that was added."""
@@ -112,26 +114,17 @@ class Collector:
         if not _is_tensor(value):
             self.dropped[NOT_A_TENSOR] += 1
             return
-        if not value[-1]:
+        if not value[5]:
             return  # an undefined tensor: it has no device, and nothing lies behind it
-        has_strides = type(strides) is list and type(shape) is list and len(strides) == len(shape)
-        try:
-            if type(shape) is list:
-                self.sizes.extend(shape)
-            if has_strides:
-                self.steps.extend(strides)
-        except (TypeError, OverflowError):  # nested, or too large: then the facts without it mislead
+        sizes, steps = self.sizes, self.steps
+        size_count, step_count = len(sizes), len(steps)
+        known = type(shape) is list and _extended(sizes, shape)
+        has_strides = known and type(strides) is list and len(strides) == len(shape) and _extended(steps, strides)
+        facts = (*place, *value[:5], self._string(value[5]), dtype, len(sizes), len(steps), has_strides)
+        if not known or not _extended(self.facts, facts):
+            # Without its shape, or with numbers too large, what is left would mislead.
+            del sizes[size_count:], steps[step_count:]
             self.dropped[NOT_A_TENSOR] += 1
-            self._cut_back()
-            return
-        device = self._string(value[-1])
-        self.facts.extend((*place, *value[:-1], device, dtype, len(self.sizes), len(self.steps), has_strides))
-
-    def _cut_back(self) -> None:
-        """Take back the sizes of a tensor that was not kept."""
-        width = len(_TENSOR_COLUMNS)
-        sizes, steps = (self.facts[-3], self.facts[-2]) if len(self.facts) >= width else (0, 0)
-        del self.sizes[sizes:], self.steps[steps:]
 
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings))
@@ -143,12 +136,21 @@ class Collector:
 
 
 def _is_tensor(value: Any) -> bool:
-    return (
-        type(value) is list
-        and len(value) == _FIELDS
-        and type(value[-1]) is str
-        and all(type(number) is int and number in _INT64 for number in value[:-1])
-    )
+    if type(value) is not list or len(value) != _FIELDS:
+        return False
+    tensor, storage, offset, numel, itemsize, device = value
+    return type(tensor) is type(storage) is type(offset) is type(numel) is type(itemsize) is int and type(device) is str
+
+
+def _extended(column: array[int], values: Sequence[Any]) -> bool:
+    """Append numbers, all or, where one is none or does not fit, none of them."""
+    count = len(column)
+    try:
+        column.extend(values)
+    except (TypeError, OverflowError):
+        del column[count:]
+        return False
+    return True
 
 
 def _members(value: Any, shape: Any, strides: Any) -> Iterator[tuple[Any, Any, Any]]:
