@@ -139,7 +139,7 @@ def test_closing_gaps_never_gives_back_more_than_they_last(gaps: list[int], caus
 def test_what_recording_did_to_the_host_is_taken_off_its_gaps(recorded: str) -> None:
     gaps, busy = np.array([40_000, 90_000]), np.array([20_000, 5_000])
     alone, _ = closed_gaps(gaps, "host_bound")
-    saving, assumptions = closed_gaps(gaps, "host_bound", busy, recorded)
+    saving, assumptions = closed_gaps(gaps, "host_bound", busy, SLOWDOWNS[recorded])
     assert saving.low <= saving.mid <= saving.high
     assert (saving.low, saving.mid, saving.high) < (alone.low, alone.mid, alone.high)
     assert any(SLOWDOWNS[recorded].what in text for text in assumptions)
@@ -147,19 +147,19 @@ def test_what_recording_did_to_the_host_is_taken_off_its_gaps(recorded: str) -> 
 
 def test_a_gap_that_recording_alone_made_saves_nothing() -> None:
     # Busy 90 µs, then idle 10 µs: a host that takes two thirds of the time keeps the device busy.
-    assert closed_gaps(np.array([10_000]), "host_bound", np.array([90_000]), "operators")[0].mid == 0
+    assert closed_gaps(np.array([10_000]), "host_bound", np.array([90_000]), SLOWDOWNS["operators"])[0].mid == 0
 
 
 def test_recording_does_not_make_the_host_wait_for_the_device() -> None:
     gaps, busy = np.array([40_000]), np.array([20_000])
-    assert closed_gaps(gaps, "synchronisation", busy, "stacks") == closed_gaps(gaps, "synchronisation")
+    assert closed_gaps(gaps, "synchronisation", busy, SLOWDOWNS["stacks"]) == closed_gaps(gaps, "synchronisation")
 
 
 def test_the_saving_of_a_host_bound_step_agrees_with_a_measured_graph_replay() -> None:
     """The decoder's decoding step on an H200: 1.10 ms alone, 1.96 ms with stacks recorded, 0.27 ms as a CUDA graph."""
     kernels, busy_ns, recorded_ns = 92, 224_000, 1_960_000
     gaps = np.full(kernels, (recorded_ns - busy_ns) // kernels)
-    saving, _ = closed_gaps(gaps, "host_bound", np.full(kernels, busy_ns // kernels), "stacks")
+    saving, _ = closed_gaps(gaps, "host_bound", np.full(kernels, busy_ns // kernels), SLOWDOWNS["stacks"])
     measured_ns = 1_100_000 - 270_000
     assert saving.low <= measured_ns <= saving.high
     assert abs(saving.mid - measured_ns) < 0.15 * measured_ns

@@ -263,6 +263,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     record_shapes: Annotated[bool | None, _Says(description="whether the profiler recorded shapes")] = None
     with_stack: Annotated[bool | None, _Says(description="whether the profiler recorded Python stacks")] = None
     profile_memory: Annotated[bool | None, _Says(description="whether the profiler recorded allocations")] = None
+    alone_step_ns: Annotated[
+        int | None, _Says(description="mean time of a step while nothing recorded, where a capture measured it")
+    ] = None
+    recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step, as alone_step_ns")] = None
     versions: Annotated[dict[str, str], _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded")] = {}
     ingest: Annotated[IngestReport, _Says(description="what became of every event")] = IngestReport()
 

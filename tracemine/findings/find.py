@@ -17,7 +17,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.cost import NOTHING, SLOWDOWNS, Abstained, Call, Estimate, Range, Traffic, closed_gaps, fused, pinned
+from tracemine.cost import (
+    NOTHING,
+    SLOWDOWNS,
+    Abstained,
+    Call,
+    Estimate,
+    Range,
+    Slowdown,
+    Traffic,
+    closed_gaps,
+    fused,
+    measured_slowdown,
+    pinned,
+)
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.engine import find as match
 from tracemine.engine.rule import Matches, Rule
@@ -288,7 +301,7 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
         closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
     busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
-    saving, assumptions = closed_gaps(closable, cause, busy, _recorded(book.timeline))
+    saving, assumptions = closed_gaps(closable, cause, busy, _slowdown(book.timeline))
     devices = max(book.accounts.devices, 1)
     return _Class(
         matrix=matrix,
@@ -528,13 +541,19 @@ def _gpu_name(timeline: Timeline) -> str | None:
     return next((d.name for d in _active(timeline) if d.name), None)
 
 
-def _recorded(timeline: Timeline) -> str | None:
-    """What was recorded that slows the host the most; None where no host events were."""
+def _slowdown(timeline: Timeline) -> Slowdown | None:
+    """What recording did to the host: as a capture measured it, else what the costliest kind recorded usually does.
+
+    None where no host events were recorded.
+    """
+    alone_ns, recorded_ns = timeline.meta.alone_step_ns, timeline.meta.recorded_step_ns
+    if alone_ns and recorded_ns:
+        return measured_slowdown(alone_ns, recorded_ns)
     if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
-        return "execution_trace"  # torch gives these ids out only while it writes one
+        return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
     if timeline.stacks.num_rows:
-        return "stacks"
-    return "operators" if timeline.ops.num_rows else None
+        return SLOWDOWNS["stacks"]
+    return SLOWDOWNS["operators"] if timeline.ops.num_rows else None
 
 
 def _warnings(book: _Book) -> tuple[str, ...]:
@@ -550,9 +569,8 @@ def _warnings(book: _Book) -> tuple[str, ...]:
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
             "launched long before, as part of a graph, or by a call that is not recorded."
         )
-    recorded = _recorded(timeline)
-    if recorded is not None and timeline.activities.num_rows:
-        slowdown = SLOWDOWNS[recorded]
+    slowdown = _slowdown(timeline)
+    if slowdown is not None and timeline.activities.num_rows:
         what = slowdown.what[0].upper() + slowdown.what[1:]
         texts.append(
             f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "

@@ -59,6 +59,7 @@ def format_of(source: FileSource, formats: Sequence[Format] = FORMATS) -> Format
 # How a folder names what was recorded together: the profiler's trace, and the execution trace of the same window.
 TRACE_NAMES = ("trace.json", "trace.json.gz")
 EXECUTION_TRACE_NAMES = ("et.json", "et.json.gz")
+ABOUT_NAME = "capture.json"
 
 
 def recording_in(folder: Path) -> tuple[Path, Path] | None:
@@ -100,6 +101,7 @@ def open_trace(
     from tracemine.timeline import Timeline
 
     path = Path(path)
+    about = path / ABOUT_NAME
     if path.is_dir() and not (path / "meta.json").is_file():
         recording = recording_in(path)
         if recording is None:
@@ -116,6 +118,10 @@ def open_trace(
     else:
         with FileSource(path) as source:
             timeline = format_of(source, formats).read(source, progress)
+    if about.is_file():
+        from tracemine.formats.capture import with_step_times
+
+        timeline = with_step_times(timeline, about)
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
 
 

@@ -1,0 +1,53 @@
+"""A capture's own measurement of what recording cost reaches the timeline, and the findings."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tracemine.engine import load_rules, mine
+from tracemine.findings import Scan, device_of, find
+from tracemine.formats import open_trace
+from tracemine.rows import row_sets
+from tracemine.timeline import Timeline
+
+DECODE = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_decode"
+
+
+def opened(folder: Path, about: str) -> Timeline:
+    shutil.copytree(DECODE, folder)
+    (folder / "capture.json").write_text(about)
+    return open_trace(folder)
+
+
+def scanned(timeline: Timeline) -> Scan:
+    rows = row_sets(timeline)
+    return find(timeline, rows, mine(rows, load_rules()), device_of(timeline))
+
+
+def test_the_times_of_a_step_alone_and_recorded_are_read_and_survive_on_disk(tmp_path: Path) -> None:
+    timeline = opened(tmp_path / "run", '{"steps": 2, "alone_step_ns": 1100000, "recorded_step_ns": 5660000}')
+    timeline.write(tmp_path / "out")
+    meta = open_trace(tmp_path / "out").meta
+    assert (meta.alone_step_ns, meta.recorded_step_ns) == (1_100_000, 5_660_000)
+
+
+@pytest.mark.parametrize(
+    "about", ["", "{", "[]", '{"alone_step_ns": "x"}', '{"alone_step_ns": -1}', '{"alone_step_ns": null}', "\x00"]
+)
+def test_a_capture_that_does_not_say_leaves_them_unknown(tmp_path: Path, about: str) -> None:
+    meta = opened(tmp_path / "run", about).meta
+    assert (meta.alone_step_ns, meta.recorded_step_ns) == (None, None)
+
+
+def test_the_gaps_of_a_measured_capture_save_no_more_than_the_step_alone_had_idle(tmp_path: Path) -> None:
+    timeline = opened(tmp_path / "run", '{"alone_step_ns": 1100000, "recorded_step_ns": 5660000}')
+    scan = scanned(timeline)
+    assert scan.summary.per_step is not None
+    idle_alone_ns = 2 * (1_100_000 - scan.summary.per_step.gpu_busy_ns)
+    (gaps,) = [finding for finding in scan.findings if finding.rule == "launch_gap"]
+    assert any("measured on these steps" in text for text in gaps.assumptions)
+    assert 0.8 * idle_alone_ns < gaps.step_saving_ns.mid < idle_alone_ns
+    assert gaps.step_saving_ns.high < gaps.measured_ns / 3

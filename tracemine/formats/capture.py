@@ -1,0 +1,33 @@
+"""`capture.json`: what a recording cost the step, as `tracemine.capture` measured it beside the traces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from tracemine.timeline import Timeline
+
+_SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
+_StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
+
+
+class _About(msgspec.Struct):
+    alone_step_ns: _StepTime | None = None
+    recorded_step_ns: _StepTime | None = None
+
+
+def with_step_times(timeline: Timeline, path: Path) -> Timeline:
+    """The timeline, knowing how long a step took alone and recorded; unchanged where the file does not say.
+
+    It says nothing that the traces need, so a file that cannot be read is one that was not measured.
+    """
+    try:
+        with path.open("rb") as file:
+            about = msgspec.json.decode(file.read(_SIZE_LIMIT), type=_About)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return timeline
+    times = {"alone_step_ns": about.alone_step_ns, "recorded_step_ns": about.recorded_step_ns}
+    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, **times))
