@@ -355,3 +355,12 @@ def test_an_allocation_of_nothing_and_an_empty_tensor_are_no_reads() -> None:
     program.call(RELU, [program.tensor("e", 0)], [program.tensor("y", 0)])
     found = program.flow()
     assert (len(found.reads.node), len(found.writes)) == (0, 0)
+
+
+def test_tensors_of_no_operator_are_nobody_s() -> None:
+    program = Program()
+    x = program.tensor("x", 8)
+    program.call(RELU, [x], [x])
+    for op in program.trace.rows["ops"]:
+        op["kind"] = "annotation"
+    assert len(program.flow().nodes) == 0

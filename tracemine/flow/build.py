@@ -34,6 +34,8 @@ def flow(timeline: Timeline) -> Flow:
     0
     """
     order = order_of(timeline)
+    if not len(order.row):
+        timeline = replace(timeline, tensors=None)  # tensors of no operator
     nodes, activity_node, member = _nodes(timeline, order)
     tensors = Tensors.of(timeline, order)
     calls = _Calls.of(timeline, order, tensors, member, nodes)
