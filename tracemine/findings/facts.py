@@ -54,7 +54,8 @@ def gap_facts(rows: Rows) -> Facts:
     """Facts of the row set "gaps": of the host call that the device waited for."""
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
     return Facts(
-        op=category(rows, "op"),
+        # A call made outside any operator stands for itself: cudaDeviceSynchronize, a launch of Triton's.
+        op=_first_known(_first_known(category(rows, "op"), category(rows, "sync")), category(rows, "launch")),
         op_row=np.full(rows.count, -1, np.int64),
         shapes=nothing,
         dtypes=nothing,
