@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -19,33 +18,30 @@ import numpy.typing as npt
 
 from tracemine.cost import (
     NOTHING,
-    SLOWDOWNS,
     Abstained,
     Call,
     Estimate,
     Range,
-    Slowdown,
     Traffic,
     closed_gaps,
     fused,
-    measured_slowdown,
     pinned,
 )
-from tracemine.devices import Device, find_device, unknown_device_text
+from tracemine.devices import Device
 from tracemine.engine import find as match
 from tracemine.engine.rule import Matches, Rule
 from tracemine.findings.accounts import Accounts, measure, summarise
 from tracemine.findings.facts import Facts, activity_facts, category, gap_facts, number
 from tracemine.findings.groups import apart, combined, groups_of_sequences
+from tracemine.findings.labels import Label, by_operator, common_module, label_of, text_at
+from tracemine.findings.notes import gpu_name, slowdown_of, warnings_of
 from tracemine.findings.record import Finding, Scan, Source, TraceSummary
-from tracemine.findings.sources import short, sources
+from tracemine.findings.sources import sources
 from tracemine.findings.steps import launching_ns, queues_of
-from tracemine.findings.tensors import first_shape, read_dtype, traffic
-from tracemine.rows.arrow import categories, rows_of
+from tracemine.findings.tensors import traffic
+from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
-from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
-from tracemine.units import time_text
 
 # A finding whose larger saving is at least this share of the span is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
@@ -53,7 +49,6 @@ SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
 _ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
 _RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
-_SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 _MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
@@ -90,7 +85,7 @@ def find(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
-            gpu=_gpu_name(timeline),
+            gpu=gpu_name(timeline),
             steps=timeline.steps.num_rows,
             activities=timeline.activities.num_rows,
             unattributed=unowned,
@@ -98,14 +93,8 @@ def find(
         summary=summarise(book.accounts, findings),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
-        warnings=_warnings(book),
+        warnings=warnings_of(timeline, rows["gaps"], book.accounts, device),
     )
-
-
-def device_of(timeline: Timeline) -> Device | None:
-    """The device table's row for the GPU that a timeline's activities ran on; None where it is unknown, or several."""
-    found = [find_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
-    return found[0] if found and all(device is found[0] for device in found) else None
 
 
 def fingerprint(parts: dict[str, object]) -> str:
@@ -156,30 +145,7 @@ class _Class:
     intermediate_bytes: int | None
     assumptions: tuple[str, ...]
     evidence: str
-    label: _Label
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Label:
-    """What a class is, in words: the same in tomorrow's trace."""
-
-    ops: tuple[str, ...]
-    shapes: str | None  # for people
-    all_shapes: tuple[str | None, ...]  # for telling apart
-    dtype: str | None
-    module: str | None
-    source: tuple[Source, ...]
-
-    def signature(self, rule: Rule) -> dict[str, object]:
-        """The facets that the rule groups by."""
-        facets: dict[str, object] = {
-            "ops": self.ops,
-            "shapes": self.all_shapes,
-            "dtype": self.dtype,
-            "module": self.module,
-            "source": short(self.source[0]) if self.source else None,
-        }
-        return {"rule": rule.id} | {name: facets[name] for name in rule.group_by}
+    label: Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +255,7 @@ def _on_gpu(
         intermediate_bytes=estimate.intermediate_bytes,
         assumptions=estimate.assumptions,
         evidence="proven" if recorded else "adjacent",
-        label=_label(book, book.facts["activities"], matrix[0]),
+        label=label_of(book.timeline, book.facts["activities"], matrix[0]),
     )
 
 
@@ -301,7 +267,7 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
         closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
     busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
-    saving, assumptions = closed_gaps(closable, cause, busy, _slowdown(book.timeline))
+    saving, assumptions = closed_gaps(closable, cause, busy, slowdown_of(book.timeline))
     devices = max(book.accounts.devices, 1)
     return _Class(
         matrix=matrix,
@@ -314,7 +280,7 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
         assumptions=assumptions,
         # The cause follows from recorded call times, or it is called unknown.
         evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
-        label=_label(book, facts, matrix[0]),
+        label=label_of(book.timeline, facts, matrix[0]),
     )
 
 
@@ -330,38 +296,25 @@ def _calls(book: _Book, members: IntArray, durations_ns: IntArray) -> list[Call]
     facts, rows = book.facts["activities"], book.rows["activities"]
     written = number(rows, "bytes_written", null=-1)
     bound, classes = category(rows, "bound"), category(rows, "op_class")
-    lists = next((name for row in members if (name := _text(facts.dtype, row)) is not None), None)
+    lists = next((name for row in members if (name := text_at(facts.dtype, row)) is not None), None)
     calls = []
-    for part in _by_operator(facts, members):
+    for part in by_operator(facts, members):
         at = members[part]
-        shapes, dtypes = _text(facts.shapes, at[0]), _text(facts.dtypes, at[0])
+        shapes, dtypes = text_at(facts.shapes, at[0]), text_at(facts.dtypes, at[0])
         known = None
         if shapes is not None and dtypes is not None and (written[at] >= 0).all():
-            op, strides = _text(facts.op, at[0]) or "", _text(facts.strides, at[0])
+            op, strides = text_at(facts.op, at[0]) or "", text_at(facts.strides, at[0])
             known = traffic(op, shapes, dtypes, strides, lists, int(written[at].max()))
         calls.append(
             Call(
                 dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving
-                compute=any(_text(bound, row) == "compute" for row in at),
-                row_wise=any(_text(classes, row) in _ROW_WISE for row in at),
+                compute=any(text_at(bound, row) == "compute" for row in at),
+                row_wise=any(text_at(classes, row) in _ROW_WISE for row in at),
                 reads=None if known is None else known[0],
                 writes=None if known is None else known[1],
             )
         )
     return calls
-
-
-def _label(book: _Book, facts: Facts, members: IntArray) -> _Label:
-    heads = [members[part][0] for part in _by_operator(facts, members)]
-    stack = next((int(facts.stack_row[row]) for row in members if facts.stack_row[row] >= 0), None)
-    return _Label(
-        ops=tuple(_text(facts.op, row) or "" for row in heads),
-        shapes=_shapes_text([_text(facts.shapes, row) for row in heads]),
-        all_shapes=tuple(_text(facts.shapes, row) for row in heads),
-        dtype=next((name for row in heads if (name := _read_dtype(facts, row)) is not None), None),
-        module=_common_module([_text(facts.module, row) for row in heads]),
-        source=sources(book.timeline, stack),
-    )
 
 
 def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> Finding:
@@ -388,7 +341,7 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         kernels=() if rule.rows == "gaps" else _kernels(book, min(first)),
         shapes=_same(one.label.shapes for one in classes),
         dtype=_same(one.label.dtype for one in classes),
-        module=_common_module([one.label.module for one in classes]),
+        module=common_module([one.label.module for one in classes]),
         source=_source(book, rule, classes),
         measured_ns=sum(one.measured_ns for one in classes),
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,
@@ -468,14 +421,7 @@ def _occurrences(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[tu
 
 
 def _kernels(book: _Book, members: Sequence[int]) -> tuple[str, ...]:
-    return tuple((_text(book.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
-
-
-def _by_operator(facts: Facts, members: IntArray) -> list[slice]:
-    """Slices of a match, one an operator call: neighbours with the same operator row belong to one call."""
-    op_row = facts.op_row[members]
-    cuts = [0, *(np.flatnonzero((op_row[1:] != op_row[:-1]) | (op_row[1:] < 0)) + 1).tolist(), len(members)]
-    return [slice(a, b) for a, b in pairwise(cuts)]
+    return tuple((text_at(book.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
 
 
 def _most_time(facts: Facts, classes: Sequence[_Class]) -> tuple[str, ...]:
@@ -499,81 +445,6 @@ def _source(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[Source,
     return sources(book.timeline, int(facts.stack_row[rows[facts.source.codes[rows] + 1 == idle.argmax()][0]]))
 
 
-def _read_dtype(facts: Facts, row: np.int64) -> str | None:
-    op, shapes, dtypes = (_text(column, row) for column in (facts.op, facts.shapes, facts.dtypes))
-    return None if op is None or shapes is None or dtypes is None else read_dtype(op, shapes, dtypes)
-
-
-def _text(column: Categories, row: int | np.int64) -> str | None:
-    code = int(column.codes[row])
-    return column.values[code] if code >= 0 else None
-
-
-def _shapes_text(recorded: Sequence[str | None]) -> str | None:
-    """Each distinct shape of a first tensor input, in order; None where none was recorded."""
-    firsts = dict.fromkeys(shape for text in recorded if text is not None and (shape := first_shape(text)) is not None)
-    return ", ".join(firsts) or None
-
-
-def _common_module(patterns: Sequence[str | None]) -> str | None:
-    """The innermost module that encloses all members for which one is known."""
-    paths = [pattern.split(".") for pattern in patterns if pattern is not None]
-    common = []
-    for names in zip(*paths, strict=False):
-        if len(set(names)) > 1:
-            break
-        common.append(names[0])
-    return ".".join(common) or None
-
-
 def _same(values: Iterable[str | None]) -> str | None:
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
-
-
-def _active(timeline: Timeline) -> list[RecordedDevice]:
-    """The recorded devices that activities ran on; all of them where activities do not say."""
-    ordinals = set(rows_of(timeline.activities["device"]).tolist())
-    return [d for d in timeline.meta.devices if d.ordinal in ordinals or ordinals <= {-1}]
-
-
-def _gpu_name(timeline: Timeline) -> str | None:
-    return next((d.name for d in _active(timeline) if d.name), None)
-
-
-def _slowdown(timeline: Timeline) -> Slowdown | None:
-    """What recording did to the host: as a capture measured it, else what the costliest kind recorded usually does.
-
-    None where no host events were recorded.
-    """
-    alone_ns, recorded_ns = timeline.meta.alone_step_ns, timeline.meta.recorded_step_ns
-    if alone_ns and recorded_ns:
-        return measured_slowdown(alone_ns, recorded_ns)
-    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
-        return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
-    if timeline.stacks.num_rows:
-        return SLOWDOWNS["stacks"]
-    return SLOWDOWNS["operators"] if timeline.ops.num_rows else None
-
-
-def _warnings(book: _Book) -> tuple[str, ...]:
-    timeline, gaps = book.timeline, book.rows["gaps"]
-    texts = list(timeline.meta.ingest.warnings)
-    if book.device is None and timeline.activities.num_rows:
-        texts.append(unknown_device_text(_gpu_name(timeline)))
-    causes = category(gaps, "cause")
-    unknown = np.array([*(cause == "unknown" for cause in causes.values), False], dtype=bool)[causes.codes]
-    unexplained_ns = int(number(gaps, "dur_ns")[unknown].sum())
-    if unexplained_ns > _SHARE_TO_EXPLAIN * book.accounts.devices * book.accounts.span_ns:
-        texts.append(
-            f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
-            "launched long before, as part of a graph, or by a call that is not recorded."
-        )
-    slowdown = _slowdown(timeline)
-    if slowdown is not None and timeline.activities.num_rows:
-        what = slowdown.what[0].upper() + slowdown.what[1:]
-        texts.append(
-            f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "
-            "production, and what closing them saves is estimated without that."
-        )
-    return tuple(texts)

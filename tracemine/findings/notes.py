@@ -1,0 +1,71 @@
+"""What a reader must know about a trace besides its findings: its GPU, what recording did, what is not explained."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.cost import SLOWDOWNS, Slowdown, measured_slowdown
+from tracemine.devices import Device, find_device, unknown_device_text
+from tracemine.findings.accounts import Accounts
+from tracemine.findings.facts import category, number
+from tracemine.rows.arrow import rows_of
+from tracemine.rows.table import Rows
+from tracemine.timeline import Device as RecordedDevice
+from tracemine.timeline import Timeline
+from tracemine.units import time_text
+
+_SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
+
+
+def device_of(timeline: Timeline) -> Device | None:
+    """The device table's row for the GPU that a timeline's activities ran on; None where it is unknown, or several."""
+    found = [find_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
+    return found[0] if found and all(device is found[0] for device in found) else None
+
+
+def gpu_name(timeline: Timeline) -> str | None:
+    return next((d.name for d in _active(timeline) if d.name), None)
+
+
+def slowdown_of(timeline: Timeline) -> Slowdown | None:
+    """What recording did to the host: as a capture measured it, else what the costliest kind recorded usually does.
+
+    None where no host events were recorded.
+    """
+    alone_ns, recorded_ns = timeline.meta.alone_step_ns, timeline.meta.recorded_step_ns
+    if alone_ns and recorded_ns:
+        return measured_slowdown(alone_ns, recorded_ns)
+    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
+        return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
+    if timeline.stacks.num_rows:
+        return SLOWDOWNS["stacks"]
+    return SLOWDOWNS["operators"] if timeline.ops.num_rows else None
+
+
+def warnings_of(timeline: Timeline, gaps: Rows, accounts: Accounts, device: Device | None) -> tuple[str, ...]:
+    """One sentence each: the ingest's own, then what the findings rest on."""
+    texts = list(timeline.meta.ingest.warnings)
+    if device is None and timeline.activities.num_rows:
+        texts.append(unknown_device_text(gpu_name(timeline)))
+    causes = category(gaps, "cause")
+    unknown = np.array([*(cause == "unknown" for cause in causes.values), False], dtype=bool)[causes.codes]
+    unexplained_ns = int(number(gaps, "dur_ns")[unknown].sum())
+    if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
+        texts.append(
+            f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
+            "launched long before, as part of a graph, or by a call that is not recorded."
+        )
+    slowdown = slowdown_of(timeline)
+    if slowdown is not None and timeline.activities.num_rows:
+        what = slowdown.what[0].upper() + slowdown.what[1:]
+        texts.append(
+            f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "
+            "production, and what closing them saves is estimated without that."
+        )
+    return tuple(texts)
+
+
+def _active(timeline: Timeline) -> list[RecordedDevice]:
+    """The recorded devices that activities ran on; all of them where activities do not say."""
+    ordinals = set(rows_of(timeline.activities["device"]).tolist())
+    return [d for d in timeline.meta.devices if d.ordinal in ordinals or ordinals <= {-1}]
