@@ -42,7 +42,7 @@ def booleans(column: pa.ChunkedArray) -> Array:
     >>> booleans(pa.chunked_array([pa.array([True, None, False])])).tolist()
     [True, False, False]
     """
-    parts = [_bits(chunk.buffers()[1], chunk) & _present(chunk) for chunk in column.chunks if len(chunk)]
+    parts = [_bits(chunk.buffers()[1], chunk) & is_present(chunk) for chunk in column.chunks if len(chunk)]
     return np.concatenate([np.empty(0, np.bool_), *parts])
 
 
@@ -60,20 +60,25 @@ def lists(column: pa.ChunkedArray) -> tuple[Array, Array, Array]:
         offsets = np.frombuffer(chunk.buffers()[1], np.int32, count=rows.stop)[rows].astype(np.int64)
         values.append(_values(chunk.values, np.int64, 0)[offsets[0] : offsets[-1]])
         ends.append(offsets[1:] - offsets[0] + ends[-1][-1])
-        present.append(_present(chunk))
+        present.append(is_present(chunk))
     return np.concatenate(values), np.concatenate(ends), np.concatenate(present)
 
 
 def _values(array: pa.Array, width: Any, null: int) -> Array:
-    """An array's values from its buffers, `null` where it has none."""
+    """An integer array's values as int64, `null` where it has none."""
+    values = fixed_width(array, width).astype(np.int64)
+    return values if array.buffers()[0] is None else np.where(is_present(array), values, null)
+
+
+def fixed_width(array: pa.Array, width: Any) -> Array:
+    """An array's values as its buffer holds them; whatever lies there where null."""
     if not len(array):
-        return np.empty(0, np.int64)
-    rows = slice(array.offset, array.offset + len(array))
-    values = np.frombuffer(array.buffers()[1], width, count=rows.stop)[rows].astype(np.int64)
-    return values if array.buffers()[0] is None else np.where(_present(array), values, null)
+        return np.empty(0, width)
+    return np.frombuffer(array.buffers()[1], width, count=array.offset + len(array))[array.offset :]
 
 
-def _present(array: pa.Array) -> Array:
+def is_present(array: pa.Array) -> Array:
+    """Which elements of an array are not null."""
     bitmap = array.buffers()[0]
     return np.ones(len(array), np.bool_) if bitmap is None else _bits(bitmap, array)
 

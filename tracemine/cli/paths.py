@@ -70,7 +70,9 @@ def _below(folder: Path, quiet: bool) -> Sequence[Path]:
 
 
 def _is_timeline(path: Path) -> bool:
-    return (path / "meta.json").is_file() and (path / "activities.parquet").is_file()
+    from tracemine.timeline import Timeline
+
+    return Timeline.lies_in(path)
 
 
 def _holds_events(path: Path) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, cast
 import numpy as np
 
 from tracemine.engine.rule import ColumnTest, Value
-from tracemine.rows.table import BoolArray, Categories, Column, Flags, Numbers
+from tracemine.rows.table import BoolArray, Categories, Column, Numbers
 
 # A regular expression over a text of n characters may take n² steps, times this.
 _REGEX_WAYS: Final = 1000
@@ -73,11 +73,6 @@ def column_holds(test: ColumnTest, column: Column, rows: slice) -> BoolArray:
 def category_holds(test: ColumnTest, column: Categories) -> BoolArray:
     """Which distinct values pass, by code; one more at the end, for code -1 (null), which does not."""
     return np.fromiter((*(holds(test, value) for value in column.values), False), np.bool_, len(column.values) + 1)
-
-
-def column_kind(column: Column) -> str:
-    """The word that ColumnDoc.kind has for it."""
-    return "categories" if isinstance(column, Categories) else "flags" if isinstance(column, Flags) else "numbers"
 
 
 # --- variables side by side ------------------------------------------------------------------------------------------

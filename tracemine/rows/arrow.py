@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
+from tracemine import columns
+from tracemine.columns import fixed_width, is_present
+from tracemine.rows.table import Categories, IntArray, Numbers
 
 _WIDTH = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float32(): np.float32}
 
 
 def numbers(column: pa.ChunkedArray) -> Numbers:
     """An int32, int64 or float32 column as Numbers; a null's value is 0."""
-    values, valid = _flat(column, _primitive, _WIDTH[column.type])
-    values = values.astype(np.float64 if column.type == pa.float32() else np.int64, copy=False)
-    if valid is None:
+    width = _WIDTH[column.type]
+    wide = np.float64 if width is np.float32 else np.int64
+    values = np.concatenate([np.empty(0, wide), *(fixed_width(chunk, width) for chunk in column.chunks)])
+    if not column.null_count:
         return Numbers(values)
+    valid = np.concatenate([is_present(chunk) for chunk in column.chunks])
     return Numbers(np.where(valid, values, 0), valid)
 
 
 def rows_of(column: pa.ChunkedArray) -> IntArray:
     """A column of row numbers as int64, −1 where null: for taking from another table, never for a rule."""
-    found = numbers(column)
-    return found.values.astype(np.int64) if found.valid is None else np.where(found.valid, found.values, -1)
+    return columns.numbers(column, null=-1)
 
 
 def categories(column: pa.ChunkedArray) -> Categories:
@@ -37,11 +38,8 @@ def categories(column: pa.ChunkedArray) -> Categories:
     >>> found.codes.tolist(), found.values
     ([1, -1, 0], ('a', 'b'))
     """
-    if column.num_chunks > 1:
-        column = column.unify_dictionaries()
-    values = tuple(column.chunk(0).dictionary.to_pylist()) if column.num_chunks else ()
-    codes, valid = _flat(column, lambda chunk, dtype: _primitive(chunk.indices, dtype), np.int32)
-    return Categories(codes.astype(np.int32) if valid is None else np.where(valid, codes, -1).astype(np.int32), values)
+    codes, values = columns.string_ids(column)
+    return Categories(codes.astype(np.int32), values)
 
 
 def take(categories: Categories, rows: IntArray) -> Categories:
@@ -95,27 +93,3 @@ def joined(first: Categories, other: Categories) -> Categories:
     merged = {value: code for code, value in enumerate(dict.fromkeys((*first.values, *other.values)))}
     codes = [np.array([*(merged[v] for v in each.values), -1], np.int32)[each.codes] for each in (first, other)]
     return Categories(np.where(first.codes >= 0, codes[0], codes[1]).astype(np.int32), tuple(merged))
-
-
-def _flat(
-    column: pa.ChunkedArray, read: Callable[[Any, Any], npt.NDArray[Any]], dtype: Any
-) -> tuple[npt.NDArray[Any], BoolArray | None]:
-    parts = [read(chunk, dtype) for chunk in column.chunks]
-    values = np.concatenate(parts) if parts else np.empty(0, dtype)
-    if not column.null_count:
-        return values, None
-    return values, np.concatenate([_valid(chunk) for chunk in column.chunks])
-
-
-def _primitive(array: Any, dtype: Any) -> npt.NDArray[Any]:
-    if not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(array.buffers()[1], dtype, count=array.offset + len(array))[array.offset :]
-
-
-def _valid(array: Any) -> BoolArray:
-    bitmap = array.buffers()[0]
-    if bitmap is None:
-        return np.ones(len(array), np.bool_)
-    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
