@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tracemine.curves import Curves, FusedKernel, calibration_of
+from tracemine.curves import Curves, calibration_of
 from tracemine.devices import find_device
+from tracemine.fusion import FusedKernel
 
 # Half of the patterns recorded first, drawn by lot (random.Random(3).shuffle of the sorted names).
 DEVELOPMENT = frozenset(

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tracemine.curves.predict import REDUCTIONS
-from tracemine.curves.steps import online_softmax, steps_of
+from tracemine.fusion.kernel import REDUCTIONS
+from tracemine.fusion.steps import online_softmax, steps_of
 
 REPEATS = 5
 LOOK_UPS = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index"}

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracemine.curves import Curves, FusedKernel, calibration_of, parse_calibration, read_calibration, steps_of
+from tracemine.curves import Curves, calibration_of, parse_calibration, read_calibration
 from tracemine.curves.record import shipped_calibrations
 from tracemine.devices import devices, find_device
 from tracemine.errors import InputError
+from tracemine.fusion import FusedKernel, steps_of
 
 H200 = Curves(calibration_of("NVIDIA H200 SXM"))
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "h200"

@@ -3,21 +3,17 @@
     calibration = calibration_of("NVIDIA H200 SXM")         # or read_calibration(path)
     Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
 
-`record` is the calibration file, `predict` the model, `steps` what an operator computes an element.
+`record` is the calibration file, `predict` the model.
 """
 
-from tracemine.curves.predict import Curves, FusedKernel, Prediction
+from tracemine.curves.predict import Curves, Prediction
 from tracemine.curves.record import Calibration, calibration_of, parse_calibration, read_calibration
-from tracemine.curves.steps import online_softmax, steps_of
 
 __all__ = [
     "Calibration",
     "Curves",
-    "FusedKernel",
     "Prediction",
     "calibration_of",
-    "online_softmax",
     "parse_calibration",
     "read_calibration",
-    "steps_of",
 ]

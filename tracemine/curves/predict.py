@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from tracemine.curves.record import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
+from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
 
 FloatArray = NDArray[np.float64]
 
-# Steps that walk a whole row before anything after them can be computed.
-REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
 _WHOLE = 1024  # a row up to here is held by one program, and read once
 _STEP = 2048  # elements of a row that one step of a walk takes
 _SPLIT = 8192  # rows longer than this are split where there are too few of them
@@ -54,34 +53,6 @@ _SIMPLE_PS = 0.03  # one instruction an element on every lane
 _BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
 WARM = 1.15  # of the time that moving bytes in the L2 cache takes: calibration keeps the best configuration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedKernel:
-    """What one kernel in place of a group reads, computes and writes.
-
-    `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
-    (`sum` for any plain one, `welford`, `softmax`, `scan`), and `simple` for everything else.
-    """
-
-    reads: tuple[int, ...]  # bytes of each distinct tensor from outside
-    writes: tuple[int, ...]  # bytes of each tensor that somebody outside reads
-    rows: int  # rows that are reduced; all elements where nothing is
-    length: int = 1  # elements of a row
-    item_bytes: int = 4  # of an element of the widest full-size tensor
-    steps: tuple[str, ...] = ()
-    columns: bool = False  # the axis reduced is not the contiguous one
-    strided: bool = False  # it reads or writes across the grain: a transpose
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes read and written."""
-        return sum(self.reads) + sum(self.writes)
-
-    @property
-    def elements(self) -> int:
-        """Elements of the full-size tensors."""
-        return self.rows * self.length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from tracemine.flow.build import flow
 from tracemine.flow.edges import activity_edges
-from tracemine.flow.record import Edges, Flow, Nodes, Reads, Source, Writes
+from tracemine.flow.record import Edges, Evidence, Flow, Nodes, Reads, Source, Writes
 from tracemine.flow.steps import StepPair, compare_steps
 
-__all__ = ["Edges", "Flow", "Nodes", "Reads", "Source", "StepPair", "Writes", "activity_edges", "compare_steps", "flow"]
+__all__ = [
+    "Edges",
+    "Evidence",
+    "Flow",
+    "Nodes",
+    "Reads",
+    "Source",
+    "StepPair",
+    "Writes",
+    "activity_edges",
+    "compare_steps",
+    "flow",
+]

@@ -11,7 +11,7 @@ from tracemine.columns import numbers, string_ids
 from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.hazards import orders
 from tracemine.flow.order import Order, order_of
-from tracemine.flow.record import BoolArray, Edges, Flow, IntArray, Nodes, Reads, Writes
+from tracemine.flow.record import BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
 from tracemine.flow.writers import LastWriters
 from tracemine.ops import is_view, lookup
@@ -305,6 +305,7 @@ def _walk(happenings: _Happenings, tensors: Tensors, nodes: Nodes, calls: _Calls
         end_byte=tensors.end[row[reads]],
         bytes=tensors.bytes[row[reads]],
         source=np.array(read_source, np.int8)[reads_order],
+        evidence=np.full(len(reads), Evidence.PROVEN, np.int8),
     )
     buffer = np.array(write_buffer, np.int64)[kept]
     node = happenings.node[written]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tracemine.flow.record import Flow, IntArray
+from tracemine.flow.record import Evidence, Flow, IntArray
 from tracemine.timeline import EDGES
 
-_EVIDENCE = b"proven"
+_EVIDENCE = [evidence.name.lower().encode() for evidence in Evidence]
 
 
 def activity_edges(flow: Flow) -> pa.Table:
@@ -25,9 +25,13 @@ def activity_edges(flow: Flow) -> pa.Table:
     consumer = nodes.activity[nodes.activity_begin[edges.consumer]]
     order = np.lexsort((np.arange(len(producer)), producer, consumer))
     evidence = pa.DictionaryArray.from_arrays(
-        _integers(np.zeros(len(order), np.int32), pa.int32()),
+        _integers(flow.reads.evidence[edges.read][order].astype(np.int32), pa.int32()),
         # pa.array would import pandas.
-        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(_EVIDENCE)], np.int32)), pa.py_buffer(_EVIDENCE)),
+        pa.StringArray.from_buffers(
+            len(_EVIDENCE),
+            pa.py_buffer(np.cumsum([0, *map(len, _EVIDENCE)]).astype(np.int32)),
+            pa.py_buffer(b"".join(_EVIDENCE)),
+        ),
     )
     columns = [
         *(_integers(values[order], pa.int64()) for values in (producer, consumer, edges.bytes)),

@@ -25,6 +25,14 @@ class Source(IntEnum):
     UNCERTAIN = 5  # an operator that does not say what it writes may have written it, or too many did
 
 
+class Evidence(IntEnum):
+    """How sure it is where what a node read came from, weakest first."""
+
+    ADJACENT = 0  # a guess: the likeliest of several
+    CONSISTENT = 1  # the one candidate that fits by shape, dtype, stride and order
+    PROVEN = 2  # recorded: the storages have names
+
+
 # All that is read is accounted for.
 RESOLVED = (Source.WRITTEN, Source.OUTSIDE, Source.PARTLY_OUTSIDE)
 
@@ -60,6 +68,7 @@ class Reads:
     end_byte: IntArray
     bytes: IntArray  # of distinct elements: what stride 0 repeats counts once
     source: npt.NDArray[np.int8]  # Source
+    evidence: npt.NDArray[np.int8]  # Evidence of the source, and so of the edges that end here
 
     @property
     def resolved(self) -> BoolArray:

@@ -1,4 +1,4 @@
-"""What a change would save: a first estimate from bytes, bandwidth and launch floors, always as an interval.
+"""One kernel in place of a chain: a first estimate from bytes, bandwidth and launch floors, always as an interval.
 
 The unfused time is never modelled: it is what the trace measured. Only the time after the change is predicted, as
 `floor + bytes / bandwidth` with few, physical parameters; every one that was not measured is said in the assumptions.
@@ -7,49 +7,13 @@ An estimate that has nothing to stand on abstains and says why.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import msgspec
-import numpy as np
-
+from tracemine.cost.ranges import Abstained, Estimate, Range, Traffic, outwards
 from tracemine.devices import Device
-from tracemine.rows.table import IntArray
-
-
-class Range(msgspec.Struct, frozen=True):
-    """A low, middle and high estimate in integer nanoseconds; low ≤ mid ≤ high."""
-
-    low: int
-    mid: int
-    high: int
-
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.mid + other.mid, self.high + other.high)
-
-    def __mul__(self, times: int) -> Range:
-        return Range(self.low * times, self.mid * times, self.high * times)
-
-    def at_most(self, limit: int) -> Range:
-        """Each end cut at `limit`.
-
-        >>> Range(1, 5, 9).at_most(6)
-        Range(low=1, mid=5, high=6)
-        """
-        return Range(min(self.low, limit), min(self.mid, limit), min(self.high, limit))
-
-
-NOTHING = Range(0, 0, 0)
-
-
-class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Device memory traffic in bytes, unfused and fused."""
-
-    before: int
-    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +42,6 @@ class Call:
     writes: tuple[Tensor, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """One instance after the change."""
-
-    after_ns: Range
-    traffic_bytes: Traffic | None = None
-    intermediate_bytes: int | None = None
-    assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Abstained:
-    """No estimate, and the reason: a key of the scan's `dropped`."""
-
-    reason: str
-
-
 # Share of the bandwidth that a large copy reaches, by how many members reduce rows (none, one, several): (mid, high
 # time). Pointwise kernels with log, tanh or erf in a 2-byte type and reductions of long or odd rows stay far below a
 # copy, and several reductions read their rows again; the low time takes the data sheet's bandwidth.
@@ -105,48 +52,6 @@ _FLOOR = {True: (0.9, 1.2), False: (0.6, 1.5)}
 _L2_SPEEDUP = 2.5
 # A chain with durations alone: the share of the time beyond its longest member that the mid estimate saves.
 _SHARE_OF_THE_REST = 0.5
-
-# What a graph replay leaves between two kernels; 1–1.3 µs a node is reported for Hopper.
-REPLAY_FLOOR_NS = 1_000
-# By cause of a gap: the share of what lies above the floor that closing it gives back (low, mid, high).
-_GAP_SHARE = {
-    "launch_latency": (0.5, 1.0, 1.0),
-    "host_bound": (0.5, 1.0, 1.0),
-    "synchronisation": (0.0, 0.5, 1.0),
-}
-_GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Slowdown:
-    """How many times as long the host takes while something is recorded: least, usual, most."""
-
-    what: str
-    least: float
-    usual: float
-    most: float
-    measured: str = "measured on small models"
-
-
-# Recorded step ÷ step alone of small models whose host sets the pace, torch 2.11 on a machine with an H200: measured by
-# benchmarks/recording.py, see benchmarks/results/recording_h200.md.
-SLOWDOWNS = {
-    "operators": Slowdown("recording operators with their shapes", 1.2, 1.5, 1.6),
-    "stacks": Slowdown("recording Python stacks", 1.3, 1.65, 1.8),
-    "execution_trace": Slowdown("recording an execution trace in the same window", 1.9, 4.5, 5.0),
-}
-
-
-def measured_slowdown(alone_step_ns: int, recorded_step_ns: int) -> Slowdown:
-    """What recording did to these very steps; a tenth either way, because steps differ.
-
-    >>> measured_slowdown(1_000_000, 1_500_000).usual
-    1.5
-    """
-    times = round(max(1.0, recorded_step_ns / alone_step_ns), 3)
-    return Slowdown(
-        "recording", max(1.0, round(0.9 * times, 3)), times, round(1.1 * times, 3), "measured on these steps"
-    )
 
 
 def fused(chain: Sequence[Call], device: Device | None) -> Estimate | Abstained:
@@ -186,68 +91,6 @@ def fused(chain: Sequence[Call], device: Device | None) -> Estimate | Abstained:
         intermediate_bytes=parts[0].intermediate_bytes if known else None,
         assumptions=tuple(assumptions),
     )
-
-
-def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
-    """A copy between host and device from pinned memory instead of pageable.
-
-    >>> from tracemine.devices import find_device
-    >>> pinned(50_400_000, find_device("NVIDIA H200")).after_ns
-    Range(low=801000, mid=1001000, high=1501000)
-    """
-    if device is None:
-        return Abstained("device_unknown")
-    if nbytes is None:
-        return Abstained("bytes_unknown")
-    raw_ns = nbytes * 1e9 / device.host_link_bytes_per_s
-    mid_ns = raw_ns / device.host_link_share
-    share, link = f"{device.host_link_share:.0%}", f"{device.host_link_bytes_per_s / 1e9:g} GB/s"
-    return Estimate(
-        after_ns=_range(1_000 + raw_ns, 1_000 + mid_ns, 1_000 + 1.5 * mid_ns),
-        assumptions=(
-            f"a pinned copy reaches {share} of the {device.title}'s host link ({link}) and takes 1 µs to begin; "
-            "low end: all of the link, high end: half as long again (assumed)",
-        ),
-    )
-
-
-def closed_gaps(
-    dur_ns: IntArray, cause: str | None, busy_before_ns: IntArray | None = None, slowdown: Slowdown | None = None
-) -> tuple[Range, tuple[str, ...]]:
-    """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
-
-    A gap in which the device waits for the host is shorter where nobody records: from one gap to the next the host
-    took as long as the device was busy (`busy_before_ns`) and then idle, and `slowdown` made that longer.
-
-    >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
-    Range(low=5000, mid=10000, high=11600)
-    >>> closed_gaps(np.array([11_000, 600]), "host_bound", np.array([5_000, 5_000]), SLOWDOWNS["stacks"])[0]
-    Range(low=1444, mid=3696, high=7307)
-    """
-    low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
-    total = int(dur_ns.sum())
-    assumptions: tuple[str, ...] = (
-        f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
-        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and the whole gap at the high end (assumed)",
-    )
-    if slowdown is None or busy_before_ns is None or cause != "host_bound":
-        least = usual = most = dur_ns
-    else:
-        busy = busy_before_ns
-        least, usual, most = (
-            np.clip(((busy + dur_ns) / times - busy).astype(np.int64), 0, dur_ns)
-            for times in (slowdown.least, slowdown.usual, slowdown.most)
-        )
-        assumptions += (
-            f"{slowdown.what} makes the host take {slowdown.usual:g} times as long "
-            f"({slowdown.least:g}–{slowdown.most:g}, {slowdown.measured}): gaps count as they last without it",
-        )
-    saving = Range(
-        int(np.maximum(most - REPLAY_FLOOR_NS, 0).sum() * low),
-        int(np.maximum(usual - REPLAY_FLOOR_NS, 0).sum() * mid),
-        int(least.sum() * high),
-    )
-    return saving.at_most(total), assumptions  # a product can round up
 
 
 def _one_kernel(run: Sequence[Call], device: Device) -> Estimate:
@@ -324,7 +167,7 @@ def _times(flow: _Flow, row_wise: int, device: Device) -> Range:
     if device.l2_bytes is not None and flow.low <= device.l2_bytes // 2:
         peak = round(peak * _L2_SPEEDUP)
     copy = device.achieved_bytes_per_s
-    return _range(
+    return outwards(
         floor_ns * floor_low + flow.low * 1e9 / peak,
         floor_ns + flow.mid * 1e9 / (copy * mid_share),
         floor_ns * floor_high + flow.high * 1e9 / (copy * high_share),
@@ -354,8 +197,3 @@ def _device_assumptions(device: Device) -> tuple[str, ...]:
         f"launch floor {device.launch_floor_ns[0] / 1000:g} µs pointwise, {device.launch_floor_ns[1] / 1000:g} µs row "
         f"reduction ({floor})",
     )
-
-
-def _range(low: float, mid: float, high: float) -> Range:
-    """Whole nanoseconds, rounded outwards."""
-    return Range(math.floor(low), round(mid), math.ceil(high))

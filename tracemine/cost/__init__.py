@@ -1,0 +1,28 @@
+"""What a change would save, always as a range, or the reason why that cannot be said.
+
+fused(…)         one kernel in place of a chain
+closed_gaps(…)   idle time of the device that can be won back
+pinned(…)        a copy from pinned memory
+"""
+
+from tracemine.cost.copies import pinned
+from tracemine.cost.fuse import Call, Tensor, fused
+from tracemine.cost.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, measured_slowdown
+from tracemine.cost.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+
+__all__ = [
+    "NOTHING",
+    "REPLAY_FLOOR_NS",
+    "SLOWDOWNS",
+    "Abstained",
+    "Call",
+    "Estimate",
+    "Range",
+    "Slowdown",
+    "Tensor",
+    "Traffic",
+    "closed_gaps",
+    "fused",
+    "measured_slowdown",
+    "pinned",
+]
