@@ -1,9 +1,9 @@
-"""Record patterns on a CUDA machine: eager and torch.compile, cold and warm, and what one fused kernel would do.
+"""Record patterns on a CUDA machine: eager and torch.compile, cold and warm.
 
-    python benchmarks/record_points.py -o points.json [--group fresh] [PATTERN...]
+    python benchmarks/record_points.py -o points.json [--group third] [--autotune] [--seconds 60] [PATTERN...]
 
-A point holds Σ kernel durations (the median of a few runs, as the profiler reports them), and the bytes, rows and
-steps of the pattern as one kernel: its inputs read once and its results written once. prediction_points.py reads it.
+A point holds the durations of its kernels (each the median of a few runs, as the profiler reports them).
+describe_points.py adds what they do, which needs no GPU, and prediction_points.py reads both.
 """
 
 from __future__ import annotations
@@ -20,71 +20,16 @@ import torch
 import triton
 from patterns import PATTERNS
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from tracemine.fusion.kernel import REDUCTIONS
-from tracemine.fusion.steps import online_softmax, steps_of
 
 REPEATS = 5
-LOOK_UPS = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index"}
 B, H, S = torch.bfloat16, torch.float16, torch.float32
 SIZES = {
     "first": ((B, 512, 1024), (B, 4096, 4096), (B, 16384, 5120), (S, 2048, 768), (S, 8192, 4096), (H, 64, 32000)),
     "fresh": ((B, 1024, 2048), (B, 6144, 12288), (S, 4096, 1024), (H, 32768, 640)),
+    "third": ((B, 768, 1536), (B, 8192, 7168), (S, 3072, 2048), (H, 20480, 1280)),
+    "gemm": ((B, 4096, 4096), (B, 512, 2048), (H, 16384, 1024)),
 }
-
-
-class Ops(TorchDispatchMode):
-    """The aten operators that run, with the tensors they take and give."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, tuple[Any, ...], list[torch.Tensor], list[torch.Tensor]]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        taken = [a for a in args if isinstance(a, torch.Tensor)]
-        given = [o for o in (out if isinstance(out, tuple | list) else (out,)) if isinstance(o, torch.Tensor)]
-        self.seen.append((func.overloadpacket._qualified_op_name, args, taken, given))
-        return out
-
-
-def describe(function, inputs) -> dict[str, Any]:
-    """The pattern as one kernel: see tracemine.curves.FusedKernel."""
-    with Ops() as ops, torch.no_grad():
-        result = function(*inputs)
-    results = result if isinstance(result, tuple) else (result,)
-    # A table that is looked up is read as far as it is looked up.
-    looked_up = {t.data_ptr() for name, _, taken, _ in ops.seen if name in LOOK_UPS for t in taken[:1]}
-    own = [t for _, _, taken, given in ops.seen for t in (*taken, *given) if t.data_ptr() not in looked_up]
-    full = max(t.numel() for t in own)
-    rows, length, columns, steps = full, 1, False, []
-    for name, args, taken, given in ops.seen:
-        own = steps_of(name)
-        if not taken or taken[0].data_ptr() == given[0].data_ptr():
-            continue  # a view, a fill
-        size = max(t.numel() for t in (*taken, *given) if t.data_ptr() not in looked_up)
-        if own[0] in REDUCTIONS and size == full:
-            keeps = own[0] in ("softmax", "scan") or (len(given) > 1 and given[0].numel() == full)
-            axis = args[1] if own[0] in ("softmax", "scan") else None
-            length = taken[0].shape[axis] if axis is not None else full // given[-1 if keeps else 0].numel()
-            rows = full // length
-            axes = args[1] if len(args) > 1 and isinstance(args[1], list) else [-1]
-            columns = columns or (not keeps and taken[0].dim() > 1 and axes[0] % taken[0].dim() == 0 and len(axes) == 1)
-        if size == full:
-            steps += own
-    return {
-        "reads": [min(t.numel(), full) * t.element_size() for t in inputs],
-        "writes": [t.numel() * t.element_size() for t in results],
-        "rows": rows,
-        "length": length,
-        "item_bytes": max(t.element_size() for t in inputs if t.numel() == max(i.numel() for i in inputs)),
-        "steps": list(online_softmax(tuple(steps))),
-        "columns": columns,
-        "strided": False,
-    }
+AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
 def kernels(run) -> list[tuple[str, int]]:
@@ -115,20 +60,22 @@ def timed(function, inputs, flush, cold: bool) -> list[tuple[str, int]]:
     ]
 
 
-def record(name: str, dtype: torch.dtype, rows: int, columns: int, flush) -> dict[str, Any]:
+def record(name: str, dtype: torch.dtype, rows: int, columns: int, flush, autotune: bool) -> dict[str, Any]:
     group, function, makers = PATTERNS[name]
     torch.manual_seed(0)
-    inputs = [make(rows, columns, dtype) for make in makers]
+    with torch.device("cuda"):
+        inputs = [make(rows, columns, dtype) for make in makers]
     point: dict[str, Any] = {"pattern": name, "group": group, "dtype": str(dtype)[6:], "size": [rows, columns]}
+    torch._dynamo.reset()
+    runs = {"eager": function, "compiled": torch.compile(function, dynamic=False)}
+    if autotune:
+        runs["autotuned"] = torch.compile(function, dynamic=False, mode=AUTOTUNE)
     with torch.no_grad():
-        point["fused"] = [describe(function, inputs)]
-        torch._dynamo.reset()
-        compiled = torch.compile(function, dynamic=False)
-        for one in (function, compiled):
+        for one in runs.values():
             for _ in range(3):
                 one(*inputs)
         torch.cuda.synchronize()
-        for label, one in (("eager", function), ("compiled", compiled)):
+        for label, one in runs.items():
             for state in ("cold", "warm"):
                 seen = timed(one, inputs, flush, state == "cold")
                 point[f"{label}_{state}_ns"] = [ns for _, ns in seen]
@@ -140,6 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--group", choices=sorted(SIZES))
+    parser.add_argument("--autotune", action="store_true", help=f"torch.compile(mode={AUTOTUNE!r}) besides")
+    parser.add_argument("--seconds", type=float, default=600.0, help="begin no point after so many")
     parser.add_argument("patterns", nargs="*")
     chosen = parser.parse_args()
     begin = time.time()
@@ -157,8 +106,11 @@ def main() -> None:
         if (chosen.patterns and name not in chosen.patterns) or (chosen.group and group != chosen.group):
             continue
         for dtype, rows, columns in SIZES[group]:
+            if time.time() - begin > chosen.seconds:
+                print(f"{name} {dtype} {rows}x{columns}: left out, no time", file=sys.stderr)
+                continue
             try:
-                points.append(record(name, dtype, rows, columns, clear.sum))
+                points.append(record(name, dtype, rows, columns, clear.sum, chosen.autotune))
             except Exception as error:
                 print(f"{name} {dtype} {rows}x{columns}: {error}", file=sys.stderr)
         lines = ",\n".join(json.dumps(point, separators=(",", ":")) for point in points)
