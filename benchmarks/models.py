@@ -109,8 +109,8 @@ def next_token(build: Callable[[], Any]) -> Any:
     """The same model's loss: cross entropy of the next token."""
     model, call, inputs = build()
 
-    def loss(m: nn.Module, ids: Tensor) -> Tensor:
-        logits = call(m, ids)
+    def loss(m: nn.Module, ids: Tensor, *others: Tensor) -> Tensor:
+        logits = call(m, ids, *others)
         return F.cross_entropy(logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten())
 
     return model, loss, inputs

@@ -6,6 +6,7 @@ Per case of models.py, in OUT/CASE:
     eager/            what tracemine.capture records: trace.json.gz, et.json.gz, capture.json
     lean.json.gz      the same steps once more, shapes only
     compiled.json.gz  the same under torch.compile (default mode, dynamic=False), shapes only
+    graph.json.gz     the eager step replayed as a CUDA graph (inference)
     inductor_*.py     the code that Inductor generated (--prepare)
     times.json        what a step takes with no profiler, and with what it was measured; or why the case failed
 
@@ -23,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.recording import capture
 
+PARTS = ("eager", "compiled", "graph")
 RECORDED = 2  # steps in a trace
 REPEATS = 20  # of a step that is timed
 LIMIT_S = {"prepare": 150, "record": 60}  # of one case
@@ -150,26 +152,29 @@ def prepare(case: Case, out: Path) -> dict[str, Any]:
     return {"generated": len(set(codes))}
 
 
-def record(case: Case, out: Path) -> dict[str, Any]:
-    """Everything else; what fails besides the eager recording is said, and the rest goes on."""
+def record(case: Case, out: Path, parts: Sequence[str]) -> dict[str, Any]:
+    """The parts that are asked for; what fails besides the eager one is said, and the rest goes on."""
     found: dict[str, Any] = {}
     eager = warmed(case.make(unchanged))
-    found |= both_ns("eager", eager)
-    trace(eager, out / "lean.json.gz")
-    with capture(out / "eager", steps=RECORDED, warmup=1, timed=3, quiet=True) as recording:
-        for _ in recording.steps():
-            eager()
-    with optional(found, "compiled_failed"):
-        torch._dynamo.reset()
-        begin = time.perf_counter()
-        fused = warmed(case.make(compiled))
-        found["compile_s"] = round(time.perf_counter() - begin, 1)
-        found |= both_ns("compiled", fused)
-        trace(fused, out / "compiled.json.gz")
-    if not case.training:
+    if "eager" in parts:
+        found |= both_ns("eager", eager)
+        trace(eager, out / "lean.json.gz")
+        with capture(out / "eager", steps=RECORDED, warmup=1, timed=3, quiet=True) as recording:
+            for _ in recording.steps():
+                eager()
+    if "compiled" in parts:
+        with optional(found, "compiled_failed"):
+            torch._dynamo.reset()
+            begin = time.perf_counter()
+            fused = warmed(case.make(compiled))
+            found["compile_s"] = round(time.perf_counter() - begin, 1)
+            found |= both_ns("compiled", fused)
+            trace(fused, out / "compiled.json.gz")
+    if "graph" in parts and not case.training:
         with optional(found, "graph_failed"):
             replay = warmed(graph_of(eager))
             found |= both_ns("graph", replay)
+            trace(replay, out / "graph.json.gz")
     return found
 
 
@@ -211,7 +216,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="cases (all of them)")
     parser.add_argument("--prepare", action="store_true", help="only compile, and keep the generated code")
+    parser.add_argument("--only", choices=PARTS, help="record this part alone")
     chosen = parser.parse_args()
+    parts = [chosen.only] if chosen.only else PARTS
     # Several processes prepare side by side: whose kernel is faster is then not to be kept for the recording.
     torch._inductor.config.autotune_local_cache = False
     signal.signal(signal.SIGALRM, too_long)
@@ -231,7 +238,7 @@ def main() -> None:
         try:
             signal.alarm(LIMIT_S["prepare" if chosen.prepare else "record"])
             with torch.set_grad_enabled(case.training):
-                found = prepare(case, out) if chosen.prepare else record(case, out)
+                found = prepare(case, out) if chosen.prepare else record(case, out, parts)
         except Exception as error:
             found = {"failed": reason(error)}
         finally:
