@@ -1,6 +1,22 @@
-"""Fusion groups: what one kernel could do in place of several, from who reads what."""
+"""Fusion groups: what one kernel could do in place of several, from who reads what.
 
+groups(timeline, flow)  → Groups: their nodes, the kernel each would be, bytes before and after, and what was refused
+FusedKernel             what one kernel reads, computes and writes
+"""
+
+from tracemine.fusion.build import groups
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
+from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
 from tracemine.fusion.steps import online_softmax, steps_of
 
-__all__ = ["REDUCTIONS", "FusedKernel", "online_softmax", "steps_of"]
+__all__ = [
+    "REDUCTIONS",
+    "REFUSALS",
+    "FusedKernel",
+    "Groups",
+    "Refusal",
+    "Refusals",
+    "groups",
+    "online_softmax",
+    "steps_of",
+]

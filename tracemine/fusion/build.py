@@ -1,0 +1,84 @@
+"""From who reads what to fusion groups."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.flow.record import Flow, IntArray
+from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
+from tracemine.fusion.merge import merge
+from tracemine.fusion.nodes import fusion_nodes
+from tracemine.fusion.record import Groups, Refusals
+from tracemine.fusion.traffic import traffic_of
+from tracemine.timeline import Timeline
+
+
+def groups(timeline: Timeline, flow: Flow) -> Groups:
+    """The fusion groups of a timeline: what one kernel could legally do, those that save most bytes made first.
+
+    Without dataflow there are none. The same input gives the same groups; time grows about linearly with the nodes.
+
+    >>> from tracemine.flow import flow
+    >>> from tracemine.timeline import Meta
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> len(groups(empty, flow(empty)))
+    0
+    """
+    nodes, meanings, call = fusion_nodes(timeline, flow)
+    pairs = pairs_of(timeline, flow, nodes, meanings, call)
+    first, stay_apart = merge(flow, nodes, pairs)
+    node_group, node, begin = _numbered(first)
+    found = traffic_of(timeline, flow, nodes, meanings, call, node_group, len(begin) - 1)
+    activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
+    return Groups(
+        node=node,
+        begin=begin,
+        node_group=node_group,
+        activity_group=activity_group,
+        kernels=found.kernels,
+        kernel=found.kernel,
+        evidence=found.evidence.astype(np.int8),
+        bytes_before=found.bytes_before,
+        bytes_after=found.bytes_after,
+        intermediate_bytes=found.intermediate_bytes,
+        flops=found.flops,
+        refusals=_refusals(pairs, first, stay_apart),
+    )
+
+
+def _numbered(first: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Groups of two or more, numbered in order: of each node its group; the nodes group by group, and their begins."""
+    size = np.bincount(first, minlength=len(first)) if len(first) else np.zeros(0, np.int64)
+    heads = np.flatnonzero(size >= 2)
+    number = np.full(len(first), -1, np.int64)
+    number[heads] = np.arange(len(heads))
+    node_group = number[first] if len(first) else number
+    members = np.flatnonzero(node_group >= 0)
+    node = members[np.argsort(node_group[members], kind="stable")]
+    return node_group, node, np.searchsorted(node_group[node], np.arange(len(heads) + 1))
+
+
+def _refusals(pairs: Pairs, first: IntArray, stay_apart: dict[tuple[int, int], int]) -> Refusals:
+    """Of every two groups that share data and stay apart the largest pair, with the reason."""
+    reason = pairs.refused.copy()
+    a, b = (first[pairs.first], first[pairs.second]) if len(first) else (pairs.first, pairs.second)
+    if len(a):
+        of_groups = {_ordered(first[x], first[y]): code for (x, y), code in stay_apart.items()}
+        open_pairs = np.flatnonzero((reason == ALLOWED) & (a != b))
+        for at in open_pairs.tolist():
+            reason[at] = of_groups.get(_ordered(a[at], b[at]), ALLOWED)
+    chosen = np.flatnonzero((a != b) & (reason != ALLOWED))
+    order = chosen[np.lexsort((-pairs.bytes[chosen], b[chosen], a[chosen]))]
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (a[order][1:] != a[order][:-1]) | (b[order][1:] != b[order][:-1])
+    kept = order[new]
+    return Refusals(
+        first=pairs.first[kept],
+        second=pairs.second[kept],
+        reason=reason[kept].astype(np.int8),
+        bytes=pairs.bytes[kept],
+    )
+
+
+def _ordered(a: int, b: int) -> tuple[int, int]:
+    return (int(a), int(b)) if a < b else (int(b), int(a))

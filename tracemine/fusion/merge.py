@@ -1,0 +1,228 @@
+"""Groups from pairs: greedily, those that save most bytes first, as long as one kernel could do the group.
+
+What must hold after every merge: one iteration space (up to broadcasting, with one kind of rows that are reduced), no
+way from the group through another and back, and nothing written in place that another member reads elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.flow.record import Flow, IntArray
+from tracemine.fusion.candidates import ALLOWED, Pairs
+from tracemine.fusion.nodes import FusionNodes
+from tracemine.fusion.record import REFUSALS, Refusal
+from tracemine.fusion.roles import Role
+
+MOST_MEMBERS = 64
+_ROUNDS = 10
+_LOOKED_AT = 300  # groups between two, before it counts as too far
+_CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
+
+Rows = tuple[int, int, bool]  # rows, length, columns
+
+
+def merge(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> tuple[IntArray, dict[tuple[int, int], int]]:
+    """For each node the first node of its group; and why groups that share data stay apart, by their first nodes."""
+    state = _State.of(flow, nodes, pairs)
+    open_pairs = pairs.where(pairs.refused == ALLOWED)
+    refused: dict[tuple[int, int], int] = {}
+    for _ in range(_ROUNDS):
+        if not _one_round(state, open_pairs, refused):
+            break
+    group = np.array(state.group, np.int64)
+    still = {pair: code for pair, code in refused.items() if state.group[pair[0]] != state.group[pair[1]]}
+    return group, still
+
+
+def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int]) -> bool:
+    group = np.array(state.group, np.int64)
+    a, b = group[pairs.first], group[pairs.second]
+    apart = np.flatnonzero(a != b)
+    count = len(group)
+    key, inverse = np.unique(a[apart] * count + b[apart], return_inverse=True)
+    saved = np.bincount(inverse, pairs.bytes[apart], len(key))
+    vertical = np.zeros(len(key), np.bool_)
+    np.logical_or.at(vertical, inverse, pairs.vertical[apart])
+    order = np.lexsort((key, -saved, ~vertical))
+    merged = False
+    for one, is_vertical in zip(key[order].tolist(), vertical[order].tolist(), strict=True):
+        first, second = state.group[one // count], state.group[one % count]
+        if first == second:
+            continue
+        code = state.join(first, second, is_vertical)
+        if code == ALLOWED:
+            merged = True
+        else:
+            refused[first, second] = code
+    return merged
+
+
+@dataclass(slots=True)
+class _State:
+    """The groups so far; a group goes by its first node."""
+
+    group: list[int]  # of each node
+    members: dict[int, list[int]]
+    reduced: list[Rows | None]  # of each group
+    sizes: list[frozenset[int]]  # of its pointwise members
+    last: list[int]  # its last node
+    successors: list[list[int]]  # of each node
+    blocked: dict[int, list[tuple[int, int]]]  # nodes that no group may hold together with this one, and why
+    hazards: dict[int, list[int]]
+    accesses: _Accesses
+    tried: dict[tuple[int, int], tuple[int, int, int]]
+
+    @staticmethod
+    def of(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _State:
+        count = len(flow.nodes)
+        row_wise = (nodes.rows > 0).tolist()
+        rows = zip(nodes.rows.tolist(), nodes.length.tolist(), nodes.columns.tolist(), strict=True)
+        reduced: list[Rows | None] = [each if yes else None for each, yes in zip(rows, row_wise, strict=True)]
+        sizes = [frozenset() if yes else frozenset((n,)) for n, yes in zip(nodes.size.tolist(), row_wise, strict=True)]
+        library = nodes.role == Role.LIBRARY
+        blocked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        no = pairs.where((pairs.refused != ALLOWED) & ~library[pairs.first] & ~library[pairs.second])
+        for a, b, code in zip(no.first.tolist(), no.second.tolist(), no.refused.tolist(), strict=True):
+            blocked[a].append((b, code))
+            blocked[b].append((a, code))
+        hazards: dict[int, list[int]] = defaultdict(list)
+        inside = ~library[flow.order_before] & ~library[flow.order_after]
+        for a, b in zip(flow.order_before[inside].tolist(), flow.order_after[inside].tolist(), strict=True):
+            hazards[a].append(b)
+            hazards[b].append(a)
+        return _State(
+            group=list(range(count)),
+            members={node: [node] for node in range(count)},
+            reduced=reduced,
+            sizes=sizes,
+            last=list(range(count)),
+            successors=_successors(flow, count),
+            blocked=blocked,
+            hazards=hazards,
+            accesses=_Accesses(flow, nodes),
+            tried={},
+        )
+
+    def join(self, a: int, b: int, vertical: bool) -> int:
+        """Make one group of two, or say why not."""
+        here, there = self.members[a], self.members[b]
+        before = self.tried.get((a, b))
+        if before is not None and before[:2] == (len(here), len(there)):
+            return before[2]
+        code = self._refusal(a, b, vertical)
+        if code != ALLOWED:
+            self.tried[a, b] = (len(here), len(there), code)
+            return code
+        space = self._space(a, b, vertical)
+        assert not isinstance(space, Refusal)  # noqa: S101 - asked in _refusal
+        first, second = min(a, b), max(a, b)
+        for node in self.members[second]:
+            self.group[node] = first
+        self.members[first] = self.members[first] + self.members.pop(second)
+        self.reduced[first], self.sizes[first] = space
+        self.last[first] = max(self.last[a], self.last[b])
+        return ALLOWED
+
+    def _refusal(self, a: int, b: int, vertical: bool) -> int:
+        if len(self.members[a]) + len(self.members[b]) > MOST_MEMBERS:
+            return _CODE[Refusal.FULL]
+        space = self._space(a, b, vertical)
+        if isinstance(space, Refusal):
+            return _CODE[space]
+        small, large = sorted((a, b), key=lambda group: len(self.members[group]))
+        for node in self.members[small]:
+            for other, code in self.blocked.get(node, ()):
+                if self.group[other] == large:
+                    return code
+            for other in self.hazards.get(node, ()):
+                if self.group[other] == large and not self.accesses.alike(node, other):
+                    return _CODE[Refusal.HAZARD]
+        found = self._way(a, b)
+        if found is None and not vertical:
+            found = self._way(b, a)
+        return ALLOWED if found is None else _CODE[found]
+
+    def _space(self, a: int, b: int, vertical: bool) -> tuple[Rows | None, frozenset[int]] | Refusal:
+        """The iteration space of both together."""
+        one, other = self.reduced[a], self.reduced[b]
+        if one is not None and other is not None and one != other:
+            return Refusal.REDUCTION if one[0] * one[1] == other[0] * other[1] else Refusal.SPACE
+        rows = one or other
+        sizes = self.sizes[a] | self.sizes[b]
+        full = rows[0] * rows[1] if rows is not None else max(sizes)
+        for size in sizes:
+            if size == full or (rows is not None and size == rows[0]):
+                continue
+            if not (vertical and 0 < size < full and full % size == 0):
+                return Refusal.SPACE
+        return rows, sizes
+
+    def _way(self, a: int, b: int) -> Refusal | None:
+        """Whether something leads from group `a` through another group to group `b`."""
+        group, last, successors, members = self.group, self.last, self.successors, self.members
+        end = last[b]
+        seen = {a}
+        stack = []
+        for node in members[a]:
+            for following in successors[node]:
+                to = group[following]
+                if to != b and to < end and to not in seen:
+                    seen.add(to)
+                    stack.append(to)
+        while stack:
+            if len(seen) > _LOOKED_AT:
+                return Refusal.FAR
+            for node in members[stack.pop()]:
+                for following in successors[node]:
+                    to = group[following]
+                    if to == b:
+                        return Refusal.CYCLE
+                    if to < end and to not in seen:
+                        seen.add(to)
+                        stack.append(to)
+        return None
+
+
+class _Accesses:
+    """What each node reads and writes where, asked for only where an in-place write could meet a read."""
+
+    def __init__(self, flow: Flow, nodes: FusionNodes) -> None:
+        self._by_place = {Role.POINTWISE, Role.ROW}
+        self._role = nodes.role
+        node = np.concatenate((flow.reads.node, flow.writes.node))
+        order = np.argsort(node, kind="stable")
+        self._begin = np.searchsorted(node[order], np.arange(len(flow.nodes) + 1))
+        parts = ((flow.reads, flow.writes), ("buffer", "begin_byte", "end_byte"))
+        self._columns = [np.concatenate([getattr(part, name) for part in parts[0]])[order] for name in parts[1]]
+        self._writes = np.repeat((False, True), (len(flow.reads.node), len(flow.writes.node)))[order]
+
+    def alike(self, a: int, b: int) -> bool:
+        """Whether both touch the same elements of what one of them writes, each element on its own."""
+        if self._role[a] not in self._by_place or self._role[b] not in self._by_place:
+            return False
+        for one, other in itertools.product(self._of(a), self._of(b)):
+            (buffer, begin, end, writes), (its_buffer, its_begin, its_end, also) = one, other
+            meet = buffer == its_buffer and begin < its_end and its_begin < end
+            if meet and (writes or also) and (begin, end) != (its_begin, its_end):
+                return False
+        return True
+
+    def _of(self, node: int) -> list[tuple[int, int, int, bool]]:
+        rows = slice(int(self._begin[node]), int(self._begin[node + 1]))
+        columns = [column[rows].tolist() for column in (*self._columns, self._writes)]
+        return list(zip(*columns, strict=True))
+
+
+def _successors(flow: Flow, count: int) -> list[list[int]]:
+    before = np.concatenate((flow.edges.producer, flow.order_before))
+    after = np.concatenate((flow.edges.consumer, flow.order_after))
+    distinct = np.unique(before * max(count, 1) + after)
+    before, after = distinct // max(count, 1), distinct % max(count, 1)
+    bounds = np.searchsorted(before, np.arange(count + 1)).tolist()
+    following = after.tolist()
+    return [following[begin:end] for begin, end in itertools.pairwise(bounds)]

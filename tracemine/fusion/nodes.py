@@ -1,0 +1,250 @@
+"""What fusion needs to know of each node: its role, its iteration space, where it runs, what it computes.
+
+What a call means is asked once for each distinct signature, never once a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import booleans, numbers, string_ids
+from tracemine.flow.record import Array, BoolArray, Flow, IntArray
+from tracemine.fusion.roles import Role, role_of
+from tracemine.fusion.spaces import NEEDS_SPACE, Space, space_of
+from tracemine.fusion.steps import steps_of
+from tracemine.ops import lookup
+from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.costs import costs
+from tracemine.ops.infer.flops import flops
+from tracemine.ops.infer.outputs import outputs
+from tracemine.timeline import Timeline
+
+_MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
+_SIGNATURE = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_HOST_COPIES = ("HtoD", "DtoH", "PtoP", "HtoH")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionNodes:
+    """One entry a node of the Flow."""
+
+    role: IntArray  # Role
+    library: tuple[str, ...]  # of each code in `library_code`, the key of the reason in roles.toml
+    library_code: IntArray  # −1 where the role is not LIBRARY
+    size: IntArray  # elements of the largest tensor that it writes
+    rows: IntArray  # rows that it reduces; 0: none
+    length: IntArray
+    columns: BoolArray
+    place: IntArray  # equal where step, device, stream and thread are
+    steps: tuple[tuple[str, ...], ...]
+    steps_code: IntArray
+    flops: IntArray  # −1 where not known
+    duration_ns: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What one distinct call is."""
+
+    role: Role
+    library: str | None
+    space: Space | None
+    steps: tuple[str, ...]
+    flops: int
+    looked_up: int  # position of the argument of which only what is looked up is read, −1
+    unread: frozenset[int]  # positions of arguments whose elements are not read
+    target: int  # position of the argument that is written at computed places, −1
+
+
+def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Meaning], IntArray]:
+    """The nodes, the distinct calls, and for each node which call it is."""
+    count = len(flow.nodes)
+    meanings, call = _meanings(timeline, flow)
+    role = np.array([int(m.role) for m in meanings] or [0], np.int64)[call] if count else np.zeros(0, np.int64)
+    library = [m.library or "" for m in meanings]
+    reasons = dict.fromkeys([*library, "host", "generated", "unknown"])
+    position = {key: at for at, key in enumerate(reasons)}
+    code = np.array([position[key] for key in library] or [0], np.int64)[call] if count else np.zeros(0, np.int64)
+    for key, where in (
+        ("host", _any_activity(flow, _codes_in(timeline.activities.column("copy_kind"), _HOST_COPIES))),
+        ("generated", _generated(timeline, flow)),
+        ("unknown", ~flow.nodes.known),
+    ):
+        code = np.where(where, position[key], code)
+        role = np.where(where, int(Role.LIBRARY), role)
+    spaces = [m.space or Space(0, 1) for m in meanings] or [Space(0, 1)]
+    rows, length, columns = (np.array([getattr(s, f) for s in spaces]) for f in ("rows", "length", "columns"))
+    steps: dict[tuple[str, ...], int] = {}
+    steps_code = np.array([steps.setdefault(m.steps, len(steps)) for m in meanings] or [0], np.int64)
+    size = _sizes(timeline, flow)
+    if count:
+        rows, length, columns, steps_code = rows[call], length[call], columns[call], steps_code[call]
+        # A reduction whose rows are not recorded: as many as it writes, and as long as what it reads allows.
+        guess = np.isin(role, [*map(int, NEEDS_SPACE)]) & (rows < 0)
+        read = _largest_read(timeline, flow)
+        rows = np.where(guess, np.maximum(size, 1), rows)
+        length = np.where(guess, np.maximum(read // np.maximum(size, 1), 1), length)
+        rows, length = np.where(role == Role.LIBRARY, 0, rows), np.where(role == Role.LIBRARY, 1, length)
+        role = np.where((role == Role.ROW) & (rows == 0), int(Role.POINTWISE), role)
+        size = np.where(rows > 0, rows * length, size)
+    each = np.array([m.flops for m in meanings] or [-1], np.int64)
+    nodes = FusionNodes(
+        role=role,
+        library=tuple(reasons),
+        library_code=np.where(role == Role.LIBRARY, code, -1),
+        size=size,
+        rows=rows if count else np.zeros(0, np.int64),
+        length=length if count else np.zeros(0, np.int64),
+        columns=columns.astype(np.bool_) if count else np.zeros(0, np.bool_),
+        place=_places(timeline, flow),
+        steps=tuple(steps) or ((),),
+        steps_code=steps_code if count else np.zeros(0, np.int64),
+        flops=each[call] if count else np.zeros(0, np.int64),
+        duration_ns=_sum_of_activities(flow, numbers(timeline.activities.column("dur_ns"), 0)),
+    )
+    return nodes, meanings, call
+
+
+def _meanings(timeline: Timeline, flow: Flow) -> tuple[list[Meaning], IntArray]:
+    ops = timeline.ops
+    rows = flow.nodes.op_row
+    columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
+    schema_codes, schemas = string_ids(ops.column("op_schema"))
+    code = np.zeros(len(rows), np.int64)
+    for ids, texts in (*columns, (schema_codes, schemas)):
+        code = np.unique(code * (len(texts) + 1) + ids[rows] + 1, return_inverse=True)[1].astype(np.int64)
+    found, first = np.unique(code, return_index=True)
+    meanings = []
+    for at in rows[first[np.argsort(found)]].tolist():
+        name, shapes, dtypes, strides, concrete = (
+            strings[i] if (i := int(ids[at])) >= 0 else None for ids, strings in columns
+        )
+        meanings.append(meaning_of(name, shapes, dtypes, strides, concrete))
+    return meanings, code
+
+
+def meaning_of(
+    name: str | None, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
+) -> Meaning:
+    """What a call is, from the texts that a profiler recorded. Never raises: what is damaged is not known.
+
+    >>> meaning_of("aten::mul", "[[4,8],[8]]", '["float","float"]', None, None).role
+    <Role.POINTWISE: 1>
+    """
+    name = name or ""
+    operator = lookup(name)
+    op_class = None if operator is None else operator.op_class
+    call: Call | None = None
+    made: Any = None
+    count: int | None = None
+    try:
+        call = Call(
+            name,
+            *(msgspec.json.decode(text) for text in (shapes or "", dtypes or "")),
+            *map(_json, (strides, concrete)),
+        )
+        op_class = call.overload.op_class
+        made = outputs(call)
+    except _MISFITS:
+        pass
+    if call is not None:
+        try:
+            count = flops(call, made)
+        except _MISFITS:
+            count = None
+    role = role_of(name, op_class)
+    space: Space | None = None
+    if role in NEEDS_SPACE:
+        try:
+            space = None if call is None else space_of(call)
+            space = Space(-1, 1) if call is None else space
+        except _MISFITS:
+            space = Space(-1, 1)
+    positions = {argument.name: at for at, argument in enumerate(call.overload.arguments)} if call is not None else {}
+    base = name.removeprefix("aten::")
+    return Meaning(
+        role=role,
+        library=(op_class or "unknown") if role is Role.LIBRARY else None,
+        space=space,
+        steps=steps_of(name),
+        flops=-1 if count is None or count >= 1 << 62 else count,
+        looked_up=0 if role is Role.GATHER and not base.startswith("nll") else -1,
+        unread=frozenset(positions[each] for each in costs().unread.get(base, ()) if each in positions)
+        if role is not Role.GATHER
+        else frozenset(),
+        target=0 if role is Role.SCATTER and base.endswith("_") else -1,
+    )
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def _sizes(timeline: Timeline, flow: Flow) -> IntArray:
+    """Elements of the largest thing that each node writes; the members of a list count together."""
+    return _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
+
+
+def _largest_read(timeline: Timeline, flow: Flow) -> IntArray:
+    return _largest(timeline, flow.reads.node, flow.reads.tensor_row, len(flow.nodes))
+
+
+def _largest(timeline: Timeline, node: IntArray, tensor_row: IntArray, count: int) -> IntArray:
+    table = timeline.tensors
+    numel, position = numbers(table.column("numel"), 0), numbers(table.column("position"), 0)
+    place = position[tensor_row] * 2 + booleans(table.column("is_output"))[tensor_row]
+    width = int(place.max(initial=0)) + 1
+    keys, inverse = np.unique(node * width + place, return_inverse=True)
+    total = np.bincount(inverse, numel[tensor_row], len(keys)).astype(np.int64)
+    largest = np.zeros(count, np.int64)
+    np.maximum.at(largest, keys // width, total)
+    return largest
+
+
+def _any_activity(flow: Flow, flag: BoolArray) -> BoolArray:
+    """Whether one of each node's activities is flagged."""
+    found = np.zeros(len(flow.nodes), np.bool_)
+    owned = np.flatnonzero(flow.activity_node >= 0)
+    found[flow.activity_node[owned[flag[owned]]]] = True
+    return found
+
+
+def _sum_of_activities(flow: Flow, values: Array) -> IntArray:
+    owned = flow.activity_node >= 0
+    total = np.bincount(flow.activity_node[owned], values[owned], len(flow.nodes))
+    return total.astype(np.int64)
+
+
+def _codes_in(column: Any, wanted: tuple[str, ...]) -> BoolArray:
+    ids, texts = string_ids(column)
+    found: BoolArray = np.array([*(text in wanted for text in texts), False], np.bool_)[ids]
+    return found
+
+
+def _generated(timeline: Timeline, flow: Flow) -> BoolArray:
+    ids, _ = string_ids(timeline.ops.column("kernel_backend"))
+    found: BoolArray = ids[flow.nodes.op_row] >= 0
+    return found
+
+
+def _places(timeline: Timeline, flow: Flow) -> IntArray:
+    """A number for each node: equal where its step, device, stream and thread are."""
+    nodes = flow.nodes
+    if not len(nodes):
+        return np.zeros(0, np.int64)
+    first = nodes.activity[nodes.activity_begin[:-1]]
+    columns = (
+        nodes.step_row,
+        numbers(timeline.activities.column("device"), -1)[first],
+        numbers(timeline.activities.column("stream"), -1)[first],
+        numbers(timeline.ops.column("tid"), -1)[nodes.op_row],
+    )
+    code = np.zeros(len(nodes), np.int64)
+    for column in columns:
+        part = np.unique(column, return_inverse=True)[1]
+        code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1].astype(np.int64)
+    return code

@@ -1,0 +1,70 @@
+"""Fusion groups as arrays: which nodes one kernel could do, what that kernel would be, and what was refused and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.fusion.kernel import FusedKernel
+
+
+class Refusal(Enum):
+    """Why two that share data are not one group. The order is the code's; the text is what a user reads."""
+
+    LIBRARY = "a kernel that nothing can be added to"  # the members say which: see Groups.library_reason
+    SPACE = "they run over different rows or sizes"
+    REDUCTION = "they reduce along different axes"
+    CYCLE = "something in between needs the one and is needed by the other"
+    FAR = "too much lies in between to be sure that nothing needs the one and is needed by the other"
+    HAZARD = "one writes in place what the other reads elsewhere"
+    WHOLE = "the second needs all of what the first makes, at computed places"
+    RECOMPUTED = "the second reads each element several times: the first would be computed again for each"
+    SCANNED = "what follows a scan waits for whole rows"
+    PLACE = "they run on different streams, threads or steps"
+    FULL = "a group of 64 is full"
+
+
+REFUSALS = tuple(Refusal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """Pairs of nodes that share data and stay apart: the largest pair of each two groups. Positions of nodes."""
+
+    first: IntArray
+    second: IntArray
+    reason: npt.NDArray[np.int8]  # position in REFUSALS
+    bytes: IntArray  # that stay in memory traffic because of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Fusion groups of two nodes or more, in order of their first node.
+
+    Group i has the nodes `node[begin[i]:begin[i + 1]]`, in order. Bytes are those of one instance.
+    """
+
+    node: IntArray
+    begin: IntArray
+    node_group: IntArray  # for each node its group, −1: it stays alone
+    activity_group: IntArray  # for each activity its group, −1: none
+    kernels: tuple[FusedKernel, ...]  # the distinct ones
+    kernel: IntArray  # of each group, its position in kernels
+    evidence: npt.NDArray[np.int8]  # flow.Evidence: of the weakest read by which the group hangs together
+    bytes_before: IntArray  # read and written by the members as they are
+    bytes_after: IntArray  # read and written by one kernel
+    intermediate_bytes: IntArray  # of tensors that need not exist any more
+    flops: IntArray  # −1 where a member's are not known
+    refusals: Refusals
+
+    def __len__(self) -> int:
+        return len(self.begin) - 1
+
+
+def is_grouped(groups: Groups) -> BoolArray:
+    """For each activity whether it belongs to a group."""
+    return groups.activity_group >= 0

@@ -1,0 +1,67 @@
+"""How an operator takes part in a fusion group: a table by class of operator, with the exceptions by name."""
+
+from __future__ import annotations
+
+import tomllib
+from enum import IntEnum
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from tracemine.ops import lookup
+
+
+class Role(IntEnum):
+    """What may join: a producer of what the operator reads, a consumer of what it writes. See roles.toml."""
+
+    LIBRARY = 0
+    POINTWISE = 1
+    ROW = 2
+    GATHER = 3
+    SCATTER = 4
+    SCAN = 5
+    WINDOW = 6
+
+
+TAKES_PRODUCERS = frozenset({Role.POINTWISE, Role.ROW, Role.GATHER, Role.SCATTER, Role.SCAN})
+TAKES_CONSUMERS = frozenset({Role.POINTWISE, Role.ROW, Role.GATHER, Role.WINDOW})
+
+
+def base(operator: str) -> str:
+    """The name that tables use.
+
+    >>> base("aten::mul_"), base("aten::add.Tensor"), base("aten::__and__")
+    ('mul', 'add', '__and__')
+    """
+    name = operator.removeprefix("aten::").split(".")[0]
+    return name if name.endswith("__") else name.removesuffix("_")
+
+
+def role_of(operator: str, op_class: str | None) -> Role:
+    """The role of an operator; `op_class` is its overload's class, None where the operator is not known.
+
+    >>> role_of("aten::mul_", "pointwise"), role_of("aten::mm", "gemm"), role_of("aten::embedding_bag", "embedding")
+    (<Role.POINTWISE: 1>, <Role.LIBRARY: 0>, <Role.LIBRARY: 0>)
+    """
+    if op_class is None or lookup(operator) is None:
+        return Role.LIBRARY
+    by_class, by_name, _ = _tables()
+    return by_name.get(base(operator), by_class.get(op_class, Role.LIBRARY))
+
+
+def reason_of(op_class: str) -> str:
+    """Why a library's kernel is left alone, in words; `op_class` may also be `host`, `generated` or `unknown`.
+
+    >>> reason_of("gemm")
+    "a matrix product is a library's kernel"
+    """
+    reasons = _tables()[2]
+    return reasons.get(op_class, reasons["otherwise"])
+
+
+@cache
+def _tables() -> tuple[dict[str, Role], dict[str, Role], dict[str, str]]:
+    document: dict[str, Any] = tomllib.loads(resources.files(__package__).joinpath("roles.toml").read_text("utf-8"))
+    by_class = {name: Role[role.upper()] for name, role in document["classes"].items()}
+    by_name = {name: Role[role.upper()] for role, names in document["operators"].items() for name in names.split()}
+    return by_class, by_name, document["reasons"]

@@ -1,0 +1,276 @@
+"""What the members of each group read and write as they are, and what one kernel in their place would."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import lists, numbers
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
+from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
+from tracemine.fusion.lasting import lasting
+from tracemine.fusion.nodes import FusionNodes, Meaning
+from tracemine.fusion.steps import online_softmax
+from tracemine.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTraffic:
+    """One entry a group; see Groups."""
+
+    kernels: tuple[FusedKernel, ...]
+    kernel: IntArray
+    evidence: IntArray
+    bytes_before: IntArray
+    bytes_after: IntArray
+    intermediate_bytes: IntArray
+    flops: IntArray
+
+
+def traffic_of(
+    timeline: Timeline,
+    flow: Flow,
+    nodes: FusionNodes,
+    meanings: list[Meaning],
+    call: IntArray,
+    node_group: IntArray,
+    count: int,
+) -> GroupTraffic:
+    """`node_group`: for each node the number of its group, −1; `count`: so many groups."""
+    edges, reads, writes = flow.edges, flow.reads, flow.writes
+    producer, consumer = node_group[edges.producer], node_group[edges.consumer]
+    inside = (producer == consumer) & (producer >= 0)
+    read_group, write_group = node_group[reads.node], node_group[writes.node]
+
+    read_bytes = _bytes_read(timeline, flow, meanings, call)
+    # Of what a group reads, all that its own members wrote need not be read; of a mixture, the part that they wrote.
+    internal = np.bincount(edges.read[inside], edges.bytes[inside], len(reads.node)).astype(np.int64)
+    all_inside = np.ones(len(reads.node), np.bool_)
+    all_inside[edges.read[~inside]] = False
+    all_inside &= (internal > 0) & (reads.source == Source.WRITTEN)
+    outside_bytes = np.where(all_inside, 0, np.maximum(read_bytes - np.minimum(internal, read_bytes), 0))
+    in_group = (read_group >= 0) & (outside_bytes > 0)
+    reading = _Distinct.of(flow, in_group, read_group, reads, outside_bytes)
+
+    wanted = _wanted(timeline, flow, node_group) & (write_group >= 0)
+    writing = _Distinct.of(flow, wanted, write_group, writes, writes.bytes)
+    gone = (write_group >= 0) & ~wanted & writes.fresh & flow.read_by_others
+
+    evidence = np.full(count, Evidence.PROVEN, np.int64)
+    np.minimum.at(evidence, consumer[inside], reads.evidence[edges.read[inside]].astype(np.int64))
+
+    before = _summed(node_group, count, _node_bytes(flow, read_bytes))
+    member = np.flatnonzero(node_group >= 0)
+    flops = _summed(node_group, count, np.maximum(nodes.flops, 0))
+    flops[np.unique(node_group[member[nodes.flops[member] < 0]])] = -1
+    kernels, kernel = _kernels(timeline, flow, nodes, node_group, count, reading, writing)
+    after = np.bincount(reading.group, reading.bytes, count) + np.bincount(writing.group, writing.bytes, count)
+    return GroupTraffic(
+        kernels=kernels,
+        kernel=kernel,
+        evidence=evidence,
+        bytes_before=before,
+        bytes_after=np.minimum(after.astype(np.int64), before),
+        intermediate_bytes=np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64),
+        flops=flops,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Distinct:
+    """Bytes of each buffer that a group touches, what is touched twice counted once; by group."""
+
+    group: IntArray
+    bytes: IntArray
+    row: IntArray  # the largest access: a position in Reads or Writes
+
+    @staticmethod
+    def of(flow: Flow, chosen: BoolArray, group: IntArray, accesses: object, nbytes: IntArray) -> _Distinct:
+        rows = np.flatnonzero(chosen)
+        buffer, begin, end = (
+            np.asarray(getattr(accesses, name))[rows] for name in ("buffer", "begin_byte", "end_byte")
+        )
+        own, amount = group[rows], nbytes[rows]
+        # The same place counts once, at its largest.
+        order = np.lexsort((-amount, end, begin, buffer, own))
+        rows, own, buffer, begin, end, amount = (part[order] for part in (rows, own, buffer, begin, end, amount))
+        new = _changes(own, buffer, begin, end)
+        rows, own, buffer, begin, end, amount = (part[new] for part in (rows, own, buffer, begin, end, amount))
+        # Places of one buffer that overlap (a tensor, and slices of it) are no more than what lies between their ends.
+        starts = np.flatnonzero(_changes(own, buffer))
+        if not len(starts):
+            return _Distinct(own, amount, rows)
+        total = np.add.reduceat(amount, starts)
+        extent = np.maximum.reduceat(end, starts) - np.minimum.reduceat(begin, starts)
+        largest = np.maximum.reduceat(amount, starts)
+        at = np.flatnonzero(amount == np.repeat(largest, np.diff(np.append(starts, len(amount)))))
+        first = at[np.unique(np.searchsorted(starts, at, "right") - 1, return_index=True)[1]]
+        return _Distinct(own[starts], np.maximum(np.minimum(total, extent), largest), rows[first])
+
+
+def _changes(*columns: IntArray) -> BoolArray:
+    """Whether each entry differs from the one before."""
+    new = np.ones(len(columns[0]), np.bool_)
+    if len(new) > 1:
+        new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return new
+
+
+def _bytes_read(timeline: Timeline, flow: Flow, meanings: list[Meaning], call: IntArray) -> IntArray:
+    """Bytes of each read: of a table that is looked up what comes out, of what only gives its shape none."""
+    reads, writes = flow.reads, flow.writes
+    nbytes = reads.bytes.copy()
+    if not len(nbytes):
+        return nbytes
+    position = numbers(timeline.tensors.column("position"), 0)[reads.tensor_row]
+    looked_up = np.array([m.looked_up for m in meanings], np.int64)[call[reads.node]]
+    out = np.zeros(len(flow.nodes), np.int64)
+    np.maximum.at(out, writes.node, writes.bytes)
+    nbytes = np.where(looked_up == position, np.minimum(nbytes, out[reads.node]), nbytes)
+    width = 1 + max((max(m.unread, default=-1) for m in meanings), default=-1)
+    if width:
+        table = np.zeros((len(meanings), width + 1), np.bool_)
+        for row, meaning in enumerate(meanings):
+            table[row, list(meaning.unread)] = True
+        nbytes = np.where(table[call[reads.node], np.minimum(position, width)], 0, nbytes)
+    return nbytes
+
+
+def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray) -> BoolArray:
+    """For each write whether one kernel would still have to write it: another reads it, or it is there afterwards.
+
+    A node's first output that nobody reads and that is gone is taken to be wanted: somebody made it for a reason.
+    """
+    edges, writes = flow.edges, flow.writes
+    elsewhere = np.zeros(len(writes.node), np.bool_)
+    outside = node_group[edges.producer] != node_group[edges.consumer]
+    elsewhere[edges.write[outside]] = True
+    first = numbers(timeline.tensors.column("position"), 0)[writes.tensor_row] == 0
+    unread = ~flow.read_by_others & writes.fresh & first
+    wanted: BoolArray = lasting(flow) | elsewhere | unread
+    return wanted
+
+
+def _node_bytes(flow: Flow, read_bytes: IntArray) -> IntArray:
+    """Bytes that each node reads and writes; the same tensor read twice counts once."""
+    reads, count = flow.reads, len(flow.nodes)
+    order = np.lexsort((-read_bytes, reads.end_byte, reads.begin_byte, reads.buffer, reads.node))
+    new = _changes(*(column[order] for column in (reads.node, reads.buffer, reads.begin_byte, reads.end_byte)))
+    once = order[new]
+    total = np.bincount(reads.node[once], read_bytes[once], count)
+    total = total + np.bincount(flow.writes.node, flow.writes.bytes, count)
+    return total.astype(np.int64)
+
+
+def _summed(node_group: IntArray, count: int, values: IntArray) -> IntArray:
+    members = node_group >= 0
+    return np.bincount(node_group[members], values[members], count).astype(np.int64)
+
+
+# --- the kernel that one would write ---------------------------------------------------------------------------------
+
+
+def _kernels(
+    timeline: Timeline,
+    flow: Flow,
+    nodes: FusionNodes,
+    node_group: IntArray,
+    count: int,
+    reading: _Distinct,
+    writing: _Distinct,
+) -> tuple[tuple[FusedKernel, ...], IntArray]:
+    """The distinct kernels, and which of them each group is."""
+    members = np.flatnonzero(node_group >= 0)
+    members = members[np.argsort(node_group[members], kind="stable")]
+    bounds = np.searchsorted(node_group[members], np.arange(count + 1)).tolist()
+    rows, length, columns = _spaces(nodes, node_group, count)
+    full = rows * length
+    inner, item = _layouts(timeline)
+    read_row, write_row = flow.reads.tensor_row[reading.row], flow.writes.tensor_row[writing.row]
+    group = np.concatenate((reading.group, writing.group))
+    row, nbytes = np.concatenate((read_row, write_row)), np.concatenate((reading.bytes, writing.bytes))
+    whole = nbytes >= full[group] * np.minimum(item[row], 1)
+    widest = np.ones(count, np.int64)
+    np.maximum.at(widest, group[whole], np.clip(item[row[whole]], 1, 16))
+    strided = _disagree(group[whole], inner[row[whole]], count)
+    reads, writes = _tuples(reading, count), _tuples(writing, count)
+    code, full_size = nodes.steps_code[members].tolist(), (nodes.size[members] == full[node_group[members]]).tolist()
+    kernels: dict[FusedKernel, int] = {}
+    known: dict[tuple[int, ...], tuple[str, ...]] = {}
+    which = []
+    facts = zip(rows.tolist(), length.tolist(), columns.tolist(), widest.tolist(), strided.tolist(), strict=True)
+    for at, ((begin, end), (many, long, across, width, is_strided)) in enumerate(
+        zip(itertools.pairwise(bounds), facts, strict=True)
+    ):
+        codes = tuple(each for each, is_full in zip(code[begin:end], full_size[begin:end], strict=True) if is_full)
+        if codes not in known:
+            known[codes] = online_softmax(tuple(step for each in codes for step in nodes.steps[each]))
+        steps = known[codes]
+        if long == 1:
+            steps = tuple("simple" if step in REDUCTIONS else step for step in steps)
+        kernel = FusedKernel(
+            reads=reads[at],
+            writes=writes[at],
+            rows=many,
+            length=long,
+            item_bytes=width,
+            steps=steps,
+            columns=across,
+            strided=is_strided,
+        )
+        which.append(kernels.setdefault(kernel, len(kernels)))
+    return tuple(kernels), np.array(which, np.int64)
+
+
+def _spaces(nodes: FusionNodes, node_group: IntArray, count: int) -> tuple[IntArray, IntArray, BoolArray]:
+    """Rows, their length, and whether they lie across the grain, of each group; pointwise groups have rows of one."""
+    rows, length, columns = np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count, np.bool_)
+    largest = np.zeros(count, np.int64)
+    members = np.flatnonzero(node_group >= 0)
+    np.maximum.at(largest, node_group[members], nodes.size[members])
+    reducing = members[nodes.rows[members] > 0]
+    rows[node_group[reducing]] = nodes.rows[reducing]
+    length[node_group[reducing]] = nodes.length[reducing]
+    columns[node_group[reducing]] = nodes.columns[reducing]
+    return np.where(rows > 0, rows, np.maximum(largest, 1)), length, columns
+
+
+def _layouts(timeline: Timeline) -> tuple[IntArray, IntArray]:
+    """For each tensor the axis whose elements lie side by side, counted from the last one; and bytes an element."""
+    table = timeline.tensors
+    shape, ends, _ = lists(table.column("shape"))
+    strides, stride_ends, there = lists(table.column("strides"))
+    count = table.num_rows
+    inner = np.zeros(count, np.int64)
+    lengths = np.diff(ends)
+    sound = there & (lengths == np.diff(stride_ends)) & (lengths > 0)
+    flat = np.repeat(sound, lengths)
+    tensor = np.repeat(np.arange(count), np.where(sound, lengths, 0))
+    from_last = (np.repeat(ends[1:], lengths) - 1 - np.arange(len(shape)))[flat]
+    size, step = shape[flat], strides[np.repeat(sound, np.diff(stride_ends))]
+    real = (size > 1) & (step > 0)
+    tensor, from_last, step = tensor[real], from_last[real], step[real]
+    order = np.lexsort((from_last, step, tensor))
+    first = order[_changes(tensor[order])] if len(order) else order
+    inner[tensor[first]] = from_last[first]
+    itemsize = numbers(table.column("itemsize_bytes"), 1)
+    return inner, itemsize
+
+
+def _disagree(group: IntArray, inner: IntArray, count: int) -> BoolArray:
+    """For each group whether its full-size tensors lie differently in memory."""
+    least, most = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
+    np.minimum.at(least, group, inner)
+    np.maximum.at(most, group, inner)
+    found: BoolArray = (most > least) & (most >= 0)
+    return found
+
+
+def _tuples(parts: _Distinct, count: int) -> list[tuple[int, ...]]:
+    """Bytes of each group's tensors, largest first."""
+    order = np.lexsort((-parts.bytes, parts.group))
+    bounds = np.searchsorted(parts.group[order], np.arange(count + 1)).tolist()
+    values = parts.bytes[order].tolist()
+    return [tuple(values[begin:end]) for begin, end in itertools.pairwise(bounds)]
