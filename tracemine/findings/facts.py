@@ -53,6 +53,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
 def gap_facts(rows: Rows) -> Facts:
     """Facts of the row set "gaps": of the host call that the device waited for."""
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
+    broken = number(rows, "break_stack_row", null=-1)
     return Facts(
         # A call made outside any operator stands for itself: cudaDeviceSynchronize, a launch of Triton's.
         op=_first_known(_first_known(category(rows, "op"), category(rows, "sync")), category(rows, "launch")),
@@ -62,8 +63,9 @@ def gap_facts(rows: Rows) -> Facts:
         strides=nothing,
         dtype=nothing,
         module=mapped(category(rows, "module"), pattern_of),
-        stack_row=number(rows, "stack_row", null=-1),
-        source=category(rows, "source"),
+        # In a graph break, the line that broke the graph: more than where a function begins.
+        stack_row=np.where(broken >= 0, broken, number(rows, "stack_row", null=-1)),
+        source=_first_known(category(rows, "break_source"), category(rows, "source")),
         dur_ns=number(rows, "dur_ns"),
     )
 

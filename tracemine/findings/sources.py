@@ -5,27 +5,34 @@ from __future__ import annotations
 import re
 
 from tracemine.findings.record import Source
+from tracemine.rows.source import written_name
 from tracemine.timeline import Timeline
 
 _MOST_FRAMES = 5
 # Frames that say how a call was dispatched and not who made it: the framework's and the interpreter's own.
 _NOT_THE_USERS = re.compile(
-    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor)[/\\]"
+    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
     r"|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
 )
 
 
 def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
-    """Frames of a call path, innermost first, without torch's own, modules and built-ins; empty where no stack is."""
+    """Frames of a call path, innermost first, without torch's own, modules and built-ins; empty where no stack is.
+
+    A function that torch.compile broke and resumed is one frame, at the line that broke it last.
+    """
     stacks = timeline.stacks
     found: list[Source] = []
-    row = stack_row
+    row, resumes = stack_row, False
     while row is not None and len(found) < _MOST_FRAMES:
         file = stacks["file"][row].as_py()
         if file is not None and not _NOT_THE_USERS.search(file):
             line, function = stacks["line"][row].as_py(), stacks["function"][row].as_py()
             if line is not None and function is not None:
-                found.append(Source(file=file, line=line, function=function))
+                frame = Source(file=file, line=line, function=written_name(function))
+                resumed = found and resumes and (found[-1].file, found[-1].function) == (frame.file, frame.function)
+                found += [] if resumed else [frame]
+                resumes = frame.function != function
         caller = stacks["parent_row"][row].as_py()
         row = caller if caller is not None and 0 <= caller < row else None  # callers stand before callees
     return tuple(found)

@@ -7,6 +7,7 @@ ROW_DOCS             what each column says, its kind, and what null means
 from __future__ import annotations
 
 from tracemine.rows.activities import activity_rows
+from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
@@ -23,4 +24,9 @@ def row_sets(timeline: Timeline) -> dict[str, Rows]:
     >>> {name: rows.count for name, rows in sets.items()}
     {'activities': 0, 'gaps': 0}
     """
-    return {"activities": activity_rows(timeline), "gaps": gap_rows(timeline)}
+    found = compiled(timeline)
+    activities, gaps = activity_rows(timeline), gap_rows(timeline)
+    return {
+        "activities": activities.with_columns(activity_columns(timeline, found)),
+        "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
+    }

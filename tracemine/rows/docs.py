@@ -13,6 +13,7 @@ _NO_BYTES = (
     "shapes were not recorded, the operator's output does not follow from them, or the operator launched "
     "more than one kernel"
 )
+_NO_BREAK = "in no graph break"
 _A_KERNEL = "a kernel, or not recorded"
 
 _ACTIVITIES = (
@@ -51,6 +52,10 @@ _ACTIVITIES = (
     ColumnDoc("launch_excess_ns", "numbers", "launch_dur_ns − dur_ns: above 0 the host took longer to launch it than the device to run it", _NOT_ALONE),
     ColumnDoc("queued_ns", "numbers", "its start − the end of its launch call; below 0 where it began before the call returned", _NOT_ALONE),
     ColumnDoc("graph", "flags", "launched by a graph replay"),
+    ColumnDoc("region", "categories", "the run of a compiled function that it was launched in, the innermost of them: `0/0`, the frame and how often that was compiled", "outside every compiled function, or not recorded"),
+    ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function"),
+    ColumnDoc("handwritten", "flags", "a kernel with a plain C name, as Triton's have, launched outside every operator that is known, although operators were recorded: somebody wrote it for the purpose"),
+    ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
 )  # fmt: skip
 
 _GAPS = (
@@ -78,6 +83,11 @@ _GAPS = (
     ColumnDoc("launch_row", "numbers", "row of `api`: the call that launched the next activity", "not recorded"),
     ColumnDoc("sync_row", "numbers", "row of `api`: the call that waited", "the cause is no synchronisation"),
     ColumnDoc("stack_row", "numbers", "row of `stacks`: the call path of the waiting call, else of the launch", "no stacks were recorded"),
+    ColumnDoc("graph_break", "numbers", "number of the graph break that it came about in: the next activity was launched there, or is the first of the graph behind it, and part of the gap passed while the host was there. Counted over the trace", _NO_BREAK),
+    ColumnDoc("break_reason", "categories", "what broke the graph, told from what ran there: `print` (a tensor as text), `numpy`, `disabled` (a function that torch.compile leaves alone), `size` (an operator whose result's size depends on data), `value` (a tensor's value taken to the host), `other`", _NO_BREAK),
+    ColumnDoc("break_ns", "numbers", "how much of the gap passed between the two graphs, on the host's side: mending the break closes no more", _NO_BREAK),
+    ColumnDoc("break_source", "categories", "`file:line function`: the line that broke the graph", _NO_BREAK + ", or no stacks were recorded"),
+    ColumnDoc("break_stack_row", "numbers", "row of `stacks`: the call path that goes on behind the break", _NO_BREAK + ", or no stacks were recorded"),
 )  # fmt: skip
 
 ROW_DOCS: dict[str, tuple[ColumnDoc, ...]] = {"activities": _ACTIVITIES, "gaps": _GAPS}

@@ -11,14 +11,28 @@ from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import Categories
 
 # Frames of the framework: they say how a call was dispatched, not who made it.
-_FRAMEWORK = re.compile(r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor)[/\\]|^<")
+_FRAMEWORK = re.compile(
+    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]|^<"
+)
+# What dynamo calls the rest of a function behind a graph break. Its recorded line is the one that broke the graph.
+_RESUMED = re.compile(r"^(?:torch_dynamo_resume_in_)+(.+?)(?:_at_\d+)+$")
+
+
+def written_name(function: str) -> str:
+    """The function's name in its source, of one that dynamo resumes behind a graph break as well.
+
+    >>> written_name("torch_dynamo_resume_in_forward_at_69")
+    'forward'
+    """
+    found = _RESUMED.match(function)
+    return found[1] if found else function
 
 
 def source_lines(stacks: pa.Table) -> Categories:
     """For each row of `stacks`, `file:line function` of the innermost frame outside the framework; where every frame is
     the framework's, of the innermost frame that has a file; null where none has one.
 
-    The line is the one that profilers record: where the function begins.
+    The line is the one that profilers record: where the function begins; behind a graph break, the line that broke it.
     """
     parent = rows_of(stacks.column("parent_row")).tolist()
     file, function = categories(stacks.column("file")), categories(stacks.column("function"))
@@ -35,7 +49,7 @@ def source_lines(stacks: pa.Table) -> Categories:
     for row, (user, anything) in enumerate(zip(best, fallback, strict=True)):
         chosen = user if user >= 0 else anything
         if chosen >= 0:
-            name = function.values[function.codes[chosen]] if function.codes[chosen] >= 0 else ""
+            name = written_name(function.values[function.codes[chosen]]) if function.codes[chosen] >= 0 else ""
             text = f"{file.values[file.codes[chosen]]}:{line[chosen]} {name}".rstrip()
             codes[row] = texts.setdefault(text, len(texts))
     return Categories(codes, tuple(texts))

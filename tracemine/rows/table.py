@@ -64,3 +64,7 @@ class Rows:
     kind: str
     count: int
     columns: dict[str, Column]
+
+    def with_columns(self, columns: dict[str, Column]) -> Rows:
+        """The same rows, and what these columns say of them."""
+        return Rows(self.kind, self.count, self.columns | columns)
