@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timelines import Trace
 from tracemine.rows import Categories, Flags, Numbers, Rows
-from tracemine.rows.gaps import CAUSES, _last, gap_rows
+from tracemine.rows.causes import CAUSES
+from tracemine.rows.gaps import gap_rows
+from tracemine.rows.host import Intervals, last_of
 
 spans = st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 1), st.integers(0, 2))
 
@@ -255,13 +258,13 @@ def test_the_profilers_own_synchronisation_after_the_last_activity_makes_no_gap(
     assert causes(trace) == []
 
 
-def test_gaps_inside_one_graph_replay_have_no_recorded_cause() -> None:
+def test_gaps_inside_one_graph_replay_are_the_graphs_own() -> None:
     trace = Trace()
     replay = trace.call("cudaGraphLaunch", 100, 50)
     trace.kernel("before", 0, 50, launch=(0, 5))
     for start in (200, 300, 400):
         trace.kernel("k", start, 50, launch=replay)
-    assert causes(trace) == ["host_bound", "unknown", "unknown"]
+    assert causes(trace) == ["graph_launch", "graph_replay", "graph_replay"]
 
 
 def test_a_gap_before_an_activity_whose_launch_is_not_recorded_has_no_known_cause() -> None:
@@ -364,7 +367,7 @@ def test_the_last_call_of_a_thread_before_a_moment_is_found_for_all_at_once(
     thread, time = (np.array([each[i] for each in calls], np.int64) for i in (0, 1))
     wanted, until = (np.array([each[i] for each in asked], np.int64) for i in (0, 1))
     rows = np.arange(len(calls))[::2]  # of some calls only
-    found = _last(rows, thread, time, wanted, until, inclusive=inclusive)
+    found = last_of(rows, thread, time, wanted, until, inclusive=inclusive)
     for row, (on, moment) in zip(found.tolist(), asked, strict=True):
         before = [
             at
@@ -373,3 +376,198 @@ def test_the_last_call_of_a_thread_before_a_moment_is_found_for_all_at_once(
         ]
         assert (row < 0) == (not before)
         assert row < 0 or (thread[row] == on and time[row] == max(before) and row % 2 == 0)
+
+
+# --- what the host did instead of launching ---------------------------------------------------------------------------
+
+
+def one_late_gap(dur: int = 300_000) -> Trace:
+    """The device is idle from 1,500 on; the next launch comes just before 1,500 + dur."""
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 1500 + dur, 500, launch=(1500 + dur - 8_000, 5_000), op="aten::add")
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("call", "cause"),
+    [
+        ("cudaMalloc", "allocator"),
+        ("cudaHostAlloc", "allocator"),
+        ("cuMemCreate", "allocator"),
+        ("hipMalloc", "allocator"),
+        ("cuModuleLoadDataEx", "module_load"),
+        ("cuLibraryLoadData", "module_load"),
+        ("cudaLibraryLoadData", "module_load"),
+        ("hipModuleLoadData", "module_load"),
+        ("cudaFuncSetAttribute", "host_bound"),
+        ("cudaMemcpyPeerAsync", "host_bound"),
+    ],
+)
+def test_calls_that_take_half_of_the_gap_are_its_cause(call: str, cause: str) -> None:
+    trace = one_late_gap()
+    line = trace.frame("model.py(7): grow")
+    trace.call(call, 10_000, 200_000, stack_row=line, op_row=trace.op("aten::empty", 9_000, 202_000))
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == [cause]
+    if cause != "host_bound":
+        assert column(rows, "host_work") == [call]
+        assert column(rows, "host_work_ns") == [200_000]
+        assert (column(rows, "op"), column(rows, "next_op")) == (["aten::empty"], ["aten::add"])
+        assert column(rows, "source") == ["model.py:7 grow"]
+
+
+def test_many_short_allocations_count_together_and_one_within_another_once() -> None:
+    trace = one_late_gap()
+    for start in range(10_000, 210_000, 20_000):
+        trace.call("cudaMalloc", start, 15_000)
+        trace.call("cuMemCreate", start + 1_000, 10_000)
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == ["allocator"]
+    assert column(rows, "host_work_ns") == [150_000]
+
+
+def test_allocating_for_less_than_half_of_a_gap_is_not_its_cause() -> None:
+    trace = one_late_gap()
+    trace.call("cudaMalloc", 10_000, 100_000)
+    assert causes(trace) == ["host_bound"]
+
+
+def test_what_another_thread_allocates_is_not_the_cause() -> None:
+    trace = one_late_gap()
+    trace.call("cudaHostAlloc", 10_000, 200_000, tid=99)
+    assert causes(trace) == ["host_bound"]
+
+
+def test_freeing_memory_that_waits_for_the_device_is_the_allocators() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500_000, launch=(900, 50))
+    trace.call("cudaFree", 1010, 600_000)
+    trace.kernel("b", 640_000, 500, launch=(620_000, 5_000))
+    assert causes(trace) == ["allocator"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "cause"),
+    [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "data_loading"),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_loading"),
+        ("_compile.compile_inner (dynamo_timed)", "compilation"),
+        ("TorchDynamo Cache Lookup", "host_bound"),
+        ("## Call CompiledFxGraph f0 ##", "host_bound"),
+        ("aten::stack", "host_bound"),
+    ],
+)
+def test_annotations_of_loaders_and_compilers_are_believed(operator: str, cause: str) -> None:
+    trace = one_late_gap()
+    trace.op(operator, 5_000, 250_000, stack_row=trace.frame("train.py(30): epoch"))
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "cause") == [cause]
+    if cause != "host_bound":
+        assert column(rows, "op") == [operator]
+        assert column(rows, "source") == ["train.py:30 epoch"]
+
+
+def test_a_loader_that_pins_memory_is_allocating_for_as_long_as_it_does() -> None:
+    trace = one_late_gap()
+    trace.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5_000, 280_000)
+    trace.call("cudaHostAlloc", 6_000, 240_000)
+    assert causes(trace) == ["allocator"]
+
+
+def test_the_first_launch_of_a_kernel_that_takes_long_loads_its_module() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.kernel("b", 900_000, 500, launch=(5_000, 890_000))
+    trace.kernel("b", 1_900_000, 500, launch=(1_000_000, 890_000))
+    assert causes(trace) == ["module_load", "host_bound"]
+
+
+def test_a_launch_after_a_wait_for_an_event_waits_for_that() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaStreamWaitEvent", 955, 3)
+    trace.kernel("b", 900_000, 500, launch=(960, 50))
+    trace.kernel("c", 1_900_000, 500, launch=(1_020, 50))
+    assert causes(trace) == ["event_wait", "unknown"]
+
+
+# --- replays whose kernels are missing --------------------------------------------------------------------------------
+
+
+def test_a_graph_whose_kernels_were_not_recorded_may_have_kept_the_device_busy() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaGraphLaunch", 960, 80)
+    trace.kernel("b", 900_000, 500, launch=(1_100, 50))
+    trace.kernel("c", 990_000, 500, launch=(980_000, 50))
+    assert causes(trace) == ["graph_not_recorded", "host_bound"]
+
+
+def test_once_the_host_has_waited_for_the_device_the_replay_is_over() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaGraphLaunch", 960, 80)
+    trace.kernel("on another stream", 200_000, 500, launch=(199_000, 50), stream=20)
+    trace.call("cudaStreamSynchronize", 199_100, 50_000)
+    trace.kernel("c", 990_000, 500, launch=(980_000, 50), stream=20)
+    trace.kernel("d", 999_000, 500, launch=(998_000, 50))
+    assert causes(trace) == ["graph_not_recorded", "graph_not_recorded", "host_bound"]
+
+
+def test_a_wait_for_an_event_does_not_say_that_the_replay_is_over() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.call("cudaGraphLaunch", 960, 80)
+    trace.call("cudaEventSynchronize", 1_100, 50)
+    trace.kernel("b", 900_000, 500, launch=(880_000, 50))
+    assert causes(trace) == ["graph_not_recorded"]
+
+
+def test_a_replay_of_fewer_kernels_than_another_of_the_same_graph_is_not_all_there() -> None:
+    trace = Trace()
+    for at, kernels in ((0, 4), (100_000, 2), (200_000, 4)):
+        replay = trace.call("cudaGraphLaunch", at, 50)
+        for k in range(kernels):
+            trace.kernel("k", at + 1_000 + 100 * k, 90, launch=replay, graph_id=5, graph_node_id=k)
+    found = causes(trace)
+    assert found == [
+        *["graph_replay"] * 3,
+        *["graph_not_recorded"] * 3,
+        *["graph_replay"] * 3,
+    ]
+
+
+def test_a_hole_within_a_replay_says_that_kernels_are_missing() -> None:
+    trace = Trace()
+    replay = trace.call("cudaGraphLaunch", 0, 50)
+    trace.kernel("k", 1_000, 90, launch=replay)
+    trace.kernel("k", 1_200, 90, launch=replay)
+    trace.kernel("k", 6_000_000, 90, launch=replay)
+    trace.kernel("after", 6_100_000, 90, launch=(6_099_000, 50))
+    assert set(causes(trace)) == {"graph_not_recorded"}
+
+
+def test_a_replay_of_which_everything_was_recorded_hides_no_gap() -> None:
+    trace = Trace()
+    for at in (0, 100_000):
+        replay = trace.call("cudaGraphLaunch", at, 50)
+        for k in range(3):
+            trace.kernel("k", at + 7_000 + 100 * k, 90, launch=replay)
+    assert causes(trace) == [*["graph_replay"] * 2, "host_bound", *["graph_replay"] * 2]
+
+
+intervals = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)), max_size=12)
+
+
+@given(intervals, st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 60), st.integers(0, 30)), max_size=8))
+def test_time_that_intervals_cover_is_counted_once(
+    made: list[tuple[int, int, int]], asked: list[tuple[int, int, int]]
+) -> None:
+    group, begin, length = (np.array([each[i] for each in made], np.int64) for i in range(3))
+    found = Intervals.of(np.arange(len(made)), group, begin, begin + length)
+    wanted, since, window = (np.array([each[i] for each in asked], np.int64) for i in range(3))
+    covered = found.covered(wanted, since, since + window)
+    for each, on, start, wide in zip(covered.tolist(), wanted.tolist(), since.tolist(), window.tolist(), strict=True):
+        moments = {m for g, b, n in made if g == on for m in range(b, b + n)}
+        assert each == len(moments & set(range(start, start + wide)))

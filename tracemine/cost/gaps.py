@@ -16,8 +16,16 @@ _GAP_SHARE = {
     "launch_latency": (0.5, 1.0, 1.0),
     "host_bound": (0.5, 1.0, 1.0),
     "synchronisation": (0.0, 0.5, 1.0),
+    "allocator": (0.0, 1.0, 1.0),
+    "module_load": (0.0, 0.5, 1.0),
+    "compilation": (0.0, 0.5, 1.0),
+    "data_loading": (0.0, 0.5, 1.0),
+    "graph_launch": (0.0, 0.5, 1.0),
+    "graph_not_recorded": (0.0, 0.0, 0.0),  # the device may have been busy
 }
 _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
+# Gaps that are as long as the host's own Python and dispatching takes, which recording slows.
+_SLOWED = frozenset({"host_bound", "data_loading", "compilation", "graph_launch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ def closed_gaps(
         f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
         f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and the whole gap at the high end (assumed)",
     )
-    if slowdown is None or busy_before_ns is None or cause != "host_bound":
+    if slowdown is None or busy_before_ns is None or cause not in _SLOWED:
         least = usual = most = dur_ns
     else:
         busy = busy_before_ns

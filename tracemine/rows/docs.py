@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracemine.ops import CLASSES
+from tracemine.rows.causes import CAUSES
 from tracemine.rows.table import ColumnDoc
 
 _OUTSIDE_OPERATORS = "no operator owns it (launched before the window, by a graph, or outside any operator)"
@@ -42,6 +43,8 @@ _ACTIVITIES = (
     ColumnDoc("stream", "numbers", "stream id", "the export does not say"),
     ColumnDoc("step", "numbers", "row of `steps`", "outside every step, or no steps were recorded"),
     ColumnDoc("segment", "numbers", "1 + step, 0 outside steps: for partition_by, which leaves rows with nulls out"),
+    ColumnDoc("chain", "numbers", "what one kernel may stand for: equal where a fusion group is, each kernel on its own where it is in none, and where nobody knows what it reads and writes, the stretch of its stream in its segment"),
+    ColumnDoc("grouped", "flags", "part of a fusion group: one kernel could do all of its chain"),
     ColumnDoc("copy_kind", "categories", "direction of a copy: `HtoD`, `DtoH`, `DtoD`, `PtoP` …", "not a copy, or not recorded"),
     ColumnDoc("source_memory", "categories", "kind of memory copied from: `pageable`, `pinned`, `device` …", "not a copy, or not recorded"),
     ColumnDoc("target_memory", "categories", "kind of memory copied to", "not a copy, or not recorded"),
@@ -65,14 +68,16 @@ _GAPS = (
     ColumnDoc("step", "numbers", "row of `steps` that the host was in throughout", "it was in several or in none, or no steps were recorded"),
     ColumnDoc("segment", "numbers", "1 + step, 0 where step is null: for partition_by, which leaves rows with nulls out"),
     ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none, and the later one's had not begun on the host when the device went idle"),
-    ColumnDoc("cause", "categories", "`launch_latency`, `host_bound`, `synchronisation` or `unknown`, as decided above"),
-    ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation the one that waits, else the one that launches next", "outside any operator, or not recorded"),
+    ColumnDoc("cause", "categories", "one of " + ", ".join(f"`{cause}`" for cause in CAUSES) + ", as decided above"),
+    ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation or an allocation the one that makes the call, of compiling and loading data its own annotation, else the one that launches next", "outside any operator, or not recorded"),
     ColumnDoc("next_op", "categories", "operator that owns the next activity", _OUTSIDE_OPERATORS),
     ColumnDoc("next_kind", "categories", "`kernel`, `memcpy` or `memset`: what ends the gap"),
     ColumnDoc("module", "categories", "nn.Modules around that call", "no stacks were recorded, or outside any module"),
     ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework around that call", _NO_STACKS),
     ColumnDoc("launch", "categories", "name of the host call that launched the next activity", "not recorded"),
     ColumnDoc("sync", "categories", "name of the host call that was waiting for the device when it went idle, whether that is the cause or not", "the host was not waiting"),
+    ColumnDoc("host_work", "categories", "name of the call or annotation that the cause rests on: `cudaMalloc`, `enumerate(DataLoader)#…`", "the cause is no such work"),
+    ColumnDoc("host_work_ns", "numbers", "how much of the gap such calls or annotations took, nanoseconds", "the cause is no such work"),
     ColumnDoc("launch_late_ns", "numbers", "begin of the launch call − start of the gap; below 0 where the host was ahead", "the launch is not recorded"),
     ColumnDoc("launch_dur_ns", "numbers", "duration of the launch call", "the launch is not recorded"),
     ColumnDoc("launch_excess_ns", "numbers", "duration of the launch call − duration of the next activity: above 0 the host took longer to launch it than the device to run it", _NOT_ALONE),
@@ -81,13 +86,33 @@ _GAPS = (
     ColumnDoc("previous_row", "numbers", "row of `activities`: the one that ended last before the gap"),
     ColumnDoc("next_row", "numbers", "row of `activities`: the one that ends the gap"),
     ColumnDoc("launch_row", "numbers", "row of `api`: the call that launched the next activity", "not recorded"),
-    ColumnDoc("sync_row", "numbers", "row of `api`: the call that waited", "the cause is no synchronisation"),
-    ColumnDoc("stack_row", "numbers", "row of `stacks`: the call path of the waiting call, else of the launch", "no stacks were recorded"),
+    ColumnDoc("sync_row", "numbers", "row of `api`: the call that waited", "the cause is no wait"),
+    ColumnDoc("stack_row", "numbers", "row of `stacks`: the call path of the call or annotation that the cause rests on, else of the launch", "no stacks were recorded"),
     ColumnDoc("graph_break", "numbers", "number of the graph break that it came about in: the next activity was launched there, or is the first of the graph behind it, and part of the gap passed while the host was there. Counted over the trace", _NO_BREAK),
     ColumnDoc("break_reason", "categories", "what broke the graph, told from what ran there: `print` (a tensor as text), `numpy`, `disabled` (a function that torch.compile leaves alone), `size` (an operator whose result's size depends on data), `value` (a tensor's value taken to the host), `other`", _NO_BREAK),
     ColumnDoc("break_ns", "numbers", "how much of the gap passed between the two graphs, on the host's side: mending the break closes no more", _NO_BREAK),
     ColumnDoc("break_source", "categories", "`file:line function`: the line that broke the graph", _NO_BREAK + ", or no stacks were recorded"),
     ColumnDoc("break_stack_row", "numbers", "row of `stacks`: the call path that goes on behind the break", _NO_BREAK + ", or no stacks were recorded"),
+)  # fmt: skip
+
+# In the order in which they are decided; docs/gaps.md tells what to do about each.
+CAUSE_SAYS = (
+    ("unknown", "it is not longer than the clock's resolution"),
+    ("graph_not_recorded", "a CUDA graph of which the trace lacks kernels may have been running: none of its replay were recorded, or fewer than of another replay of it, or nothing for more than 50 µs where within a graph nothing waits. The device may have been busy, so nothing is claimed"),
+    ("graph_replay", "both activities are of one graph replay: the graph's own order"),
+    ("unknown", "the call that launched the next activity is not recorded"),
+    ("event_wait", "most of it, and more than 50 µs, passed after the launch call had returned, and before that call the host had made a stream wait for an event: another device, another rank, a copy"),
+    ("unknown", "the same without such a wait: what the activity waited for is not recorded"),
+    ("launch_latency", "the launch call had returned before the device went idle: the work was queued"),
+    ("allocator", "the host was blocked in a call that frees memory"),
+    ("synchronisation", "the host was blocked on the device when it went idle, launched nothing between that call and the next launch, and was blocked for at least half the time by which that launch came late"),
+    ("graph_launch", "the next activity is a graph's, and from the begin of the call that replays it at least half of the gap passed"),
+    ("allocator", "at least half of it went into `cudaMalloc`, `cudaFree`, `cudaHostAlloc` and the like"),
+    ("module_load", "at least half of it went into loading modules or libraries"),
+    ("compilation", "at least half of it went into phases of `torch.compile`, as torch names them (`… (dynamo_timed)`)"),
+    ("data_loading", "at least half of it went into a DataLoader's `__next__`"),
+    ("module_load", "at least half of it, and 100 µs or more, passed within the launch call, and no kernel of that name was launched before: its module is loaded at the first launch"),
+    ("host_bound", "the launch call was not made, or not done, when the device went idle"),
 )  # fmt: skip
 
 ROW_DOCS: dict[str, tuple[ColumnDoc, ...]] = {"activities": _ACTIVITIES, "gaps": _GAPS}
@@ -97,13 +122,11 @@ _SAYS = {
     "collective. It lies between the device's first and last activity, so Σ gaps = span − busy. A gap is not cut at a "
     "step's boundary: it belongs to the step that the host was in for all of it; one in which the host went from one step to the "
     "next says so and belongs to none.\n\n"
-    "The cause is decided by the first that holds: not longer than the clock's resolution, or inside one graph replay, "
-    "or the next launch is not recorded, or most of it and more than 50 µs passed after that launch's call had returned, "
-    "so that the activity waited for something that is not recorded (`unknown`); the launch call had returned before the device went idle "
-    "(`launch_latency`); the host was blocked on the device when it went idle, launched nothing between that call "
-    "and the next launch, and was blocked for at least half the time by which that launch came late "
-    "(`synchronisation`); the launch call was not made, or not done, when the device went idle (`host_bound`). A "
-    "host that waited for a moment only, and launched long after, was behind without the wait: that is `host_bound`.",
+    "The cause is decided by the first that holds:\n\n"
+    "| cause | why the device was idle |\n|---|---|\n"
+    + "".join(f"| `{cause}` | {says} |\n" for cause, says in CAUSE_SAYS)
+    + "\nThe half: a host that waited for a moment only, and launched long after, was behind without the wait: that is "
+    "`host_bound`.",
 }
 
 

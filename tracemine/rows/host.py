@@ -1,0 +1,237 @@
+"""What the host's threads did and when: its calls, which of them block, and time spent in one kind of work.
+
+Everything is looked up for all gaps at once. A thread is a code; recorded syncs, which say no thread, have −1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.rows.activities import grouped_running_maximum, place_codes
+from tracemine.rows.arrow import categories, numbers
+from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
+from tracemine.timeline import Timeline
+
+# Host calls that return only when the device has done what was asked. Asynchronous copies that touch pageable memory
+# are staged through a buffer and block as well; whether one does is told by the copy it launched.
+_BLOCKING = re.compile(
+    r"^(cuda|hip)(Device|Stream|Event)Synchronize|^cu(Ctx|Stream|Event)Synchronize"
+    r"|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|WithStream|[DH]to[DH])?(_ptds)?(_v\d+)?$|^cuMemcpy([DH]to[DH])?(_v\d+)?$"
+    r"|^(cuda|hip)(Free|FreeHost|HostFree)$"
+)
+_ASYNCHRONOUS_COPY = re.compile(r"Memcpy\w*Async")
+_HOST_WAITS = re.compile(r"^(Stream|Context|Event) Sync", re.IGNORECASE)  # kinds of recorded syncs that block the host
+_STREAM_WAITS = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kind of work that keeps a host from launching: the cause that it is, and its calls' or operators' names."""
+
+    cause: str
+    calls: re.Pattern[str] | None = None
+    operators: re.Pattern[str] | None = None
+
+
+# The more specific first: a loader that pins memory is allocating for as long as it does.
+WORK = (
+    Work(
+        "allocator",
+        calls=re.compile(
+            r"^(cuda|hip)(Malloc|Free(?!ze)|Host(Alloc|Free|Register|Unregister|Malloc)|MemPool(TrimTo|Create))"
+            r"|^(cu|hip)Mem(Alloc|Free|Create|Map|Unmap|SetAccess|Release|AddressReserve|AddressFree|HostAlloc|HostRegister)"
+        ),
+    ),
+    Work(
+        "module_load",
+        calls=re.compile(
+            r"^(cu|cuda|hip)(Module|Library)(Load|Unload|Get)|^cuLink(Create|AddData|AddFile|Complete)"
+            r"|^cuKernelGetFunction"
+        ),
+    ),
+    # torch names each phase of compiling so (torch._dynamo.utils.dynamo_timed); none of them is part of a warm step.
+    Work("compilation", operators=re.compile(r" \(dynamo_timed\)$")),
+    # torch.utils.data, and Lightning's name for the same.
+    Work("data_loading", operators=re.compile(r"^enumerate\(DataLoader\)|(?i:dataloader\w*_next\b)")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The `api` table as arrays."""
+
+    begin: IntArray
+    end: IntArray
+    thread: IntArray
+    launches: BoolArray  # the call launched an activity
+    blocks: BoolArray  # the call waits for the device
+    stream_waits: BoolArray  # the call makes a stream wait for an event
+
+    @staticmethod
+    def of(timeline: Timeline, launch_row: IntArray, thread: IntArray) -> Calls:
+        api, activities = timeline.api, timeline.activities
+        begin = numbers(api.column("start_ns")).values.astype(np.int64)
+        end = begin + numbers(api.column("dur_ns")).values.astype(np.int64)
+        name = categories(api.column("name"))
+        staged = np.zeros(len(begin), np.bool_)
+        pageable = np.zeros(activities.num_rows, np.bool_)
+        for column in ("source_memory", "target_memory"):
+            memory = categories(activities.column(column))
+            pageable |= np.array([*(each == "pageable" for each in memory.values), False], np.bool_)[memory.codes]
+        staged[launch_row[pageable & (launch_row >= 0)]] = True
+        launches = np.zeros(len(begin), np.bool_)
+        launches[launch_row[launch_row >= 0]] = True
+        blocks = named(name, _BLOCKING) | named(name, _HOST_WAITS) | (staged & named(name, _ASYNCHRONOUS_COPY))
+        return Calls(begin, end, thread, launches, blocks, named(name, _STREAM_WAITS))
+
+
+def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
+    """A code for the thread of each row of `api` and of `ops`, the same in both; −1 for recorded syncs."""
+    api, ops = timeline.api, timeline.ops
+    pid, tid = (_stacked(numbers(api.column(each)), numbers(ops.column(each))) for each in ("pid", "tid"))
+    code = place_codes(pid, tid)
+    kind = categories(api.column("kind"))
+    is_sync = np.array([*(each == "sync" for each in kind.values), False], np.bool_)[kind.codes]
+    return np.where(is_sync, -1, code[: api.num_rows]), code[api.num_rows :]
+
+
+def _stacked(first: Numbers, other: Numbers) -> Numbers:
+    known = [np.ones(len(each.values), np.bool_) if each.valid is None else each.valid for each in (first, other)]
+    values = np.concatenate((first.values.astype(np.int64), other.values.astype(np.int64)))
+    return Numbers(values, np.concatenate(known))
+
+
+def named(name: Categories, pattern: re.Pattern[str]) -> BoolArray:
+    """Which rows have a name in which the pattern is found; each distinct name is searched once."""
+    return np.array([*(pattern.search(each) is not None for each in name.values), False], np.bool_)[name.codes]
+
+
+# --- which call blocked the host -------------------------------------------------------------------------------------
+
+
+def blocking_call(
+    calls: Calls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray
+) -> tuple[IntArray, IntArray]:
+    """For each gap, the call that had the host blocked when the device went idle (−1: none did), and for how long.
+
+    It began before the device went idle, ended after that and before the next launch began, and its thread launched
+    nothing in between. Looked for on the thread that launched next, then on the one that launched before (a backward
+    pass runs on a thread of its own), then among recorded syncs, which say no thread.
+    """
+    found, blocked = np.full(len(launch), -1, np.int64), np.zeros(len(launch), np.int64)
+    if not len(calls.begin):
+        return found, blocked
+    next_begin = calls.begin[launch]
+    own, other = calls.thread[launch], np.where(previous_launch >= 0, calls.thread[previous_launch], -2)
+    free = calls.launches & ~calls.blocks
+    for thread in (own, other, np.full(len(launch), -1, np.int64)):
+        launching = np.where(thread < 0, own, thread)
+        last = _last_ended(calls, calls.blocks, thread, next_begin)
+        begin, end = calls.begin[last], calls.end[last]
+        fits = (last >= 0) & (begin < idle_from) & (end >= idle_from) & (found < 0)
+        # Nothing was launched in between: the thread's last launch before the next one began no later than this call.
+        latest = last_begun(calls, calls.launches, launching, next_begin)
+        fits &= (latest < 0) | (calls.begin[latest] <= begin)
+        latest_free = last_begun(calls, free, launching, next_begin)
+        since = np.where(latest_free >= 0, calls.begin[latest_free], np.iinfo(np.int64).min)
+        found, blocked = (
+            np.where(fits, last, found),
+            np.where(fits, _blocked_since(calls, thread, since, last), blocked),
+        )
+    return found, blocked
+
+
+def _blocked_since(calls: Calls, thread: IntArray, since: IntArray, last: IntArray) -> IntArray:
+    """Time that the thread spent in blocking calls begun after `since`, up to and with `last`; 0 without one."""
+    rows = np.flatnonzero(calls.blocks)
+    order = rows[np.lexsort((calls.end[rows], calls.thread[rows]))]
+    if not len(order):
+        return np.zeros(len(last), np.int64)
+    place = np.zeros(len(calls.begin), np.int64)
+    place[order] = np.arange(len(order))
+    total = np.r_[0, np.cumsum(calls.end[order] - calls.begin[order])]
+    before = last_of(rows, calls.thread, calls.begin, thread, since, inclusive=True)
+    first = np.where(before >= 0, place[before] + 1, np.searchsorted(calls.thread[order], thread))
+    first = np.minimum(first, place[last])
+    span = calls.end[last] - calls.begin[order[first]]  # a call inside another must not count twice
+    return np.where(last >= 0, np.minimum(total[place[last] + 1] - total[first], span), 0)
+
+
+def _last_ended(calls: Calls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
+    return last_of(np.flatnonzero(which), calls.thread, calls.end, thread, until, inclusive=True)
+
+
+def last_begun(calls: Calls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
+    """For each thread and moment, the last such call that had begun before; −1: none."""
+    return last_of(np.flatnonzero(which), calls.thread, calls.begin, thread, until, inclusive=False)
+
+
+def last_of(
+    rows: IntArray, thread: IntArray, time: IntArray, wanted: IntArray, until: IntArray, *, inclusive: bool
+) -> IntArray:
+    """Of `rows`, the one of the `wanted` thread whose time is the last before `until` (or at it); −1: none.
+
+    >>> thread, time = np.array([0, 0, 1]), np.array([10, 20, 15])
+    >>> last_of(np.arange(3), thread, time, np.array([0, 1, 1]), np.array([20, 20, 15]), inclusive=False).tolist()
+    [0, 2, -1]
+    """
+    if not len(rows):
+        return np.full(len(wanted), -1, np.int64)
+    # One number for thread and time, in the order of both. The least thread that is asked for is −2.
+    moments, moment = np.unique(np.concatenate((time[rows], until)), return_inverse=True)
+    key = (np.concatenate((thread[rows], wanted)) + 2) * len(moments) + moment
+    order = np.argsort(key[: len(rows)], kind="stable")
+    asked = np.searchsorted(key[order], key[len(rows) :], side="right" if inclusive else "left") - 1
+    last = rows[order[np.maximum(asked, 0)]]
+    return np.where((asked >= 0) & (thread[last] == wanted), last, -1)
+
+
+# --- time spent in one kind of work ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Intervals of groups (threads), cut to what is new where they overlap. In order of group and begin."""
+
+    row: IntArray  # the caller's row number
+    group: IntArray
+    begin: IntArray
+    end: IntArray
+    before: IntArray  # length of the group's intervals before it
+
+    @staticmethod
+    def of(row: IntArray, group: IntArray, begin: IntArray, end: IntArray) -> Intervals:
+        order = np.lexsort((-end, begin, group))
+        row, group, begin, end = (each[order] for each in (row, group, begin, end))
+        latest = grouped_running_maximum(end, group)
+        follows = np.concatenate(([False], group[1:] == group[:-1]))[: len(group)]
+        begin = np.where(follows, np.maximum(begin, np.concatenate(([0], latest))[: len(group)]), begin)
+        new = end > begin
+        row, group, begin, end = (each[new] for each in (row, group, begin, end))
+        total = np.cumsum(end - begin) - (end - begin)
+        first = np.searchsorted(group, group)
+        return Intervals(row, group, begin, end, total - total[first] if len(total) else total)
+
+    def last_begun(self, group: IntArray, until: IntArray) -> IntArray:
+        """For each group and moment the last interval begun before; −1: none."""
+        return last_of(np.arange(len(self.row)), self.group, self.begin, group, until, inclusive=False)
+
+    def covered(self, group: IntArray, since: IntArray, until: IntArray) -> IntArray:
+        """How much of [since, until) the group's intervals cover.
+
+        >>> some = Intervals.of(np.arange(3), np.zeros(3, int), np.array([10, 12, 30]), np.array([20, 18, 40]))
+        >>> some.covered(np.array([0, 0, 7]), np.array([15, 0, 0]), np.array([35, 50, 50])).tolist()
+        [10, 20, 0]
+        """
+        found: IntArray = np.maximum(self._until(group, until) - self._until(group, since), 0)
+        return found
+
+    def _until(self, group: IntArray, moment: IntArray) -> IntArray:
+        if not len(self.row):
+            return np.zeros(len(moment), np.int64)
+        last = self.last_begun(group, moment)
+        length = np.minimum(self.end[last], moment) - self.begin[last]
+        return np.where(last >= 0, self.before[last] + length, 0)
