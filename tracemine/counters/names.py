@@ -1,0 +1,86 @@
+"""One spelling for a kernel's name, whoever demangled it.
+
+PyTorch's profiler prints GNU's demangling, Nsight Compute NVIDIA's, which it shortens further by rules of its own:
+
+    void at::native::elementwise_kernel<128, 4, …{lambda(int)#1}>(int, at::native::…)
+    void elementwise_kernel<(int)128, (int)4, …[lambda(int) (instance 1)]>(int, T3)
+
+What they agree on is kept: the identifiers without namespaces, the numbers, and which lambda it is, in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_LONGEST = 100_000  # characters; a name beyond is compared by its beginning
+_UNNAMED = re.compile(r"(?:<unnamed>|\(anonymous namespace\)|\bunnamed>|\b_GLOBAL__N_\w*)(?:::)?")
+_INSTANCE = re.compile(r"\(instance (\d+)\)")
+_TOKEN = re.compile(r"(?:[A-Za-z_$][\w$]*\s*::\s*)*([A-Za-z_$][\w$]*|#?\d+)(?:(?<=\d)[uUlL]+\b)?")
+_DROPPED = frozenset({"void", "const", "operator"})
+_SAME = {"true": "1", "false": "0"}
+
+
+@lru_cache(maxsize=65_536)
+def canonical(name: str) -> str:
+    """The spelling that both demanglers' outputs have in common.
+
+    >>> canonical("void at::native::add<(int)4, float>(float*)") == canonical("add<4, float>(T2 *)") == "add 4 float"
+    True
+    >>> canonical("f<{lambda(int)#2}, true>(int)"), canonical("void f<[lambda(int) (instance 2)], (bool)1>(T1)")
+    ('f lambda #2 1', 'f lambda #2 1')
+    """
+    text = _UNNAMED.sub("", name[:_LONGEST])
+    tokens = _TOKEN.findall(_without_parentheses(_INSTANCE.sub(r"#\1", text)))
+    return " ".join(_SAME.get(token, token) for token in tokens if token not in _DROPPED)
+
+
+def short(name: str) -> str:
+    """The bare function name, of a demangled or a mangled one.
+
+    >>> short("void at::native::elementwise_kernel<128, 4>(int)"), short("_ZN2at6native18elementwise_kernelILi128EEEvi")
+    ('elementwise_kernel', 'elementwise_kernel')
+    """
+    return _of_mangled(name) or canonical(name).partition(" ")[0]
+
+
+def is_short(name: str) -> bool:
+    """Whether a name says no more than the function's: mangled (whose arguments are not read), or without arguments.
+
+    >>> is_short("elementwise_kernel"), is_short("_Z3fooi"), is_short("f<1>(int)")
+    (True, True, False)
+    """
+    return bool(_of_mangled(name)) or " " not in canonical(name)
+
+
+def _without_parentheses(text: str) -> str:
+    """`text` without what stands in parentheses: parameters, casts. Braces and brackets of lambdas are no words."""
+    kept, depth = [], 0
+    for piece in re.split(r"([()])", text):
+        if piece == "(":
+            depth += 1
+        elif piece == ")":
+            depth = max(depth - 1, 0)
+            kept.append(" ")
+        elif not depth:
+            kept.append(piece)
+    return "".join(kept)
+
+
+# <mangled-name> ::= _Z <encoding>; a nested name is N <qualifiers> (<length><identifier>)+ … E, template arguments
+# follow as I … E (Itanium C++ ABI, 5.1). Substitutions (St, S0_) may stand for the first qualifiers.
+_MANGLED = re.compile(r"_Z(?:N[rVK]*)?(?:S[a-z]|S[0-9A-Z]*_)?(?=\d)")
+
+
+def _of_mangled(name: str) -> str | None:
+    begin = _MANGLED.match(name)
+    if begin is None:
+        return None
+    at, found = begin.end(), None
+    nested = name.startswith("_ZN")
+    while length := re.compile(r"\d{1,4}").match(name, at):
+        end = length.end() + int(length[0])
+        found, at = name[length.end() : end], end
+        if not nested:
+            break
+    return found or None

@@ -1,0 +1,84 @@
+"""What a report of Nsight Compute says of each kernel that it profiled. Null: the report does not have it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Bound = Literal["memory", "compute", "latency", "neither"]
+
+# The thresholds of Nsight Compute's own "speed of light" rule, in percent of the peak that the unit can sustain.
+BUSY_PERCENT = 60.0  # below it in both, neither unit is what the kernel waits for
+APART_PERCENT = 10.0  # closer than this, no single one of them is
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiled launch. Kernels are serialised and, unless told otherwise, begin with empty caches and base clocks,
+    so `dur_ns` is not the timeline's.
+
+    >>> Kernel(name="k", order=0, memory_percent=80.0, compute_percent=20.0).bound
+    'memory'
+    >>> Kernel(name="k", order=0, memory_percent=30.0, compute_percent=20.0).bound
+    'latency'
+    """
+
+    name: str  # as the report prints it: demangled, mangled or the bare function's
+    order: int  # position among the report's kernels
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    gpu: str | None = None
+    dur_ns: int | None = None
+    dram_read_bytes: int | None = None
+    dram_written_bytes: int | None = None  # what reached DRAM before the kernel ended: the rest still lay in L2
+    dram_bytes: int | None = None  # read and written
+    dram_bytes_from: str | None = None  # `counters`, or derived: `rate` × duration, `throughput` × peak × duration
+    flops: dict[str, int] = {}  # by data type, of those whose counters the report has
+    # Whether `flops` holds all arithmetic that is counted at all: matrix units have counters of their own.
+    flops_complete: bool = False
+    occupancy_percent: float | None = None  # achieved: resident warps, of those that a multiprocessor can hold
+    theoretical_occupancy_percent: float | None = None
+    registers_per_thread: int | None = None
+    spill_requests: int | None = None  # loads and stores of local memory, warp instructions
+    l2_hit_percent: float | None = None
+    compute_percent: float | None = None  # throughput of the multiprocessors, of what they can sustain
+    memory_percent: float | None = None  # throughput of the memory system (the busiest of DRAM, L2, L1), likewise
+    dram_percent: float | None = None  # throughput of DRAM alone
+    waves: float | None = None  # how often the grid fills the GPU
+
+    @property
+    def total_flops(self) -> int | None:
+        """All floating-point operations; None where counters are missing.
+
+        >>> Kernel(name="k", order=0, flops={"fp32": 10, "bf16": 5}, flops_complete=True).total_flops
+        15
+        """
+        return sum(self.flops.values()) if self.flops_complete else None
+
+    @property
+    def bound(self) -> Bound | None:
+        """What limits the kernel, by the thresholds of Nsight Compute's own rule; None where throughputs are missing.
+
+        `latency`: neither unit is busy. `neither`: both are, about equally, so easing one alone gains little. Where
+        only DRAM's throughput is known and it is not what limits, caches may be: None.
+        """
+        if self.memory_percent is None and self.dram_percent is not None and self.compute_percent is not None:
+            busy = self.dram_percent >= max(BUSY_PERCENT, self.compute_percent + APART_PERCENT)
+            return "memory" if busy else None
+        if self.memory_percent is None or self.compute_percent is None:
+            return None
+        if max(self.memory_percent, self.compute_percent) < BUSY_PERCENT:
+            return "latency"
+        if abs(self.memory_percent - self.compute_percent) < APART_PERCENT:
+            return "neither"
+        return "memory" if self.memory_percent > self.compute_percent else "compute"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One report, in the order of launches; no word of the host, the user or the command."""
+
+    source: str  # file name, without its folder
+    page: str  # `raw`, `details`, both, or `report` (the binary one)
+    kernels: tuple[Kernel, ...]
+    dropped: dict[str, int] = {}  # rows that could not be kept, by reason
+    warnings: tuple[str, ...] = ()

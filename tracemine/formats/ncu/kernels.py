@@ -1,0 +1,148 @@
+"""From what a report says of one kernel to a `Kernel`: units to base, and what is missing derived where it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tracemine.counters.record import Kernel
+from tracemine.formats.ncu.metrics import Arithmetic, Sought, metrics
+
+_TENSOR_IDLE_PERCENT = 10.0  # matrix units less busy than this did no matrix product worth counting
+_LARGEST = 1 << 60  # no kernel moves, computes or lasts so much: a damaged number
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read of one kernel: of each field the best source seen so far."""
+
+    name: str
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    gpu: str | None = None
+    cells: dict[str, tuple[int, str | float, float]] = field(default_factory=dict)  # rank, text or number, factor
+    unknown_units: int = 0
+
+    def add(self, sought: tuple[Sought, ...], value: str | float, unit: str) -> None:
+        """Keep `value` under the fields that a name stands for, where its unit measures what the field needs."""
+        unit = unit.strip().lower()
+        fits = False
+        for each in sought:
+            factor = each.factors.get(unit)
+            if factor is None:
+                continue
+            fits = True
+            known = self.cells.get(each.field)
+            if known is None or each.rank < known[0]:
+                self.cells[each.field] = (each.rank, value, factor)
+        self.unknown_units += not fits and value != ""
+
+
+def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None]) -> Kernel:
+    """The record of one kernel. `number` reads a number as text.
+
+    >>> reading = Reading("k")
+    >>> reading.add(metrics().names["gpu__time_duration.sum"], "2.5", "us")
+    >>> reading.add(metrics().names["dram__bytes.sum.per_second"], "4", "Tbyte/s")
+    >>> kernel = kernel_of(reading, 0, float)
+    >>> kernel.dur_ns, kernel.dram_bytes, kernel.dram_bytes_from
+    (2500, 10000000, 'rate')
+    """
+    values: dict[str, float] = {}
+    for name, (_, given, factor) in reading.cells.items():
+        value = number(given) if isinstance(given, str) else given
+        if value is not None and 0 <= value * factor <= _LARGEST:
+            values[name] = value * factor
+    flops, complete = _flops(values)
+    total, where = _dram_bytes(values)
+    return Kernel(
+        name=reading.name,
+        order=order,
+        grid=reading.grid or _three(values, "grid"),
+        block=reading.block or _three(values, "block"),
+        gpu=reading.gpu,
+        dur_ns=_whole(values, "dur_ns"),
+        dram_read_bytes=_whole(values, "dram_read_bytes"),
+        dram_written_bytes=_whole(values, "dram_written_bytes"),
+        dram_bytes=total,
+        dram_bytes_from=where,
+        flops=flops,
+        flops_complete=complete,
+        occupancy_percent=values.get("occupancy_percent"),
+        theoretical_occupancy_percent=values.get("theoretical_occupancy_percent"),
+        registers_per_thread=_whole(values, "registers_per_thread"),
+        spill_requests=_spills(values),
+        l2_hit_percent=values.get("l2_hit_percent"),
+        compute_percent=values.get("compute_percent"),
+        memory_percent=values.get("memory_percent"),
+        dram_percent=values.get("dram_percent"),
+        waves=values.get("waves"),
+    )
+
+
+def _dram_bytes(values: Mapping[str, float]) -> tuple[int | None, str | None]:
+    """Bytes between DRAM and L2, and how they are known; the formulas agree to 2e-16 where a report has them all."""
+    read, written = values.get("dram_read_bytes"), values.get("dram_written_bytes")
+    if read is not None and written is not None:
+        return round(read + written), "counters"
+    if "dram_bytes" in values:
+        return round(values["dram_bytes"]), "counters"
+    dur_s = values.get("dur_ns", 0.0) / 1e9
+    if dur_s and "dram_bytes_per_s" in values:
+        return round(values["dram_bytes_per_s"] * dur_s), "rate"
+    terms = [values.get(name) for name in ("dram_percent", "bus_width_bits", "dram_hz")]
+    if dur_s and all(terms):
+        percent, width, hertz = (term or 0.0 for term in terms)
+        return round(percent / 100 * 2 * (width / 8) * hertz * dur_s), "throughput"  # 2: double data rate
+    return None, None
+
+
+def _flops(values: Mapping[str, float]) -> tuple[dict[str, int], bool]:
+    """FLOPs by data type, and whether those are all."""
+    flops: dict[str, int] = {}
+    matrix: dict[str, int] = {}
+    for row in metrics().arithmetic:
+        into = matrix if row.matrix else flops
+        count = _counted(row, values)
+        if count is not None and row.dtype not in into:
+            into[row.dtype] = count
+    known = {row.dtype for row in metrics().arithmetic if row.matrix} <= set(matrix)
+    idle = values.get("tensor_percent", 100.0) < _TENSOR_IDLE_PERCENT
+    complete = "fp32" in flops and (sum(matrix.values()) > 0 or idle or known)
+    for dtype, count in matrix.items():
+        flops[dtype] = flops.get(dtype, 0) + count
+    return {dtype: count for dtype, count in flops.items() if count}, complete
+
+
+def _counted(row: Arithmetic, values: Mapping[str, float]) -> int | None:
+    total = 0.0
+    for stem, weight in row.counters:
+        count = values.get(f"{stem}.sum")
+        for unit in ("smsp", "sm") if count is None else ():
+            terms = [values.get(name) for name in (f"{stem}.per_{unit}_cycle", f"{unit}_hz", "dur_ns")]
+            if None not in terms:
+                per_cycle, hertz, dur_ns = (term or 0.0 for term in terms)
+                count = per_cycle * hertz * dur_ns / 1e9
+                break
+        if count is None:
+            return None
+        total += weight * count
+    return round(total) if total <= _LARGEST else None
+
+
+def _spills(values: Mapping[str, float]) -> int | None:
+    """Spill requests, where counted; 0 where local memory was not used at all. Other use of it may be no spill."""
+    if "spill_requests" in values:
+        return round(values["spill_requests"])
+    local = values.get("local_loads", 1.0) + values.get("local_stores", 1.0)
+    return 0 if local == 0 else None
+
+
+def _whole(values: Mapping[str, float], name: str) -> int | None:
+    return round(values[name]) if name in values else None
+
+
+def _three(values: Mapping[str, float], stem: str) -> tuple[int, int, int] | None:
+    found = [_whole(values, f"{stem}_{axis}") for axis in "xyz"]
+    x, y, z = found
+    return None if x is None or y is None or z is None else (x, y, z)

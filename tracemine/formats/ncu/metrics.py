@@ -1,0 +1,73 @@
+"""metrics.toml, indexed: under which printed name and unit each field of a profiled kernel is found."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+DISPLAY_NAME = "device__attribute_display_name"  # the only text that is read besides the kernel's name
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A field that a printed name may stand for: the factor of each unit, and how good a source it is (0 the best)."""
+
+    field: str
+    factors: dict[str, float]
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """FLOPs of one data type: Σ counter × weight. `matrix`: done by the matrix units."""
+
+    dtype: str
+    matrix: bool
+    counters: tuple[tuple[str, int], ...]  # field stem and weight; fields are STEM.sum and STEM.per_cycle
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The whole table."""
+
+    names: dict[str, tuple[Sought, ...]]  # full metric names
+    labels: dict[str, tuple[Sought, ...]]  # what the details page prints instead
+    arithmetic: tuple[Arithmetic, ...]
+
+
+@cache
+def metrics() -> Metrics:
+    """metrics.toml.
+
+    >>> [sought.field for sought in metrics().labels["Memory Throughput"]]
+    ['dram_bytes_per_s', 'memory_percent']
+    """
+    table = tomllib.loads(resources.files(__package__).joinpath("metrics.toml").read_text("utf-8"))
+    units: dict[str, dict[str, float]] = table["units"]
+    names: dict[str, tuple[Sought, ...]] = {}
+    labels: dict[str, tuple[Sought, ...]] = {}
+
+    def add(index: dict[str, tuple[Sought, ...]], printed: str, sought: Sought) -> None:
+        index[printed] = (*index.get(printed, ()), sought)
+
+    for row in table["metric"]:
+        factors = units[row["dimension"]]
+        for rank, name in enumerate(row["names"]):
+            add(names, name, Sought(row["field"], factors, rank))
+        for rank, label in enumerate(row["labels"]):
+            add(labels, label, Sought(row["field"], factors, len(row["names"]) + rank))
+    kinds: dict[str, list[str]] = table["names"]
+    stems = {(row["kind"], stem) for row in table["arithmetic"] for stem, _ in row["counters"]}
+    for kind, stem in sorted(stems):
+        for rank, name in enumerate(kinds[kind]):
+            full, unit = name.format(stem), name.partition("__")[0]
+            add(names, f"{full}.sum", Sought(f"{stem}.sum", units["inst"], rank))
+            # Per cycle of its own unit's clock: of sm and smsp, which differ.
+            add(names, f"{full}.sum.per_cycle_elapsed", Sought(f"{stem}.per_{unit}_cycle", units["inst"], rank))
+    arithmetic = tuple(
+        Arithmetic(row["dtype"], row["kind"] == "matrix", tuple((stem, weight) for stem, weight in row["counters"]))
+        for row in table["arithmetic"]
+    )
+    return Metrics(names, labels, arithmetic)

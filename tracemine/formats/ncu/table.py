@@ -1,0 +1,229 @@
+"""What `ncu --csv` prints: a table of one page, among lines of ncu and of the profiled program.
+
+    raw       one row a kernel, one column a metric; a row of units follows the header
+    details   one row a kernel and metric; rows of rules, which have more fields, are left alone
+
+Columns are found by name. A second header begins a new table: its kernels follow those of the first.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tracemine.counters.record import Kernel, Report
+from tracemine.errors import InputError, Location
+from tracemine.formats.ncu.kernels import Reading, kernel_of
+from tracemine.formats.ncu.metrics import DISPLAY_NAME, Sought, metrics
+from tracemine.formats.ncu.numbers import is_unsure, parser, style_of, styles_of
+
+_HEADER = ("ID", "Process ID")
+_NAME, _METRIC, _UNIT, _VALUE = "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
+_TRIPLE = re.compile(r"\(\s*(\d{1,10}),\s*(\d{1,10}),\s*(\d{1,10})\s*\)")
+_COMPLAINT = re.compile(r"==(?:ERROR|WARNING)==\s*(.*)")
+_NO_KERNELS = re.compile(r"No kernels were profiled|No metrics to collect|ERR_NVGPUCTRPERM|LaunchFailed", re.IGNORECASE)
+_LONGEST_NAME = 100_000  # characters: a name beyond is cut
+_KNOWN_COMPLAINTS = (
+    ("ERR_NVGPUCTRPERM", "ncu was not allowed to read the counters (ERR_NVGPUCTRPERM)"),
+    ("No kernels were profiled", "ncu says that no kernels were profiled"),
+    ("LaunchFailed", "ncu says that the kernel's launch failed"),
+)
+
+RAGGED = "ragged_row"  # fewer or more fields than the table has: cut off, or broken by other output
+NO_KERNEL_NAME = "no_kernel_name"
+UNKNOWN_UNIT = "value_of_unknown_unit"
+OTHER_KERNEL = "second_kernel_of_one_id"
+
+
+@dataclass(slots=True)
+class _Table:
+    """One header and the kernels below it."""
+
+    columns: dict[str, int]
+    width: int
+    line: int
+    units: Sequence[str] = ()
+    sought: list[tuple[int, tuple[Sought, ...]]] = field(default_factory=list)  # of a raw table: column, fields
+    readings: dict[tuple[str, ...], Reading] = field(default_factory=dict)
+
+    @property
+    def is_raw(self) -> bool:
+        return _METRIC not in self.columns
+
+
+def read_table(lines: Iterable[str], path: str) -> Report:
+    """The kernels of everything that `ncu --csv` printed, and what was left out of it, counted.
+
+    Raises InputError if no table is there, or numbers of two locales stand in one.
+
+    >>> lines = ['"ID","Process ID","Kernel Name","Grid Size","gpu__time_duration.sum"', '"","","","","us"',
+    ...          '"0","7","k","(4, 1, 1)","1.50"']
+    >>> [(kernel.name, kernel.grid, kernel.dur_ns) for kernel in read_table(lines, "r.csv").kernels]
+    [('k', (4, 1, 1), 1500)]
+    """
+    dropped: Counter[str] = Counter()
+    complaints: list[str] = []
+    tables: list[_Table] = []
+    for number, line in enumerate(lines, 1):
+        row = _row(line, tables[-1].width if tables else 0)
+        if row is None:
+            complaints += [line.strip()] if _COMPLAINT.match(line) or _NO_KERNELS.search(line) else []
+        elif row[:2] == list(_HEADER):
+            tables.append(_opened(row, number))
+        elif tables:
+            dropped.update(_added(tables[-1], row))
+    if not tables:
+        raise _no_table(path, complaints)
+    kernels: list[Kernel] = []
+    warnings: list[str] = []
+    for table in tables:
+        number_of, unsure = _numbers(table, path)
+        if unsure:
+            warnings.append(
+                f"numbers such as {unsure} may be read 1000 times too large or too small: nothing in the table tells "
+                "the decimal sign; print it with LC_ALL=C"
+            )
+        kernels += [
+            kernel_of(reading, len(kernels) + i, number_of) for i, reading in enumerate(table.readings.values())
+        ]
+        dropped[UNKNOWN_UNIT] += sum(reading.unknown_units for reading in table.readings.values())
+    if not kernels:
+        raise InputError(
+            "has no kernels in its table" if not complaints else f"has no kernels: {_said(complaints)}",
+            where=Location(path, line=tables[0].line),
+            hint="profile without filters first: ncu -o report PROGRAM",
+        )
+    pages = "+".join(sorted({"raw" if table.is_raw else "details" for table in tables}, reverse=True))
+    dropped_rows = {reason: count for reason, count in sorted(dropped.items()) if count}
+    return Report(source="", page=pages, kernels=tuple(kernels), dropped=dropped_rows, warnings=tuple(warnings))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _row(line: str, width: int) -> list[str] | None:
+    """The fields of a line that belongs to a table; None: it is ncu's or the program's own."""
+    text = line.strip("\r\n\ufeff ")
+    if not text.startswith(('"', "ID,Process ID")) and (not width or text[:1] not in "0123456789,"):
+        return None
+    try:
+        row = next(csv.reader([text], strict=True), [])
+    except csv.Error:  # a quote that never closes, a field of megabytes
+        return [text[1:2], ""] if text[:2] in ('"0', '"1') else ["0"] if text.startswith('"') and width else None
+    if row[:2] == list(_HEADER) or (text.startswith('"') and width):
+        return row
+    return row if len(row) == width else None  # a spreadsheet took the quotes away
+
+
+def _opened(row: Sequence[str], line: int) -> _Table:
+    columns: dict[str, int] = {}
+    for at, name in enumerate(row):
+        columns.setdefault(name, at)  # of repeated names the first
+    table = _Table(columns, len(row), line)
+    if table.is_raw:
+        names = metrics().names
+        table.sought = [(at, names[name]) for name, at in columns.items() if name in names]
+    return table
+
+
+def _added(table: _Table, row: Sequence[str]) -> Iterator[str]:
+    """Keep what a row says; gives the reasons for what is left out."""
+    if not row[0].strip():
+        if table.is_raw and not table.units and len(row) == table.width:
+            table.units = row  # told by its empty ID, wherever it stands
+        return
+    needed = table.width if table.is_raw else table.columns.get(_VALUE, table.width) + 1
+    fits = len(row) == needed if table.is_raw else needed <= len(row) <= table.width
+    if not row[0].strip().isdigit() or not fits:
+        yield RAGGED
+        return
+    name = row[table.columns[_NAME]] if _NAME in table.columns else ""
+    if not name:
+        yield NO_KERNEL_NAME
+        return
+    identity = tuple(row[table.columns[each]] for each in ("ID", "Process ID", "Device") if each in table.columns)
+    known = table.readings.get(identity)
+    if known is not None and (table.is_raw or known.name != name[:_LONGEST_NAME]):
+        yield OTHER_KERNEL
+        return
+    reading = table.readings.setdefault(identity, known or _begun(table, row, name))
+    if table.is_raw:
+        _add_raw(table, row, reading)
+    else:
+        _add_detail(table, row, reading)
+
+
+def _begun(table: _Table, row: Sequence[str], name: str) -> Reading:
+    grid, block = (
+        _triple(row[table.columns[each]]) if each in table.columns else None for each in ("Grid Size", "Block Size")
+    )
+    return Reading(name[:_LONGEST_NAME], grid, block)
+
+
+def _triple(text: str) -> tuple[int, int, int] | None:
+    found = _TRIPLE.fullmatch(text.strip())
+    x, y, z = (int(each) for each in found.groups()) if found else (0, 0, 0)
+    return (x, y, z) if x and y and z else None  # (0, 0, 0): the launch failed
+
+
+def _add_raw(table: _Table, row: Sequence[str], reading: Reading) -> None:
+    for at, sought in table.sought:
+        reading.add(sought, row[at], table.units[at] if table.units else "")
+    if DISPLAY_NAME in table.columns:
+        reading.gpu = row[table.columns[DISPLAY_NAME]] or None
+
+
+def _add_detail(table: _Table, row: Sequence[str], reading: Reading) -> None:
+    printed = row[table.columns[_METRIC]]
+    if printed == DISPLAY_NAME:
+        reading.gpu = row[table.columns[_VALUE]] or None
+        return
+    sought = metrics().names.get(printed) or metrics().labels.get(printed)
+    if sought:
+        reading.add(sought, row[table.columns[_VALUE]], row[table.columns[_UNIT]] if _UNIT in table.columns else "")
+
+
+# --- numbers and complaints ------------------------------------------------------------------------------------------
+
+
+def _numbers(table: _Table, path: str) -> tuple[Callable[[str], float | None], str | None]:
+    """What reads the table's numbers; and a number of which nothing tells how it is meant."""
+    texts = [
+        text for reading in table.readings.values() for _, text, _ in reading.cells.values() if isinstance(text, str)
+    ]
+    found = styles_of(texts)
+    if len(found) > 1:
+        raise InputError(
+            f"mixes numbers of two locales, {found['.']} and {found[',']}, in one table",
+            where=Location(path, line=table.line),
+            hint="print the report again: LC_ALL=C ncu --import REPORT.ncu-rep --csv --page raw",
+        )
+    unsure = None if found else next((text for text in texts if is_unsure(text) and not style_of(text)), None)
+    return parser(next(iter(found), ".")), unsure
+
+
+def _no_table(path: str, complaints: Sequence[str]) -> InputError:
+    if complaints:
+        return InputError(
+            f"has no table: {_said(complaints)}",
+            where=Location(path),
+            hint="see https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+            if any("ERR_NVGPUCTRPERM" in each for each in complaints)
+            else "run ncu again, without filters first",
+        )
+    return InputError(
+        "has no table of Nsight Compute in it",
+        where=Location(path),
+        hint="print one with: ncu --import REPORT.ncu-rep --csv --page raw > report.csv",
+    )
+
+
+def _said(complaints: Sequence[str]) -> str:
+    """ncu's complaint in words of ours: its own may hold paths and names."""
+    for sign, words in _KNOWN_COMPLAINTS:
+        if any(sign.lower() in each.lower() for each in complaints):
+            return words
+    return "ncu printed an error instead"
