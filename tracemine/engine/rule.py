@@ -14,8 +14,8 @@ from tracemine.errors import Location
 from tracemine.rows.table import BoolArray, IntArray
 
 STATUSES = ("experimental", "stable", "deprecated")
-SAVINGS = ("fuse", "close_gap", "pin_memory")
-GROUP_BY = ("ops", "shapes", "dtype", "module", "source")
+SAVINGS = ("fuse", "close_gap", "close_break", "pin_memory")
+GROUP_BY = ("ops", "shapes", "dtype", "module", "source", "line")
 SKIP_PAST_LAST_ROW = "skip past last row"
 SKIP_TO_NEXT_ROW = "skip to next row"
 AFTER_MATCH = (SKIP_PAST_LAST_ROW, SKIP_TO_NEXT_ROW)

@@ -202,8 +202,8 @@ def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: I
         return
     of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module)
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
-    columns += [facts.source.codes] if "source" in rule.group_by else []
-    columns += [category(rows, "cause").codes] if rule.saving == "close_gap" else []
+    columns += [facts.source.codes] if {"source", "line"} & set(rule.group_by) else []
+    columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
@@ -266,6 +266,8 @@ def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
     closable = facts.dur_ns[matrix].reshape(-1)
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
         closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
+    if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
+        closable = np.minimum(closable, number(rows, "break_ns")[matrix].reshape(-1))
     busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
     saving, assumptions = closed_gaps(closable, cause, busy, slowdown_of(book.timeline))
     devices = max(book.accounts.devices, 1)
@@ -288,6 +290,7 @@ _ESTIMATES: dict[str, Callable[[_Book, Rule, IntArray], _Class | Abstained]] = {
     "fuse": _fuse,
     "pin_memory": _pin,
     "close_gap": _close,
+    "close_break": _close,
 }
 
 

@@ -30,12 +30,14 @@ class Label:
 
     def signature(self, rule: Rule) -> dict[str, object]:
         """The facets that the rule groups by."""
+        source = short(self.source[0]) if self.source else None
         facets: dict[str, object] = {
             "ops": self.ops,
             "shapes": self.all_shapes,
             "dtype": self.dtype,
             "module": self.module,
-            "source": short(self.source[0]) if self.source else None,
+            "source": source,
+            "line": None if source is None else f"{source}:{self.source[0].line}",  # an edit above moves it
         }
         return {"rule": rule.id} | {name: facets[name] for name in rule.group_by}
 
