@@ -1,0 +1,422 @@
+"""Predicted beside measured, on patterns and on whole models.
+
+    python benchmarks/prediction.py record -o DIR        on a CUDA machine: DIR/points.json, DIR/models/CASE/
+    python benchmarks/prediction.py score DIR [--summary FILE]      anywhere: tracemine's own scan of the eager traces
+
+A case's memory-bound part is every kernel, copy and set that is no matrix product, convolution or attention and belongs
+to none. Predicted is what it takes once each fusion group is one kernel: the group's predicted time, and what is in no
+group as measured; measured is the memory-bound part of the same step under torch.compile. Times are of one step, of the
+GPU's activities; a step's own times were measured with no profiler (times.json).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tracemine.curves import Curves
+from tracemine.engine import Rule, load_rules, mine
+from tracemine.findings import NOTHING, device_of, find
+from tracemine.flow import flow
+from tracemine.formats import open_trace
+from tracemine.fusion import Groups, groups
+from tracemine.ops import COMPUTE_BOUND_CLASSES
+from tracemine.rows import Rows, row_sets
+from tracemine.rows.table import BoolArray, IntArray, Numbers
+from tracemine.timeline import Timeline
+
+FloatArray = npt.NDArray[np.float64]
+
+HERE = Path(__file__).parent
+TRACES = {
+    "eager": "eager/trace.json.gz",
+    "lean": "lean.json.gz",
+    "compiled": "compiled.json.gz",
+    "graph": "graph.json.gz",
+}
+WITHIN = 10.0  # points of eager GPU time that a prediction may be off
+HOST_BOUND = 0.8  # of a step, the part that the GPU is busy: below, the host sets the pace
+GPU_BOUND = 0.95
+GAP_WITHIN = 15.0  # percent, of what is saved with no gaps left
+LEAN_WITHIN = 6.0
+SAME_KERNELS = 0.97  # of a graph's and eager's kernels, by name, that are the same; below, the graph runs others
+
+# Names that Inductor gives to kernels that only move: pads and slices around products, layouts of convolutions.
+_MOVE = re.compile(
+    r"triton_poi_fused_(_*(unsafe_view|as_strided|constant_pad_nd|convolution|baddbmm|addmm|bmm|mm|clone|copy|slice|cat|"
+    r"stack|split|select|unbind|transpose|permute|view|expand|squeeze|unsqueeze|t)(?=_))+_?\d*"
+)
+
+
+# -- what a trace shows ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    timeline: Timeline
+    rows: dict[str, Rows]
+    steps: int
+
+    @classmethod
+    def read(cls, path: Path, execution_trace: Path | None = None) -> Trace:
+        timeline = open_trace(path, execution_trace=execution_trace)
+        return cls(timeline, row_sets(timeline), max(timeline.steps.num_rows, 1))
+
+    @property
+    def dur_ns(self) -> IntArray:
+        return self.numbers("dur_ns").values.astype(np.int64)
+
+    @property
+    def memory(self) -> BoolArray:
+        """For each activity, whether it is memory-bound and no library's own."""
+        own, column = self.rows["activities"].columns, self.rows["activities"].columns["op_class"]
+        compute = np.array([name in COMPUTE_BOUND_CLASSES for name in column.values] + [False])[column.codes]
+        return ~compute & ~own["auxiliary"].values
+
+    @property
+    def moves(self) -> BoolArray:
+        """For each activity, whether Inductor made it to move data and nothing else."""
+        column = self.rows["activities"].columns["name"]
+        return np.array([only_moves(name) for name in column.values] + [False])[column.codes]
+
+    def numbers(self, name: str) -> Numbers:
+        return self.rows["activities"].columns[name]
+
+    def step_ns(self, which: BoolArray) -> int:
+        return int(self.dur_ns[which].sum()) // self.steps
+
+    def a_step(self, which: BoolArray) -> float:
+        return float(which.sum()) / self.steps
+
+
+def only_moves(kernel: str) -> bool:
+    """Whether a generated kernel's name shows nothing but copies, pads and slices.
+
+    >>> only_moves("triton_poi_fused_constant_pad_nd_mm_0"), only_moves("triton_poi_fused_add_mm_3")
+    (True, False)
+    """
+    return _MOVE.fullmatch(kernel) is not None
+
+
+# -- predicted ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """The memory-bound part of a step once every group is one kernel."""
+
+    memory_ns: int
+    low_ns: int
+    high_ns: int
+    kernels: float
+    grouped: float  # activities that are in groups
+    groups: Groups
+    fused_ns: FloatArray  # of each group
+
+
+def predicted(trace: Trace, curves: Curves) -> Predicted:
+    found = groups(trace.timeline, flow(trace.timeline))
+    member = found.activity_group >= 0
+    dur = trace.dur_ns
+    measured = np.bincount(found.activity_group[member], dur[member], len(found))
+    own = trace.rows["activities"].columns
+    warm = warmth(curves, own, member, found)
+    ends = np.zeros((3, len(found)))
+    launched = np.ones(len(found))
+    for at in range(len(found)):
+        one = curves.predict(found.kernels[found.kernel[at]], warm[at])
+        ends[:, at] = np.minimum((one.low_ns, one.mid_ns, one.high_ns), measured[at])
+        launched[at] = one.kernels
+    alone = trace.memory & ~member
+    rest = int(dur[alone].sum())
+    low, mid, high = ((rest + int(end.sum())) // trace.steps for end in ends)
+    return Predicted(
+        memory_ns=mid,
+        low_ns=low,
+        high_ns=high,
+        kernels=(alone.sum() + launched.sum()) / trace.steps,
+        grouped=trace.a_step(member),
+        groups=found,
+        fused_ns=ends[1],
+    )
+
+
+def warmth(curves: Curves, own: Any, member: BoolArray, found: Groups) -> FloatArray:
+    """For each group the share of its inputs in the L2 cache, as its members' own durations tell it."""
+    warm = np.zeros(len(found))
+    read, written = own["bytes_read"], own["bytes_written"]
+    known = member.copy()
+    for column in (read, written):
+        known &= True if column.valid is None else column.valid
+    plain = np.isin(own["op_class"].codes, [k for k, name in enumerate(own["op_class"].values) if name == "pointwise"])
+    for row in np.flatnonzero(known & plain).tolist():
+        told = curves.residency(int(read.values[row]), int(written.values[row]), float(own["dur_ns"].values[row]))
+        group = found.activity_group[row]
+        warm[group] = max(warm[group], told)
+    return warm
+
+
+# -- a case ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One model, nanoseconds and kernels of one step. Null: not recorded."""
+
+    name: str
+    says: str
+    training: bool
+    eager_gpu_ns: int
+    eager_memory_ns: int
+    eager_memory_kernels: float
+    predicted_memory_ns: int
+    predicted_low_ns: int
+    predicted_high_ns: int
+    predicted_kernels: float
+    lean_memory_ns: int | None
+    lean_gpu_ns: int | None
+    lean_eager_memory_ns: int | None
+    compiled_gpu_ns: int | None
+    compiled_memory_ns: int | None
+    compiled_kernels: float | None
+    compiled_moves_ns: int | None
+    compiled_moves: float | None
+    eager_step_ns: int  # back to back, no profiler
+    compiled_step_ns: int | None
+    graph_step_ns: int | None
+    graph_same: float | None  # of its kernels and eager's, those that both run
+    gap_saving_ns: int  # that gap findings claim of a step, mid
+    lean_gap_saving_ns: int | None
+    fusion_saving_ns: int  # GPU time that fusion findings claim, mid
+
+    @property
+    def error(self) -> float | None:
+        """Points of eager GPU time by which the predicted memory-bound part is off; above 0 is predicted slower."""
+        if self.compiled_memory_ns is None:
+            return None
+        return 100 * (self.predicted_memory_ns - self.compiled_memory_ns) / self.eager_gpu_ns
+
+    @property
+    def lean_error(self) -> float | None:
+        """Points by which the saving without an execution trace differs from the one with."""
+        if self.lean_memory_ns is None or self.lean_eager_memory_ns is None or self.lean_gpu_ns is None:
+            return None
+        lean = (self.lean_eager_memory_ns - self.lean_memory_ns) / self.lean_gpu_ns
+        return 100 * (lean - (self.eager_memory_ns - self.predicted_memory_ns) / self.eager_gpu_ns)
+
+    @property
+    def busy(self) -> float:
+        """Of a step, the part that the GPU is busy."""
+        return self.eager_gpu_ns / self.eager_step_ns
+
+    @property
+    def same_graph(self) -> bool:
+        return self.graph_same is not None and self.graph_same >= SAME_KERNELS
+
+    @property
+    def gap_error(self) -> float | None:
+        """Percent by which the claimed saving is off what a graph's replay saves."""
+        if self.graph_step_ns is None or not self.same_graph:
+            return None
+        saved = self.eager_step_ns - self.graph_step_ns
+        return 100 * (self.gap_saving_ns - saved) / saved if saved > 0 else None
+
+
+def outcome(folder: Path, curves_of: Callable[[Timeline], Curves], rules: Sequence[Rule]) -> Outcome | str:
+    """The case in `folder`, or why there is none."""
+    times = json.loads((folder / "times.json").read_text("utf-8"))
+    if "failed" in times:
+        return f"{folder.name}: {times['failed']}"
+    traces = {
+        name: Trace.read(folder / path, folder / "eager" / "et.json.gz" if name == "eager" else None)
+        for name, path in TRACES.items()
+        if (folder / path).exists()
+    }
+    eager, lean, compiled, graph = (traces.get(name) for name in TRACES)
+    if eager is None:
+        return f"{folder.name}: no eager trace"
+    everything = np.ones(len(eager.dur_ns), bool)
+    curves = curves_of(eager.timeline)
+    fused = predicted(eager, curves)
+    gaps, fusions = claimed(eager, rules)
+    return Outcome(
+        name=folder.name,
+        says=times["says"],
+        training=times["training"],
+        eager_gpu_ns=eager.step_ns(everything),
+        eager_memory_ns=eager.step_ns(eager.memory),
+        eager_memory_kernels=eager.a_step(eager.memory),
+        predicted_memory_ns=fused.memory_ns,
+        predicted_low_ns=fused.low_ns,
+        predicted_high_ns=fused.high_ns,
+        predicted_kernels=fused.kernels,
+        lean_memory_ns=lean and predicted(lean, curves).memory_ns,
+        lean_gpu_ns=lean and lean.step_ns(lean.dur_ns >= 0),
+        lean_eager_memory_ns=lean and lean.step_ns(lean.memory),
+        compiled_gpu_ns=compiled and compiled.step_ns(compiled.dur_ns >= 0),
+        compiled_memory_ns=compiled and compiled.step_ns(compiled.memory),
+        compiled_kernels=compiled and compiled.a_step(compiled.memory & ~compiled.moves),
+        compiled_moves_ns=compiled and compiled.step_ns(compiled.moves),
+        compiled_moves=compiled and compiled.a_step(compiled.moves),
+        eager_step_ns=times["eager_pipelined_ns"],
+        compiled_step_ns=times.get("compiled_pipelined_ns"),
+        graph_step_ns=times.get("graph_pipelined_ns"),
+        graph_same=graph and same_kernels(eager, graph),
+        gap_saving_ns=gaps,
+        lean_gap_saving_ns=lean and claimed(lean, rules)[0],
+        fusion_saving_ns=fusions,
+    )
+
+
+def same_kernels(one: Trace, other: Trace) -> float:
+    """Of the kernels of a step of both, by name, the share that both run."""
+    a, b = (
+        Counter(column.values[code] for code in column.codes.tolist())
+        for column in (trace.rows["activities"].columns["name"] for trace in (one, other))
+    )
+    first, second = ({name: n / t.steps for name, n in own.items()} for own, t in ((a, one), (b, other)))
+    shared = sum(min(n, second.get(name, 0)) for name, n in first.items())
+    return shared / max(sum(first.values()), sum(second.values()), 1)
+
+
+def claimed(trace: Trace, rules: Sequence[Rule]) -> tuple[int, int]:
+    """What a scan claims of a step: (step time by closing gaps, GPU time by everything else), mid."""
+    found = find(trace.timeline, trace.rows, mine(trace.rows, rules), device_of(trace.timeline), min_saving_ns=0)
+    gaps = sum(f.step_saving_ns.mid for f in found.findings if f.gpu_saving_ns == NOTHING)
+    return gaps // trace.steps, sum(f.gpu_saving_ns.mid for f in found.findings) // trace.steps
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def us(ns: int | None) -> str:
+    return "" if ns is None else f"{ns / 1000:.0f}"
+
+
+def shown(value: float | None, form: str = "{:+.1f}") -> str:
+    return "" if value is None else form.format(value)
+
+
+def heading(columns: str) -> list[str]:
+    names = columns.split(", ")
+    return [f"| {' | '.join(names)} |", "|---|" + "---:|" * (len(names) - 1)]
+
+
+def fusion_table(cases: Sequence[Outcome]) -> list[str]:
+    columns = "model, eager GPU µs, memory-bound µs, predicted, torch.compile, off points, "
+    lines = heading(columns + "kernels eager, predicted, torch.compile, + moves, lean points")
+    for one in cases:
+        cells = [us(one.eager_gpu_ns), us(one.eager_memory_ns), us(one.predicted_memory_ns), us(one.compiled_memory_ns)]
+        cells += [shown(one.error), shown(one.eager_memory_kernels, "{:.0f}"), shown(one.predicted_kernels, "{:.0f}")]
+        cells += [shown(one.compiled_kernels, "{:.0f}"), shown(one.compiled_moves, "{:.0f}"), shown(one.lean_error)]
+        lines.append(f"| {one.name} | {' | '.join(cells)} |")
+    errors = [one.error for one in cases if one.error is not None]
+    lean = [one.lean_error for one in cases if one.lean_error is not None]
+    lines.append("")
+    lines.append(
+        f"within {WITHIN:g} points: {count(errors, WITHIN)}; lean within {LEAN_WITHIN:g}: {count(lean, LEAN_WITHIN)}"
+    )
+    return lines
+
+
+def gap_table(cases: Sequence[Outcome]) -> list[str]:
+    lines = heading("model, step µs, GPU busy, as a graph, saved, claimed, off %, claimed lean")
+    for one in sorted(cases, key=lambda one: one.busy):
+        saved = one.eager_step_ns - one.graph_step_ns if one.graph_step_ns is not None and one.same_graph else None
+        cells = [
+            us(one.eager_step_ns),
+            f"{100 * one.busy:.0f} %",
+            us(one.graph_step_ns) + ("" if one.same_graph or one.graph_step_ns is None else " (other kernels)"),
+        ]
+        cells += [us(saved), us(one.gap_saving_ns), shown(one.gap_error, "{:+.0f}"), us(one.lean_gap_saving_ns)]
+        lines.append(f"| {one.name} | {' | '.join(cells)} |")
+    host = [one.gap_error for one in cases if one.busy < HOST_BOUND and one.gap_error is not None]
+    gpu = [100 * one.gap_saving_ns / one.eager_step_ns for one in cases if one.busy >= GPU_BOUND]
+    most = f"{max(gpu, default=0):.1f} % of a step"
+    lines.append("")
+    lines.append(f"GPU busy under {HOST_BOUND:.0%}, within {GAP_WITHIN:g} %: {count(host, GAP_WITHIN)}")
+    lines.append(f"GPU busy over {GPU_BOUND:.0%}: {len(gpu)} models, for gaps at most {most} is claimed")
+    return lines
+
+
+def count(errors: Sequence[float], limit: float) -> str:
+    return f"{sum(abs(error) <= limit for error in errors)} of {len(errors)}"
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def record(out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for script, *arguments in (
+        ("record_points.py", "-o", str(out / "points.json")),
+        ("record_models.py", "--prepare", str(out / "models")),
+        ("record_models.py", str(out / "models")),
+    ):
+        subprocess.run([sys.executable, str(HERE / script), *arguments], check=True)
+
+
+def score(folder: Path, names: Sequence[str], summary: Path | None) -> None:
+    rules = load_rules()
+
+    def curves_of(timeline: Timeline) -> Curves:
+        device = device_of(timeline)
+        curves = device and Curves.of(device)
+        if not curves:
+            raise SystemExit(f"{timeline.meta.source}: no calibration of its GPU")
+        return curves
+
+    folders = sorted(path.parent for path in (folder / "models").glob("*/times.json"))
+    found = [outcome(one, curves_of, rules) for one in folders if not names or one.name in names]
+    cases = [one for one in found if isinstance(one, Outcome)]
+    print("\n".join([*fusion_table(cases), "", *gap_table(cases), "", *(one for one in found if isinstance(one, str))]))
+    if summary is not None:
+        summary.write_text(json.dumps(document(folder, cases), indent=1) + "\n")
+    points = sorted(folder.glob("points*.json"))
+    if points:
+        subprocess.run([sys.executable, str(HERE / "prediction_points.py"), *map(str, points)], check=True)
+
+
+def document(folder: Path, cases: Sequence[Outcome]) -> dict[str, Any]:
+    """What is kept of a recording: where it was made, and every case."""
+    about = Counter(
+        tuple(
+            (key, times.get(key)) for key in ("gpu", "driver", "cuda", "torch", "triton", "transformers", "torchvision")
+        )
+        for one in cases
+        for times in [json.loads((folder / "models" / one.name / "times.json").read_text("utf-8"))]
+    )
+    return {**dict(next(iter(about), ())), "cases": [asdict(one) for one in cases]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    recording = commands.add_parser("record")
+    recording.add_argument("-o", "--output", type=Path, required=True)
+    scoring = commands.add_parser("score")
+    scoring.add_argument("folder", type=Path)
+    scoring.add_argument("names", nargs="*", help="cases (all of them)")
+    scoring.add_argument("--summary", type=Path, help="keep what was found as JSON")
+    chosen = parser.parse_args()
+    if chosen.command == "record":
+        record(chosen.output)
+    else:
+        score(chosen.folder, chosen.names, chosen.summary)
+
+
+if __name__ == "__main__":
+    main()
