@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracemine.columns import fixed_width, is_present, numbers, string_ids
 from tracemine.counters.names import canonical, is_short, short
 from tracemine.counters.record import Kernel, Report
 from tracemine.timeline import Timeline
@@ -30,6 +31,7 @@ BoolArray = npt.NDArray[np.bool_]
 EXACT, NAME_AND_GRID = "exact", "name_and_grid"
 # Why a profiled kernel is of no activity.
 NO_GRID = "no_grid"  # the report does not say its grid and block
+OTHER_GPU = "other_gpu"  # the report is of another GPU: what it measured does not hold here
 NOT_IN_TIMELINE = "not_in_timeline"
 OTHER_GRID = "other_grid"  # the timeline has the name, with other grids or blocks
 SEVERAL_NAMES = "several_names"  # the report's bare name stands for several of the timeline's kernels
@@ -37,6 +39,7 @@ SEVERAL_INPUTS = "several_inputs"  # activities with equal name, grid and block 
 SEVERAL_COUNTERS = "several_counters"  # profiled launches with equal name, grid and block differ
 REASON_TEXTS = {
     NO_GRID: "the report does not say its grid and block",
+    OTHER_GPU: "it ran on another kind of GPU than the trace",
     NOT_IN_TIMELINE: "no activity has its name",
     OTHER_GRID: "activities of its name have another grid or block",
     SEVERAL_NAMES: "its bare name stands for several kernels, and the order does not tell",
@@ -89,6 +92,8 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
     """For each activity its kernel and whether that is exact; for each kernel how it was matched, or why not."""
     table = timeline.activities
     of, exact = np.full(table.num_rows, -1, np.int64), np.zeros(table.num_rows, np.bool_)
+    if _of_another_gpu(timeline, report):
+        return of, exact, [OTHER_GPU] * len(report.kernels)
     bare = all(is_short(kernel.name) for kernel in report.kernels)  # as --kernel-name-base function or mangled prints
     spell = short if bare else canonical
     classes = [_class_of(kernel, spell(kernel.name)) for kernel in report.kernels]
@@ -123,6 +128,13 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
     return of, exact, reasons
 
 
+def _of_another_gpu(timeline: Timeline, report: Report) -> bool:
+    """Whether the two say that they ran on GPUs of different names."""
+    recorded = {" ".join(device.name.casefold().split()) for device in timeline.meta.devices if device.name}
+    profiled = {" ".join(kernel.gpu.casefold().split()) for kernel in report.kernels if kernel.gpu}
+    return bool(recorded and profiled) and not recorded & profiled
+
+
 def _class_of(kernel: Kernel, name: str) -> _Class | None:
     return None if kernel.grid is None or kernel.block is None else (name, kernel.grid, kernel.block)
 
@@ -134,7 +146,7 @@ class _Names:
     """The spelling of each activity's name that a report's names are compared with; what a report lacks has none."""
 
     def __init__(self, table: pa.Table, wanted: set[str], bare: bool) -> None:
-        codes, values = _coded(table.column("name"))
+        codes, values = string_ids(table.column("name"))
         spelled = [short(name) if bare else canonical(name) for name in values]
         number = {name: i for i, name in enumerate(sorted(wanted))}
         self.values = sorted(wanted)
@@ -148,30 +160,39 @@ class _Names:
 def _classes_of_activities(table: pa.Table, names: _Names, codes: dict[_Class, int]) -> IntArray:
     """The class of each activity among `codes`; −1: none of them."""
     of = np.full(table.num_rows, -1, np.int64)
-    rows = np.flatnonzero((names.codes >= 0) & _valid(table.column("grid")) & _valid(table.column("block")))
+    (grids, has_grid), (blocks, has_block) = (_triples(table.column(each)) for each in ("grid", "block"))
+    rows = np.flatnonzero((names.codes >= 0) & has_grid & has_block)
     if not len(rows):
         return of
-    taken = table.select(["grid", "block"]).take(pa.array(rows))
-    shapes = [
-        np.asarray(taken.column(each).combine_chunks().flatten()).reshape(-1, 3).astype(np.int64)
-        for each in ("grid", "block")
-    ]
-    distinct, inverse = np.unique(np.column_stack((names.codes[rows], *shapes)), axis=0, return_inverse=True)
+    distinct, inverse = np.unique(
+        np.column_stack((names.codes[rows], grids[rows], blocks[rows])), axis=0, return_inverse=True
+    )
     known = [codes.get((names.values[row[0]], tuple(row[1:4]), tuple(row[4:7])), -1) for row in distinct.tolist()]
     of[rows] = np.array(known, np.int64)[inverse.reshape(-1)]
     return of
+
+
+def _triples(column: pa.ChunkedArray) -> tuple[IntArray, BoolArray]:
+    """A column of three int32 a row, 0 where null; and which rows are there."""
+    values, present = [np.empty((0, 3), np.int64)], [np.empty(0, np.bool_)]
+    for chunk in column.chunks:
+        begin = 3 * chunk.offset
+        flat = fixed_width(chunk.values, np.int32)[begin : begin + 3 * len(chunk)]
+        values.append(flat.reshape(-1, 3).astype(np.int64))
+        present.append(is_present(chunk))
+    return np.concatenate(values), np.concatenate(present)
 
 
 def _launched_in_order(timeline: Timeline, of_activity: IntArray) -> list[IntArray]:
     """For each device its activities that have a class, in the order in which the host launched them."""
     table = timeline.activities
     rows = np.flatnonzero(of_activity >= 0)
-    start = _numbers(table.column("start_ns"))[rows]
-    launch = _numbers(table.column("launch_row"))[rows]
+    start = numbers(table.column("start_ns"))[rows]
+    launch = numbers(table.column("launch_row"), null=-1)[rows]
     if len(rows) and (launch >= 0).all():
-        start = _numbers(timeline.api.column("start_ns"))[launch]  # several streams run out of that order
+        start = numbers(timeline.api.column("start_ns"))[launch]  # several streams run out of that order
     rows = rows[np.argsort(start, kind="stable")]
-    device = _numbers(table.column("device"))[rows]
+    device = numbers(table.column("device"), null=-1)[rows]
     return [rows[device == each] for each in np.unique(device)]
 
 
@@ -281,10 +302,10 @@ def _inputs(timeline: Timeline) -> IntArray:
     """A number for what each activity's operator was called with; activities without one share −1."""
     code = np.zeros(timeline.ops.num_rows, np.int64)
     for column in ("name", "input_shapes", "input_dtypes", "input_strides"):
-        part, values = _coded(timeline.ops.column(column))
+        part, values = string_ids(timeline.ops.column(column))
         _, code = np.unique(code * (len(values) + 1) + part + 1, return_inverse=True)
         code = code.reshape(-1).astype(np.int64)
-    return np.append(code, -1)[_numbers(timeline.activities.column("op_row"))]
+    return np.append(code, -1)[numbers(timeline.activities.column("op_row"), null=-1)]
 
 
 def _agree(kernels: Sequence[Kernel]) -> bool:
@@ -302,24 +323,3 @@ def _middle(kernels: Sequence[Kernel], launches: Sequence[int]) -> int:
     """The launch with the median traffic."""
     ranked = sorted(launches, key=lambda i: (kernels[i].dram_bytes or 0, i))
     return ranked[(len(ranked) - 1) // 2]
-
-
-# --- columns ---------------------------------------------------------------------------------------------------------
-
-
-def _coded(column: pa.ChunkedArray) -> tuple[IntArray, list[str]]:
-    """Codes into the distinct texts of a column, −1 for null."""
-    whole = column.unify_dictionaries().combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # of no chunk
-        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
-    codes = np.asarray(whole.indices.fill_null(-1)).astype(np.int64)
-    return codes, whole.dictionary.to_pylist()
-
-
-def _numbers(column: pa.ChunkedArray) -> IntArray:
-    """Integers, −1 for null."""
-    return np.asarray(column.fill_null(-1)).astype(np.int64)
-
-
-def _valid(column: pa.ChunkedArray) -> BoolArray:
-    return np.asarray(column.is_valid())

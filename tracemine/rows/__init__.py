@@ -6,18 +6,20 @@ ROW_DOCS             what each column says, its kind, and what null means
 
 from __future__ import annotations
 
+from tracemine.counters import Counters
 from tracemine.rows.activities import activity_rows
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
+from tracemine.rows.measured import measured_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 from tracemine.timeline import Timeline
 
 __all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", "Rows", "row_sets"]
 
 
-def row_sets(timeline: Timeline) -> dict[str, Rows]:
-    """Every row set of a timeline, by name.
+def row_sets(timeline: Timeline, *, counters: Counters | None = None) -> dict[str, Rows]:
+    """Every row set of a timeline, by name, with what Nsight Compute counted where a report was joined.
 
     >>> from tracemine.timeline import Meta
     >>> sets = row_sets(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
@@ -26,6 +28,7 @@ def row_sets(timeline: Timeline) -> dict[str, Rows]:
     """
     found = compiled(timeline)
     activities, gaps = activity_rows(timeline), gap_rows(timeline)
+    activities = activities.with_columns(measured_columns(timeline, activities, counters))
     return {
         "activities": activities.with_columns(activity_columns(timeline, found)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),

@@ -17,6 +17,7 @@ _NO_BYTES = (
 _NO_BREAK = "in no graph break"
 _A_KERNEL = "a kernel, or not recorded"
 
+_NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
 _ACTIVITIES = (
     ColumnDoc("kind", "categories", "`kernel`, `memcpy` or `memset`"),
     ColumnDoc("name", "categories", "kernel name as recorded, or the copy's or set's title"),
@@ -25,14 +26,14 @@ _ACTIVITIES = (
     ColumnDoc("operation", "categories", "the operator's name without `aten::` and the `_` of in-place operators: `mul` of both `aten::mul` and `aten::mul_`", _OUTSIDE_OPERATORS),
     ColumnDoc("functor", "categories", "the operation that an elementwise kernel's own name shows, whoever launched it: `mul`, `pow`, `rsqrt`", "the name shows none"),
     ColumnDoc("op_class", "categories", "kind of work, one of " + ", ".join(f"`{name}`" for name in CLASSES) + "; the operator decides for its only kernel, each kernel's own name where there are several or none is known"),
-    ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class", "the class does not tell"),
+    ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class; `compute` too where counters show that of this kernel (measured_bound)", "the class does not tell"),
     ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. Nobody outside can fuse it"),
     ColumnDoc("generated", "flags", "written by a compiler (Triton), so fused already as far as the compiler went"),
     ColumnDoc("start_ns", "numbers", "start, nanoseconds on the trace's clock"),
     ColumnDoc("dur_ns", "numbers", "duration in nanoseconds"),
     ColumnDoc("gap_ns", "numbers", "nanoseconds that its own stream was idle before it; 0 where it overlaps the one before", "the first on its stream"),
-    ColumnDoc("bytes_read", "numbers", "device memory that it must read: each input element once; of a copy, what was recorded", _NO_BYTES),
-    ColumnDoc("bytes_written", "numbers", "device memory that it must write: each output element once; of a copy or set, what was recorded", _NO_BYTES),
+    ColumnDoc("bytes_read", "numbers", "device memory that it must read: each input element once; of a copy, what was recorded; where counters are known, what they counted", _NO_BYTES),
+    ColumnDoc("bytes_written", "numbers", "device memory that it must write: each output element once; of a copy or set, what was recorded; where counters counted more, that (they miss what still lay in L2 at its end)", _NO_BYTES),
     ColumnDoc("bytes", "numbers", "bytes_read + bytes_written", "one of them is null"),
     ColumnDoc("bytes_moved", "numbers", "bytes of a copy or set, as recorded", _A_KERNEL),
     ColumnDoc("shape", "categories", "shape of the operator's first tensor, such as `[16,559,1024]`; of a TensorList, its first member's", _NO_SHAPES),
@@ -59,6 +60,20 @@ _ACTIVITIES = (
     ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function"),
     ColumnDoc("handwritten", "flags", "a kernel with a plain C name, as Triton's have, launched outside every operator that is known, although operators were recorded: somebody wrote it for the purpose"),
     ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
+    ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
+    ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),
+    ColumnDoc("dram_bytes", "numbers", "bytes between DRAM and L2, both ways, as counted", _NO_COUNTERS),
+    ColumnDoc("dram_bytes_from", "categories", "`counters`: counted; derived: `rate` × duration, or `throughput` × peak × duration", _NO_COUNTERS),
+    ColumnDoc("dram_read_bytes", "numbers", "bytes read from DRAM, as counted", _NO_COUNTERS),
+    ColumnDoc("dram_written_bytes", "numbers", "bytes written to DRAM before it ended, as counted; the rest still lay in L2", _NO_COUNTERS),
+    ColumnDoc("flops", "numbers", "floating-point operations, as counted, of all data types and of the matrix units", _NO_COUNTERS + "; or some of its arithmetic was not counted"),
+    ColumnDoc("intensity", "numbers", "arithmetic intensity: flops ÷ dram_bytes", "one of them is null, or no byte moved"),
+    ColumnDoc("ridge", "numbers", "the roofline's ridge point, FLOP per byte: peak arithmetic of its data types ÷ peak bandwidth, both of the data sheet; below it memory is the limit", "flops is null, or the device table lacks the GPU or one of the types"),
+    ColumnDoc("achieved_occupancy_percent", "numbers", "resident warps, of those that a multiprocessor can hold, on average", _NO_COUNTERS),
+    ColumnDoc("spill_requests", "numbers", "loads and stores of spilled registers", _NO_COUNTERS),
+    ColumnDoc("l2_hit_percent", "numbers", "sectors found in L2, of those looked for", _NO_COUNTERS),
+    ColumnDoc("compute_percent", "numbers", "throughput of the multiprocessors, of what they can sustain", _NO_COUNTERS),
+    ColumnDoc("memory_percent", "numbers", "throughput of the memory system (the busiest of DRAM, L2 and L1), likewise", _NO_COUNTERS),
 )  # fmt: skip
 
 _GAPS = (
