@@ -178,12 +178,15 @@ def _scanned(
     from tracemine.engine import mine
     from tracemine.findings import device_of, find
     from tracemine.findings.accounts import measure
+    from tracemine.flow import flow
     from tracemine.formats import open_trace
+    from tracemine.fusion import groups
     from tracemine.rows import row_sets
 
     with reading(path, quiet=quiet) as progress:
         timeline = open_trace(path, progress, execution_trace=execution_trace)
-    rows = row_sets(timeline)
+    found = groups(timeline, flow(timeline))
+    rows = row_sets(timeline, found)
     known = device_of(timeline)
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
@@ -192,6 +195,7 @@ def _scanned(
         rows,
         mine(rows, rules),
         known or given,
+        groups=found,
         min_saving_ns=None if threshold is None else threshold.of(measure(timeline).span_ns),
         path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
     )

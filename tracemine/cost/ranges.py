@@ -47,6 +47,7 @@ class Estimate:
     after_ns: Range
     traffic_bytes: Traffic | None = None
     intermediate_bytes: int | None = None
+    flops: int | None = None
     assumptions: tuple[str, ...] = ()
 
 

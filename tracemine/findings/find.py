@@ -8,9 +8,8 @@ distinct chain, never once a match.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -19,36 +18,31 @@ import numpy.typing as npt
 from tracemine.cost import (
     NOTHING,
     Abstained,
-    Call,
-    Estimate,
     Range,
     Traffic,
-    closed_gaps,
-    fused,
-    pinned,
 )
 from tracemine.devices import Device
 from tracemine.engine import find as match
 from tracemine.engine.rule import Matches, Rule
-from tracemine.findings.accounts import Accounts, measure, summarise
-from tracemine.findings.facts import Facts, activity_facts, category, gap_facts, number
+from tracemine.findings.accounts import measure, summarise
+from tracemine.findings.book import Book
+from tracemine.findings.estimates import ESTIMATES, Estimated
+from tracemine.findings.facts import Facts, category, number
 from tracemine.findings.groups import apart, combined, groups_of_sequences
-from tracemine.findings.labels import Label, by_operator, common_module, label_of, text_at
-from tracemine.findings.notes import gpu_name, slowdown_of, warnings_of
-from tracemine.findings.record import Finding, Scan, Source, TraceSummary
+from tracemine.findings.labels import common_module, text_at
+from tracemine.findings.notes import gpu_name, warnings_of
+from tracemine.findings.record import Finding, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.sources import sources
 from tracemine.findings.steps import launching_ns, queues_of
-from tracemine.findings.tensors import traffic
-from tracemine.rows.arrow import categories
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
+from tracemine.flow import Evidence
+from tracemine.fusion import Groups
+from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
 # A finding whose larger saving is at least this share of the span is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
-_ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
-_RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
 _MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
@@ -59,6 +53,7 @@ def find(
     matches: Iterable[Matches],
     device: Device | None,
     *,
+    groups: Groups | None = None,
     min_saving_ns: int | None = None,
     path: str | None = None,
 ) -> Scan:
@@ -67,11 +62,12 @@ def find(
     So on a trace whose device is mostly idle the gaps lead, on one whose device is busy the fusions, and of two fusions
     the one that the step feels.
 
+    `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
     `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
     are both below `min_saving_ns` is counted in `dropped` and not reported; the default is a thousandth of the span.
     `path` is only repeated in the scan.
     """
-    book = _Book(timeline, rows, device, measure(timeline))
+    book = Book(timeline, rows, device, measure(timeline), groups)
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
@@ -106,48 +102,6 @@ def fingerprint(parts: dict[str, object]) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
 
 
-@dataclass(slots=True)
-class _Book:
-    """What all rules share: the facts, what is claimed so far, what was left out and why."""
-
-    timeline: Timeline
-    rows: dict[str, Rows]
-    device: Device | None
-    accounts: Accounts
-    dropped: dict[str, int] = field(default_factory=dict)
-    facts: dict[str, Facts] = field(init=False)
-    claimed: dict[str, BoolArray] = field(init=False)
-    kernel_names: Categories = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.facts = {
-            "activities": activity_facts(self.timeline, self.rows["activities"]),
-            "gaps": gap_facts(self.rows["gaps"]),
-        }
-        self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
-        self.kernel_names = categories(self.timeline.activities["name"])
-
-    def drop(self, reason: str, occurrences: int) -> None:
-        if occurrences:
-            self.dropped[reason] = self.dropped.get(reason, 0) + occurrences
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Class:
-    """Matches that are alike in everything an estimate or a group depends on. Totals over them, nanoseconds."""
-
-    matrix: IntArray  # [matches, rows of each]
-    measured_ns: int
-    after_ns: Range | None
-    gpu_saving_ns: Range
-    step_saving_ns: Range  # of idle time; of GPU time it is not known yet
-    traffic_bytes: Traffic | None
-    intermediate_bytes: int | None
-    assumptions: tuple[str, ...]
-    evidence: str
-    label: Label
-
-
 @dataclass(frozen=True, slots=True)
 class _Reported:
     """A finding, and for each class of its matches the rows and the saving of GPU time."""
@@ -157,13 +111,13 @@ class _Reported:
     savings: list[Range]
 
 
-def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[_Reported]:
+def _of_rule(book: Book, found: Matches, threshold_ns: int) -> list[_Reported]:
     rule = found.rule
     kind = rule.rows
-    members, offsets = apart(*_left(book, found))
-    groups: dict[str, list[_Class]] = {}
-    for matrix in _classes(book.facts[kind], book.rows[kind], rule, members, offsets):
-        estimated = _ESTIMATES[rule.saving](book, rule, matrix)
+    members, offsets = apart(*_whole_groups(book, rule, *_left(book, found)))
+    groups: dict[str, list[Estimated]] = {}
+    for matrix in _classes(book, rule, members, offsets):
+        estimated = ESTIMATES[rule.saving](book, rule, matrix)
         if isinstance(estimated, Abstained):
             book.drop(estimated.reason, len(matrix))
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:
@@ -182,7 +136,7 @@ def _of_rule(book: _Book, found: Matches, threshold_ns: int) -> list[_Reported]:
     return reported
 
 
-def _left(book: _Book, found: Matches) -> tuple[IntArray, IntArray]:
+def _left(book: Book, found: Matches) -> tuple[IntArray, IntArray]:
     """Rows and offsets of a rule's matches among what nobody has claimed: where somebody has, it is matched anew."""
     claimed = book.claimed[found.rule.rows]
     if not claimed[found.rows].any():
@@ -196,15 +150,37 @@ def _left(book: _Book, found: Matches) -> tuple[IntArray, IntArray]:
     return again.rows, again.offsets
 
 
-def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: IntArray) -> Iterable[IntArray]:
+def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    """A match in a fusion group stands for the group, once; matches elsewhere stay as they are."""
+    groups = book.groups
+    if groups is None or rule.saving != "fuse" or len(offsets) < 2:
+        return members, offsets
+    group = groups.activity_group[members[offsets[:-1]]]
+    first = np.zeros(len(group), dtype=bool)
+    first[np.unique(group, return_index=True)[1]] = True
+    kept = np.flatnonzero(first | (group < 0))
+    parts = [
+        groups.activity[groups.activity_begin[g] : groups.activity_begin[g + 1]]
+        if (g := int(group[at])) >= 0
+        else members[offsets[at] : offsets[at + 1]]
+        for at in kept.tolist()
+    ]
+    return np.concatenate(parts), np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+
+
+def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> Iterable[IntArray]:
     """Matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
+    facts, rows = book.facts[rule.rows], book.rows[rule.rows]
     of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module)
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
     columns += [facts.source.codes] if {"source", "line"} & set(rule.group_by) else []
     columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
+    if rule.saving == "fuse" and book.groups is not None:
+        kind = book.groups.kernel * len(Evidence) + book.groups.evidence
+        columns.append(np.append(kind, -1)[book.groups.activity_group])
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
     follows[offsets[:-1]] = False  # the first of a match continues nothing
@@ -217,110 +193,7 @@ def _classes(facts: Facts, rows: Rows, rule: Rule, members: IntArray, offsets: I
         yield members[offsets[block][:, None] + np.arange(length)]
 
 
-def _fuse(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
-    if matrix.shape[1] < 2:
-        return Abstained("nothing_to_win")
-    facts, count = book.facts["activities"], len(matrix)
-    durations = facts.dur_ns[matrix]
-    estimate = fused(_calls(book, matrix[0], durations.mean(axis=0)), book.device)
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, count)
-
-
-def _pin(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
-    durations = book.facts["activities"].dur_ns[matrix]
-    nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
-    estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), book.device)
-    return (
-        estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, len(matrix), True)
-    )
-
-
-def _on_gpu(
-    book: _Book, matrix: IntArray, estimate: Estimate, durations: IntArray, count: int, recorded: bool = False
-) -> _Class:
-    """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
-    measured = int(durations.sum())
-    after = (estimate.after_ns * count).at_most(measured)
-    saving = Range(measured - after.high, measured - after.mid, measured - after.low)
-    traffic_bytes = estimate.traffic_bytes
-    return _Class(
-        matrix=matrix,
-        measured_ns=measured,
-        after_ns=after,
-        gpu_saving_ns=saving,
-        step_saving_ns=NOTHING,
-        traffic_bytes=None
-        if traffic_bytes is None
-        else Traffic(before=traffic_bytes.before * count, after=traffic_bytes.after * count),
-        intermediate_bytes=estimate.intermediate_bytes,
-        assumptions=estimate.assumptions,
-        evidence="proven" if recorded else "adjacent",
-        label=label_of(book.timeline, book.facts["activities"], matrix[0]),
-    )
-
-
-def _close(book: _Book, rule: Rule, matrix: IntArray) -> _Class | Abstained:
-    rows, facts = book.rows["gaps"], book.facts["gaps"]
-    causes = category(rows, "cause")
-    cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
-    closable = facts.dur_ns[matrix].reshape(-1)
-    if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
-        closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
-    if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
-        closable = np.minimum(closable, number(rows, "break_ns")[matrix].reshape(-1))
-    busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
-    saving, assumptions = closed_gaps(closable, cause, busy, slowdown_of(book.timeline))
-    devices = max(book.accounts.devices, 1)
-    return _Class(
-        matrix=matrix,
-        measured_ns=int(facts.dur_ns[matrix].sum()),
-        after_ns=None,
-        gpu_saving_ns=NOTHING,
-        step_saving_ns=Range(saving.low // devices, saving.mid // devices, saving.high // devices),
-        traffic_bytes=None,
-        intermediate_bytes=None,
-        assumptions=assumptions,
-        # The cause follows from recorded call times, or it is called unknown.
-        evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
-        label=label_of(book.timeline, facts, matrix[0]),
-    )
-
-
-_ESTIMATES: dict[str, Callable[[_Book, Rule, IntArray], _Class | Abstained]] = {
-    "fuse": _fuse,
-    "pin_memory": _pin,
-    "close_gap": _close,
-    "close_break": _close,
-}
-
-
-def _calls(book: _Book, members: IntArray, durations_ns: IntArray) -> list[Call]:
-    """The operators of one match, neighbours that one operator launched taken together."""
-    facts, rows = book.facts["activities"], book.rows["activities"]
-    written = number(rows, "bytes_written", null=-1)
-    bound, classes = category(rows, "bound"), category(rows, "op_class")
-    lists = next((name for row in members if (name := text_at(facts.dtype, row)) is not None), None)
-    calls = []
-    for part in by_operator(facts, members):
-        at = members[part]
-        shapes, dtypes = text_at(facts.shapes, at[0]), text_at(facts.dtypes, at[0])
-        known = None
-        if shapes is not None and dtypes is not None and (written[at] >= 0).all():
-            op, strides = text_at(facts.op, at[0]) or "", text_at(facts.strides, at[0])
-            known = traffic(op, shapes, dtypes, strides, lists, int(written[at].max()))
-        calls.append(
-            Call(
-                dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving
-                compute=any(text_at(bound, row) == "compute" for row in at),
-                row_wise=any(text_at(classes, row) in _ROW_WISE for row in at),
-                reads=None if known is None else known[0],
-                writes=None if known is None else known[1],
-            )
-        )
-    return calls
-
-
-def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> Finding:
+def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) -> Finding:
     """One finding of the classes with one fingerprint; a shape or dtype that is not the same in all of them is null."""
     largest = max(classes, key=lambda one: (one.measured_ns, one.label.ops))
     label = largest.label
@@ -329,6 +202,7 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
     after = [one.after_ns for one in classes if one.after_ns is not None]
     traffics = [one.traffic_bytes for one in classes if one.traffic_bytes is not None]
     intermediates = [one.intermediate_bytes for one in classes if one.intermediate_bytes is not None]
+    flops = [one.flops for one in classes]
     occurrences = _occurrences(book, rule, classes)
     first = [row for one in classes for row in one.matrix[:1].tolist()]
     share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
@@ -349,8 +223,8 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
         measured_ns=sum(one.measured_ns for one in classes),
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,
         traffic_bytes=_total(traffics) if len(traffics) == len(classes) else None,
-        flops=None,
-        arithmetic_intensity=None,
+        flops=_sum_of(flops),
+        arithmetic_intensity=_intensity(_sum_of(flops), _total(traffics) if len(traffics) == len(classes) else None),
         intermediate_bytes=max(intermediates) if len(intermediates) == len(classes) else None,
         gpu_saving_ns=gpu,
         step_saving_ns=step,
@@ -360,13 +234,26 @@ def _finding(book: _Book, rule: Rule, mark: str, classes: Sequence[_Class]) -> F
     )
 
 
+def _sum_of(counts: Sequence[int | None]) -> int | None:
+    """Their sum; None where one is not known, or beyond 64 bits."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) and sum(known) < 1 << 63 else None
+
+
+def _intensity(flops: int | None, traffic: Traffic | None) -> Intensity | None:
+    """FLOP per byte, as it is and with one kernel."""
+    if flops is None or traffic is None or not traffic.before or not traffic.after:
+        return None
+    return Intensity(before=round(flops / traffic.before, 4), after=round(flops / traffic.after, 4))
+
+
 def _total(traffics: Sequence[Traffic]) -> Traffic | None:
     """Their sum; None beyond 64 bits, which only a made-up shape reaches."""
     before, after = sum(t.before for t in traffics), sum(t.after for t in traffics)
     return Traffic(before=before, after=after) if before < 1 << 63 else None
 
 
-def _with_steps(book: _Book, reported: Sequence[_Reported]) -> list[Finding]:
+def _with_steps(book: Book, reported: Sequence[_Reported]) -> list[Finding]:
     """The findings with what the step gains of their GPU time, all of them done at once."""
     on_gpu = [one for one in reported if one.finding.gpu_saving_ns != NOTHING]
     findings = [one.finding for one in reported if one.finding.gpu_saving_ns == NOTHING]
@@ -397,7 +284,7 @@ def _with_steps(book: _Book, reported: Sequence[_Reported]) -> list[Finding]:
     return findings
 
 
-def _saved(book: _Book, reported: Sequence[_Reported], end: Callable[[Range], int]) -> IntArray:
+def _saved(book: Book, reported: Sequence[_Reported], end: Callable[[Range], int]) -> IntArray:
     """What each activity is shorter by: a chain's saving counts where it ends."""
     saved = np.zeros(len(book.accounts.dur_ns), dtype=np.int64)
     for one in reported:
@@ -406,7 +293,7 @@ def _saved(book: _Book, reported: Sequence[_Reported], end: Callable[[Range], in
     return saved
 
 
-def _gained(book: _Book, gained: IntArray, matrix: IntArray) -> int:
+def _gained(book: Book, gained: IntArray, matrix: IntArray) -> int:
     """Of that, what the device is less busy by: not what other streams were doing meanwhile."""
     return int(np.minimum(gained[matrix[:, -1]], book.accounts.exclusive_ns[matrix].sum(axis=1)).sum())
 
@@ -414,7 +301,7 @@ def _gained(book: _Book, gained: IntArray, matrix: IntArray) -> int:
 _ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
 
 
-def _occurrences(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[tuple[int, ...], ...]:
+def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:
     """Activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
     matrices = [one.matrix for one in classes]
     if rule.rows == "gaps":
@@ -423,11 +310,11 @@ def _occurrences(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[tu
     return tuple(sorted(row for matrix in matrices for row in zip(*matrix.T.tolist(), strict=True)))
 
 
-def _kernels(book: _Book, members: Sequence[int]) -> tuple[str, ...]:
+def _kernels(book: Book, members: Sequence[int]) -> tuple[str, ...]:
     return tuple((text_at(book.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
 
 
-def _most_time(facts: Facts, classes: Sequence[_Class]) -> tuple[str, ...]:
+def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
     """Where matches of different operators are one finding: those that took most of its time, at most eight."""
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     spent = np.bincount(facts.op.codes[rows] + 1, weights=facts.dur_ns[rows], minlength=len(facts.op.values) + 1)[1:]
@@ -435,7 +322,7 @@ def _most_time(facts: Facts, classes: Sequence[_Class]) -> tuple[str, ...]:
     return tuple(facts.op.values[code] for code in largest.tolist() if spent[code] > 0)
 
 
-def _source(book: _Book, rule: Rule, classes: Sequence[_Class]) -> tuple[Source, ...]:
+def _source(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[Source, ...]:
     """Where a finding is: of gaps with different lines, the line at which the most was idle."""
     if rule.rows != "gaps":
         return max(classes, key=lambda one: (one.measured_ns, one.label.ops)).label.source

@@ -30,14 +30,22 @@ def groups(timeline: Timeline, flow: Flow) -> Groups:
     node_group, node, begin = _numbered(first)
     found = traffic_of(timeline, flow, nodes, meanings, call, node_group, len(begin) - 1)
     activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
+    activity = np.flatnonzero(activity_group >= 0)
+    activity = activity[np.argsort(activity_group[activity], kind="stable")]
     return Groups(
         node=node,
         begin=begin,
         node_group=node_group,
+        activity=activity,
+        activity_begin=np.searchsorted(activity_group[activity], np.arange(len(begin))),
+        activity_node=flow.activity_node,
         activity_group=activity_group,
+        activity_known=np.append(flow.nodes.known, False)[flow.activity_node],
         kernels=found.kernels,
         kernel=found.kernel,
         evidence=found.evidence.astype(np.int8),
+        node_reads=found.node_reads,
+        node_writes=found.node_writes,
         bytes_before=found.bytes_before,
         bytes_after=found.bytes_after,
         intermediate_bytes=found.intermediate_bytes,

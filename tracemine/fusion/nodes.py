@@ -13,6 +13,7 @@ import numpy as np
 
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.flow.record import Array, BoolArray, Flow, IntArray
+from tracemine.fusion.kernel import REDUCTIONS
 from tracemine.fusion.roles import Role, role_of
 from tracemine.fusion.spaces import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.steps import steps_of
@@ -170,7 +171,7 @@ def meaning_of(
         role=role,
         library=(op_class or "unknown") if role is Role.LIBRARY else None,
         space=space,
-        steps=steps_of(name),
+        steps=_steps(name, op_class, space),
         flops=-1 if count is None or count >= 1 << 62 else count,
         looked_up=0 if role is Role.GATHER and not base.startswith("nll") else -1,
         unread=frozenset(positions[each] for each in costs().unread.get(base, ()) if each in positions)
@@ -182,6 +183,15 @@ def meaning_of(
 
 def _json(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
+
+
+def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, ...]:
+    """What it computes an element; what reduces rows has a reduction among its steps, whatever its name."""
+    steps = steps_of(name)
+    if space is None or REDUCTIONS.intersection(steps):
+        return steps
+    # A norm's backward needs two sums a row, side by side, before it can write; any other reduction is one.
+    return ("sum", "sum", *steps) if op_class == "norm" else ("sum", *steps)
 
 
 def _sizes(timeline: Timeline, flow: Flow) -> IntArray:

@@ -51,10 +51,16 @@ class Groups:
     node: IntArray
     begin: IntArray
     node_group: IntArray  # for each node its group, −1: it stays alone
+    activity: IntArray  # activities, group by group, in order
+    activity_begin: IntArray  # group i has activity[activity_begin[i]:activity_begin[i + 1]]
+    activity_node: IntArray  # for each activity its node, −1: none owns it
     activity_group: IntArray  # for each activity its group, −1: none
+    activity_known: BoolArray  # for each activity whether it is known what it reads and writes
     kernels: tuple[FusedKernel, ...]  # the distinct ones
     kernel: IntArray  # of each group, its position in kernels
     evidence: npt.NDArray[np.int8]  # flow.Evidence: of the weakest read by which the group hangs together
+    node_reads: IntArray  # bytes that each node reads, whether in a group or not
+    node_writes: IntArray
     bytes_before: IntArray  # read and written by the members as they are
     bytes_after: IntArray  # read and written by one kernel
     intermediate_bytes: IntArray  # of tensors that need not exist any more
@@ -63,8 +69,3 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self.begin) - 1
-
-
-def is_grouped(groups: Groups) -> BoolArray:
-    """For each activity whether it belongs to a group."""
-    return groups.activity_group >= 0

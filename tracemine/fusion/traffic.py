@@ -23,6 +23,8 @@ class GroupTraffic:
     kernels: tuple[FusedKernel, ...]
     kernel: IntArray
     evidence: IntArray
+    node_reads: IntArray
+    node_writes: IntArray
     bytes_before: IntArray
     bytes_after: IntArray
     intermediate_bytes: IntArray
@@ -61,7 +63,9 @@ def traffic_of(
     evidence = np.full(count, Evidence.PROVEN, np.int64)
     np.minimum.at(evidence, consumer[inside], reads.evidence[edges.read[inside]].astype(np.int64))
 
-    before = _summed(node_group, count, _node_bytes(flow, read_bytes))
+    node_reads = _node_reads(flow, read_bytes)
+    node_writes = np.bincount(writes.node, writes.bytes, len(flow.nodes)).astype(np.int64)
+    before = _summed(node_group, count, node_reads + node_writes)
     member = np.flatnonzero(node_group >= 0)
     flops = _summed(node_group, count, np.maximum(nodes.flops, 0))
     flops[np.unique(node_group[member[nodes.flops[member] < 0]])] = -1
@@ -71,6 +75,8 @@ def traffic_of(
         kernels=kernels,
         kernel=kernel,
         evidence=evidence,
+        node_reads=node_reads,
+        node_writes=node_writes,
         bytes_before=before,
         bytes_after=np.minimum(after.astype(np.int64), before),
         intermediate_bytes=np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64),
@@ -153,15 +159,13 @@ def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray) -> BoolArray:
     return wanted
 
 
-def _node_bytes(flow: Flow, read_bytes: IntArray) -> IntArray:
-    """Bytes that each node reads and writes; the same tensor read twice counts once."""
-    reads, count = flow.reads, len(flow.nodes)
+def _node_reads(flow: Flow, read_bytes: IntArray) -> IntArray:
+    """Bytes that each node reads; the same tensor read twice counts once."""
+    reads = flow.reads
     order = np.lexsort((-read_bytes, reads.end_byte, reads.begin_byte, reads.buffer, reads.node))
     new = _changes(*(column[order] for column in (reads.node, reads.buffer, reads.begin_byte, reads.end_byte)))
     once = order[new]
-    total = np.bincount(reads.node[once], read_bytes[once], count)
-    total = total + np.bincount(flow.writes.node, flow.writes.bytes, count)
-    return total.astype(np.int64)
+    return np.bincount(reads.node[once], read_bytes[once], len(flow.nodes)).astype(np.int64)
 
 
 def _summed(node_group: IntArray, count: int, values: IntArray) -> IntArray:

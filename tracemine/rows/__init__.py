@@ -7,7 +7,9 @@ ROW_DOCS             what each column says, its kind, and what null means
 from __future__ import annotations
 
 from tracemine.counters import Counters
+from tracemine.fusion.record import Groups
 from tracemine.rows.activities import activity_rows
+from tracemine.rows.chains import chain_columns
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
@@ -18,8 +20,9 @@ from tracemine.timeline import Timeline
 __all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", "Rows", "row_sets"]
 
 
-def row_sets(timeline: Timeline, *, counters: Counters | None = None) -> dict[str, Rows]:
-    """Every row set of a timeline, by name, with what Nsight Compute counted where a report was joined.
+def row_sets(timeline: Timeline, groups: Groups | None = None, *, counters: Counters | None = None) -> dict[str, Rows]:
+    """Every row set of a timeline, by name; with its fusion groups, where dataflow is known, and what
+    Nsight Compute counted, where a report was joined.
 
     >>> from tracemine.timeline import Meta
     >>> sets = row_sets(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
@@ -30,6 +33,6 @@ def row_sets(timeline: Timeline, *, counters: Counters | None = None) -> dict[st
     activities, gaps = activity_rows(timeline), gap_rows(timeline)
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     return {
-        "activities": activities.with_columns(activity_columns(timeline, found)),
+        "activities": activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
     }

@@ -1,0 +1,64 @@
+"""One kernel in place of a fusion group: its bytes are known, its time is read off the device's calibrated curves.
+
+The unfused time is never modelled: it is what the trace measured. How warm the inputs are, the members themselves tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tracemine.cost.ranges import Abstained, Estimate, outwards
+from tracemine.curves import Curves
+from tracemine.fusion import FusedKernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfused:
+    """One member of a group as it is: bytes of what it reads and writes, and its mean duration over all instances."""
+
+    reads: int
+    writes: int
+    dur_ns: float
+
+
+def one_kernel(
+    kernel: FusedKernel, members: Sequence[Unfused], curves: Curves | None, *, sure: bool = True
+) -> Estimate | Abstained:
+    """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed.
+
+    Where it is guessed, the interval reaches from inputs of equal size being one to the largest result being wanted by
+    somebody else.
+
+    >>> from tracemine.devices import find_device
+    >>> curves = Curves.of(find_device("NVIDIA H200"))
+    >>> relu = FusedKernel(reads=(1 << 29,), writes=(1 << 29,), rows=1 << 28, item_bytes=2, steps=("simple",))
+    >>> one_kernel(relu, [Unfused(reads=1 << 29, writes=1 << 29, dur_ns=250_000)] * 2, curves).after_ns.mid
+    246734
+    >>> one_kernel(relu, [], None)
+    Abstained(reason='device_unknown')
+    """
+    if curves is None:
+        return Abstained("device_unknown")
+    warm = max((curves.residency(one.reads, one.writes, one.dur_ns) for one in members), default=0.0)
+    found = curves.predict(kernel, warm)
+    low_ns, high_ns = found.low_ns, found.high_ns
+    assumptions = [_source(curves), *found.notes]
+    if not sure:
+        fewer = replace(kernel, reads=tuple(dict.fromkeys(kernel.reads)))
+        more = replace(kernel, writes=(*kernel.writes, max((*kernel.reads, *kernel.writes), default=0)))
+        low_ns = min(low_ns, curves.predict(fewer, warm).low_ns)
+        high_ns = max(high_ns, curves.predict(more, warm).high_ns)
+        assumptions.append(
+            "which tensor feeds which kernel is the likeliest of several; low end: inputs of equal size are one, high "
+            "end: somebody else reads the largest result"
+        )
+    if found.kernels > 1:
+        assumptions.append(f"few rows for so long a reduction: {found.kernels} kernels are counted")
+    return Estimate(after_ns=outwards(low_ns, found.mid_ns, high_ns), assumptions=tuple(assumptions))
+
+
+def _source(curves: Curves) -> str:
+    if curves.scaled_from is not None:
+        return f"the fused time is read off the calibration of {curves.scaled_from}, scaled by the data sheets"
+    return f"the fused time is read off the calibration of {curves.calibration.gpu}"

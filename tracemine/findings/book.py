@@ -1,0 +1,45 @@
+"""What all rules share while findings are made: the facts, what is claimed so far, what was left out and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracemine.curves import Curves
+from tracemine.devices import Device
+from tracemine.findings.accounts import Accounts
+from tracemine.findings.facts import Facts, activity_facts, gap_facts
+from tracemine.fusion import Groups
+from tracemine.rows.arrow import categories
+from tracemine.rows.table import BoolArray, Categories, Rows
+from tracemine.timeline import Timeline
+
+
+@dataclass(slots=True)
+class Book:
+    """What all rules share: the facts, what is claimed so far, what was left out and why."""
+
+    timeline: Timeline
+    rows: dict[str, Rows]
+    device: Device | None
+    accounts: Accounts
+    groups: Groups | None = None  # where dataflow is known
+    dropped: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(init=False)
+    claimed: dict[str, BoolArray] = field(init=False)
+    kernel_names: Categories = field(init=False)
+    curves: Curves | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = {
+            "activities": activity_facts(self.timeline, self.rows["activities"]),
+            "gaps": gap_facts(self.rows["gaps"]),
+        }
+        self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
+        self.curves = None if self.device is None else Curves.of(self.device)
+        self.kernel_names = categories(self.timeline.activities["name"])
+
+    def drop(self, reason: str, occurrences: int) -> None:
+        if occurrences:
+            self.dropped[reason] = self.dropped.get(reason, 0) + occurrences

@@ -1,0 +1,190 @@
+"""What matches that are alike would save: one function a kind of saving that a rule can name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracemine.cost import (
+    NOTHING,
+    Abstained,
+    Call,
+    Estimate,
+    Range,
+    Traffic,
+    Unfused,
+    closed_gaps,
+    fused,
+    one_kernel,
+    pinned,
+)
+from tracemine.curves import Curves
+from tracemine.engine.rule import Rule
+from tracemine.findings.book import Book
+from tracemine.findings.facts import category, number
+from tracemine.findings.labels import Label, by_operator, label_of, text_at
+from tracemine.findings.notes import slowdown_of
+from tracemine.findings.tensors import traffic
+from tracemine.flow import Evidence
+from tracemine.fusion import Groups
+from tracemine.rows.table import FloatArray, IntArray
+
+_ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
+_RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    """Matches that are alike in everything an estimate or a group depends on. Totals over them, nanoseconds."""
+
+    matrix: IntArray  # [matches, rows of each]
+    measured_ns: int
+    after_ns: Range | None
+    gpu_saving_ns: Range
+    step_saving_ns: Range  # of idle time; of GPU time it is not known yet
+    traffic_bytes: Traffic | None
+    intermediate_bytes: int | None
+    flops: int | None
+    assumptions: tuple[str, ...]
+    evidence: str
+    label: Label
+
+
+def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    if matrix.shape[1] < 2:
+        return Abstained("nothing_to_win")
+    facts = book.facts["activities"]
+    durations = facts.dur_ns[matrix]
+    mean_ns = durations.mean(axis=0)
+    groups = book.groups
+    group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
+    if groups is None or group < 0:
+        estimate, evidence = fused(_calls(book, matrix[0], mean_ns), book.device), Evidence.ADJACENT
+    else:
+        estimate = _one_kernel(groups, group, book.curves, matrix[0], mean_ns)
+        evidence = Evidence(int(groups.evidence[group]))
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
+
+
+def _one_kernel(
+    groups: Groups, group: int, curves: Curves | None, members: IntArray, durations_ns: FloatArray
+) -> Estimate | Abstained:
+    """The estimate for a fusion group, from the mean durations of its activities in all instances."""
+    own = slice(int(groups.begin[group]), int(groups.begin[group + 1]))
+    nodes = groups.node[own]
+    spent = dict.fromkeys(nodes.tolist(), 0.0)
+    for node, dur in zip(groups.activity_node[members].tolist(), durations_ns.tolist(), strict=True):
+        spent[node] += dur
+    estimate = one_kernel(
+        groups.kernels[groups.kernel[group]],
+        [
+            Unfused(reads=int(groups.node_reads[node]), writes=int(groups.node_writes[node]), dur_ns=dur)
+            for node, dur in spent.items()
+        ],
+        curves,
+        sure=groups.evidence[group] != Evidence.ADJACENT,
+    )
+    if isinstance(estimate, Abstained):
+        return estimate
+    flops = int(groups.flops[group])
+    return replace(
+        estimate,
+        traffic_bytes=Traffic(before=int(groups.bytes_before[group]), after=int(groups.bytes_after[group])),
+        intermediate_bytes=int(groups.intermediate_bytes[group]),
+        flops=None if flops < 0 else flops,
+    )
+
+
+def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    durations = book.facts["activities"].dur_ns[matrix]
+    nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
+    estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), book.device)
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+
+
+def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArray, evidence: Evidence) -> Estimated:
+    """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
+    measured, count = int(durations.sum()), len(matrix)
+    after = (estimate.after_ns * count).at_most(measured)
+    saving = Range(measured - after.high, measured - after.mid, measured - after.low)
+    traffic_bytes = estimate.traffic_bytes
+    return Estimated(
+        matrix=matrix,
+        measured_ns=measured,
+        after_ns=after,
+        gpu_saving_ns=saving,
+        step_saving_ns=NOTHING,
+        traffic_bytes=None
+        if traffic_bytes is None
+        else Traffic(before=traffic_bytes.before * count, after=traffic_bytes.after * count),
+        intermediate_bytes=estimate.intermediate_bytes,
+        flops=None if estimate.flops is None else estimate.flops * count,
+        assumptions=estimate.assumptions,
+        evidence=evidence.name.lower(),
+        label=label_of(book.timeline, book.facts["activities"], matrix[0]),
+    )
+
+
+def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    rows, facts = book.rows["gaps"], book.facts["gaps"]
+    causes = category(rows, "cause")
+    cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
+    closable = facts.dur_ns[matrix].reshape(-1)
+    if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
+        closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
+    if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
+        closable = np.minimum(closable, number(rows, "break_ns")[matrix].reshape(-1))
+    busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
+    saving, assumptions = closed_gaps(closable, cause, busy, slowdown_of(book.timeline))
+    devices = max(book.accounts.devices, 1)
+    return Estimated(
+        matrix=matrix,
+        measured_ns=int(facts.dur_ns[matrix].sum()),
+        after_ns=None,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=Range(saving.low // devices, saving.mid // devices, saving.high // devices),
+        traffic_bytes=None,
+        intermediate_bytes=None,
+        flops=None,
+        assumptions=assumptions,
+        # The cause follows from recorded call times, or it is called unknown.
+        evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
+        label=label_of(book.timeline, facts, matrix[0]),
+    )
+
+
+ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
+    "fuse": _fuse,
+    "pin_memory": _pin,
+    "close_gap": _close,
+    "close_break": _close,
+}
+
+
+def _calls(book: Book, members: IntArray, durations_ns: IntArray) -> list[Call]:
+    """The operators of one match, neighbours that one operator launched taken together."""
+    facts, rows = book.facts["activities"], book.rows["activities"]
+    written = number(rows, "bytes_written", null=-1)
+    bound, classes = category(rows, "bound"), category(rows, "op_class")
+    lists = next((name for row in members if (name := text_at(facts.dtype, row)) is not None), None)
+    calls = []
+    for part in by_operator(facts, members):
+        at = members[part]
+        shapes, dtypes = text_at(facts.shapes, at[0]), text_at(facts.dtypes, at[0])
+        known = None
+        if shapes is not None and dtypes is not None and (written[at] >= 0).all():
+            op, strides = text_at(facts.op, at[0]) or "", text_at(facts.strides, at[0])
+            known = traffic(op, shapes, dtypes, strides, lists, int(written[at].max()))
+        calls.append(
+            Call(
+                dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving
+                compute=any(text_at(bound, row) == "compute" for row in at),
+                row_wise=any(text_at(classes, row) in _ROW_WISE for row in at),
+                reads=None if known is None else known[0],
+                writes=None if known is None else known[1],
+            )
+        )
+    return calls

@@ -1,0 +1,29 @@
+"""Which activities one kernel may stand for: fusion groups where dataflow is known, else stretches of a stream."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.fusion.record import Groups
+from tracemine.rows.activities import place_codes
+from tracemine.rows.table import Column, Flags, Numbers, Rows
+
+
+def chain_columns(activities: Rows, groups: Groups | None) -> dict[str, Column]:
+    """`chain` and `grouped`; without groups every activity is part of a stretch.
+
+    >>> from tracemine.timeline import Meta, Timeline
+    >>> from tracemine.rows.activities import activity_rows
+    >>> rows = activity_rows(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
+    >>> sorted(chain_columns(rows, None))
+    ['chain', 'grouped']
+    """
+    columns = (activities.columns[name] for name in ("device", "stream", "segment"))
+    stretch = place_codes(*(column for column in columns if isinstance(column, Numbers)))
+    if groups is None:
+        return {"chain": Numbers(stretch), "grouped": Flags(np.zeros(activities.count, np.bool_))}
+    group, known = groups.activity_group, groups.activity_known
+    stretches = int(stretch.max(initial=-1)) + 1
+    alone = stretches + len(groups) + np.arange(activities.count)
+    chain = np.where(group >= 0, stretches + group, np.where(known, alone, stretch))
+    return {"chain": Numbers(chain), "grouped": Flags(group >= 0)}
