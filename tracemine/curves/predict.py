@@ -10,27 +10,30 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import filterfalse
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from tracemine.curves.lines import Beyond, Line
 from tracemine.curves.record import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
-from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
-
-FloatArray = NDArray[np.float64]
+from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel
 
 _WHOLE = 1024  # a row up to here is held by one program, and read once
 _STEP = 2048  # elements of a row that one step of a walk takes
 _SPLIT = 8192  # rows longer than this are split where there are too few of them
 _ROWS_PER_SM = 2
+_ROWS_AT_ONCE = 8  # that a multiprocessor walks at once: programs of eight warps
+_HELD_BY_L2 = 0.5  # of the L2 cache: what a walk finds again of what the walk before it read
 _THREADS_PER_SM = 2048
+_NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
+_WAVE_NS = 750  # of one wave of threads that wait for memory
+_TIMED_NS = 6000  # from here on the better shape is found
 _BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
 _PICO = 1e-3  # ns
 
@@ -43,16 +46,15 @@ _NEEDED = {
 
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
-_PASS_PS = {"sum": 0.3, "welford": 0.75, "softmax": 1.35, "scan": 1.4}  # one walk over a row that is too long to hold
-_FINISH = 2700  # elements that combining a program's running values at the end of a walk costs as much as
+_PASS_PS = {"sum": 0.15, "welford": 0.6, "softmax": 1.2, "scan": 1.2}  # one walk over a row that is too long to hold
+_FINISH = 2400  # elements that combining a program's running values at the end of a walk costs as much as
 _WRITE_PASS_PS = 0.45  # the last walk, which writes
-_HELD_PS = {"sum": 0.25, "welford": 0.5, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
+_HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
 _COLUMN_PS = 0.9  # reducing along an axis that is not the contiguous one
 _LOAD_PS = 0.2  # one more full-size input, in each walk
 _SIMPLE_PS = 0.03  # one instruction an element on every lane
 _BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
-WARM = 1.15  # of the time that moving bytes in the L2 cache takes: calibration keeps the best configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,18 +117,18 @@ class Curves:
             return point.nbytes < 2 * calibration.l2_bytes
 
         base = {name: [p for p in own if p.dtype == _BASE_DTYPE] for name, own in self._points.items()}
-        self._copy = _Line.of(base["copy"])
+        self._copy = Line.of(base["copy"])
         # By the share of its bytes that a kernel reads.
         self._by_share = {
-            0.0: _Line.of(base["write"]),
-            1 / 3: _Line.of([*filter(in_cache, base["copy"]), *filterfalse(in_cache, self._points["widen"])]),
+            0.0: Line.of(base["write"]),
+            1 / 3: Line.of([*filter(in_cache, base["copy"]), *filterfalse(in_cache, self._points["widen"])]),
             1 / 2: self._copy,
-            2 / 3: _Line.of(base["add"]),
-            1.0: _Line.of(base["read"]),
+            2 / 3: Line.of(base["add"]),
+            1.0: Line.of(base["read"]),
         }
-        self._strided = _Line.of(self._points["strided"])
+        self._strided = Line.of(self._points["strided"])
         self._beyond = {
-            (name, item): _Beyond([p for p in points if _item_bytes(p) == item], self._own_ns)
+            (name, item): Beyond([p for p in points if _item_bytes(p) == item], self._own_ns, self._missed(item))
             for name, points in self._points.items()
             if name.startswith("row_")
             for item in (2, 4)
@@ -194,7 +196,7 @@ class Curves:
         base = (upper["log"] + upper["exp"] + upper["tanh"] - upper["log_exp_tanh"]) / 2
         base = min(max(base, 0.0), min(upper.values()))
         single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
-        return {"base": base, "simple": _SIMPLE_PS * base / _BASE_PS, **single}
+        return {"base": base, **dict.fromkeys(SIMPLE, _SIMPLE_PS * base / _BASE_PS), **single}
 
     @cache  # noqa: B019 - a calibration or two a process
     def row_ps(self, pattern: str) -> float:
@@ -245,25 +247,31 @@ class Curves:
 
     def _function_ns(self, kernel: FusedKernel, passes: int = 1) -> float:
         """Time of the functions; those before a reduction run again in every later walk over the row."""
-        ps, left = 0.0, passes
+        ps, left, before = 0.0, passes, ""
         for step in kernel.steps:
-            if step in REDUCTIONS:
-                left = max(left - 1, 1)
-            else:
+            if step not in REDUCTIONS:
                 ps += self.function_ps[step] * left
+            elif before not in REDUCTIONS:
+                left = max(left - 1, 1)
+            before = step
         return ps * _PICO * GENERATED * (kernel.elements + self.wave / 2)
 
-    def _walks_ns(self, kernel: FusedKernel, reductions: Sequence[str], passes: int) -> float:
+    def _walks_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
         """Time of loading, converting and reducing, whatever is computed in between."""
         inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
         ps = _LOAD_PS * max(inputs - 1, 0) * passes
         if passes == 1:
-            ps += _BASE_PS + sum(_HELD_PS[step] for step in reductions)
+            ps += _BASE_PS + sum(_HELD_PS[step] for walk in walks for step in walk)
         else:
             finish = _FINISH / kernel.length if kernel.length > _STEP else 0.0
-            ps += sum(_PASS_PS[step] for step in reductions) * (1 + finish)
+            ps += sum(_PASS_PS[step] for walk in walks for step in set(walk)) * (1 + finish)
             ps += _WRITE_PASS_PS * self._full_output(kernel)
-        return ps * self._scale * _PICO * kernel.elements
+        return ps * self._scale * _PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
+
+    def _missed(self, item_bytes: int) -> Callable[[float], float]:
+        """The share of a row that has left the L2 cache when it is walked again, of its length."""
+        held = _HELD_BY_L2 * self.calibration.l2_bytes / (item_bytes * self.calibration.sm_count * _ROWS_AT_ONCE)
+        return lambda length: max(1 - held / length, 0.0)
 
     @cached_property
     def _scale(self) -> float:
@@ -277,7 +285,18 @@ class Curves:
         inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
         ps = _BASE_PS + _LOAD_PS * max(inputs - 1, 0)
         base = ps * self._scale * _PICO * (kernel.elements + self.wave / 2)
-        return self._together(memory, base + self._function_ns(kernel), kernel.elements, warm)
+        total = self._together(memory, base + self._function_ns(kernel), kernel.elements, warm)
+        return total + self._narrow_ns(total, kernel)
+
+    def _narrow_ns(self, total: float, kernel: FusedKernel) -> float:
+        """What small kernels lose on average to the narrower of the two shapes that a compiler tries.
+
+        Two elements a thread in place of eight: more waves of threads, each of which waits for memory once. Timing
+        them picks the better one where the difference is larger than the timer's own scatter.
+        """
+        waves = kernel.elements / (_NARROW * self.wave)
+        lost = self.floor_ns[1] + waves * _WAVE_NS - total
+        return _NARROW_SHARE * max(lost, 0.0) if total < _TIMED_NS else 0.0
 
     def _together(self, memory: float, arithmetic: float, elements: float, warm: float) -> float:
         """Memory and arithmetic side by side: all of the longer one, and of the shorter what the waves leave over."""
@@ -297,9 +316,10 @@ class Curves:
         pattern = _pattern(reductions, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
         beyond = self._beyond[pattern, item].at(kernel.elements, kernel.length, warm)
-        passes = 1 if held else len(reductions) + full_output + (not full_output and len(reductions) == 1)
-        arithmetic = self._walks_ns(kernel, reductions, passes)
-        arithmetic += self._function_ns(kernel, 1 if held else len(reductions) + full_output)
+        walks = kernel.walks
+        passes = 1 if held else len(walks) + full_output + (not full_output and len(walks) == 1)
+        arithmetic = self._walks_ns(kernel, walks, passes)
+        arithmetic += self._function_ns(kernel, 1 if held else len(walks) + full_output)
         memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
         return self._together(memory, arithmetic, kernel.elements, warm) + beyond
 
@@ -313,7 +333,8 @@ class Curves:
 
         The inputs are read again by each; what fits the L2 cache is warm from the second time on.
         """
-        stages = sum(2 if step == "softmax" else 1 for step in reductions)
+        kinds = [kind for walk in kernel.walks for kind in set(walk)]
+        stages = sum(2 if kind == "softmax" else 1 for kind in kinds)
         read = sum(kernel.reads)
         full = self._full_output(kernel)
         finish = self.memory_ns(1 << 16, 0, 1.0)
@@ -327,9 +348,10 @@ class Curves:
             memory = self.memory_ns(read, 0, state)
             total += self._together(memory, walk + functions, kernel.elements, state) + finish
         if full:
-            total += self._together(
+            last = self._together(
                 self.memory_ns(read, sum(kernel.writes), again), self._function_ns(kernel), kernel.elements, again
             )
+            total += last + self._narrow_ns(last, kernel)
         return total, 2 * stages + full
 
     def _full_output(self, kernel: FusedKernel) -> bool:
@@ -375,59 +397,14 @@ def _pattern(reductions: Sequence[str], length: int, full_output: bool) -> str:
     return "row_two_sums" if len(reductions) > 1 else "row_norm_looped"
 
 
+def _computed(length: int) -> int:
+    """Elements of a row that is walked in steps, lanes that are masked out in the last one included.
+
+    >>> _computed(5120)
+    6144
+    """
+    return -(-length // _STEP) * _STEP
+
+
 def _item_bytes(point: Point) -> int:
     return {"float32": 4, "int8": 1}.get(point.dtype, 2)
-
-
-class _Line:
-    """Cold and warm time over bytes: monotone, straight between two points on log-log axes."""
-
-    def __init__(self, nbytes: FloatArray, cold: FloatArray, warm: FloatArray) -> None:
-        self.nbytes, self.cold, self.warm = nbytes, cold, warm
-        self._log = np.log(nbytes), np.log(cold), np.log(warm)
-
-    @classmethod
-    def of(cls, points: Iterable[Point]) -> _Line:
-        rows = sorted({p.nbytes: (p.nbytes, p.cold_ns, p.warm_ns) for p in points}.values())
-        table = np.array(rows, dtype=np.float64)
-        return cls(table[:, 0], np.maximum.accumulate(table[:, 1]), np.maximum.accumulate(table[:, 2]))
-
-    def covers(self, nbytes: float) -> bool:
-        return nbytes <= float(self.nbytes[-1]) * 1.5
-
-    def at(self, nbytes: float, warm: float) -> float:
-        x, cold, hot = self._log
-        at = math.log(max(nbytes, 1.0))
-        beyond = max(at - float(x[-1]), 0.0)  # beyond the last point time is proportional to bytes
-        c, h = float(np.exp(np.interp(at, x, cold))), float(np.exp(np.interp(at, x, hot)))
-        h = min(self.warm[0] + (h - self.warm[0]) * WARM, max(c, h))
-        return float(c ** (1 - warm) * h**warm * np.exp(beyond))
-
-
-class _Beyond:
-    """What a row pattern took beyond its own bytes and arithmetic, over row length and elements; cold and warm.
-
-    Interpolated is this difference and not the time: points are too few to show where the cache ends, and the curves
-    of bytes know it.
-    """
-
-    def __init__(self, points: Sequence[Point], own_ns: Callable[[Point, float], float]) -> None:
-        by_length: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
-        for p in sorted(points, key=lambda p: p.elements):
-            cold, warm = p.cold_ns - own_ns(p, 0.0), p.warm_ns - own_ns(p, 1.0)
-            by_length[p.length].append((math.log(p.elements), max(cold, 0.0), max(warm, 0.0)))
-        self._lengths = np.array(sorted(by_length), dtype=np.float64)
-        self._lines = [np.array(by_length[length], dtype=np.float64) for length in sorted(by_length)]
-
-    def at(self, elements: int, length: int, warm: float) -> float:
-        """Nanoseconds; beyond the last point in proportion to the elements, beyond the last length as at that one."""
-        at = np.interp(math.log(length), np.log(self._lengths), np.arange(len(self._lines)))
-        lower, share = int(at), float(at) % 1
-        upper = min(lower + 1, len(self._lines) - 1)
-        return (1 - share) * self._on_line(lower, elements, warm) + share * self._on_line(upper, elements, warm)
-
-    def _on_line(self, line: int, elements: int, warm: float) -> float:
-        x, cold, hot = self._lines[line].T
-        at = math.log(max(elements, 1))
-        value = (1 - warm) * np.interp(at, x, cold) + warm * np.interp(at, x, hot)
-        return float(value * math.exp(max(at - float(x[-1]), 0.0)))

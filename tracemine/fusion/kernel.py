@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 # Steps that walk a whole row before anything after them can be computed.
 REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
+# Steps of an instruction or two. Multiplying is told apart, for a softmax of what was scaled is another kernel.
+SIMPLE = ("simple", "scale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +16,8 @@ class FusedKernel:
     """What one kernel in place of a group reads, computes and writes.
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
-    (`sum` for any plain one, `welford`, `softmax`, `scan`), and `simple` for everything else.
+    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, and `simple` for everything else.
+    Reductions side by side are independent of each other, and done in one walk.
     """
 
     reads: tuple[int, ...]  # bytes of each distinct tensor from outside
@@ -24,6 +28,15 @@ class FusedKernel:
     steps: tuple[str, ...] = ()
     columns: bool = False  # the axis reduced is not the contiguous one
     strided: bool = False  # it reads or writes across the grain: a transpose
+
+    @property
+    def walks(self) -> tuple[tuple[str, ...], ...]:
+        """The reductions, those side by side together: one that needs another has a step in between.
+
+        >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("sum", "welford", "simple", "sum")).walks
+        (('sum', 'welford'), ('sum',))
+        """
+        return tuple(tuple(run) for reduces, run in groupby(self.steps, REDUCTIONS.__contains__) if reduces)
 
     @property
     def nbytes(self) -> int:

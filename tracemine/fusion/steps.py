@@ -9,10 +9,14 @@ _STEPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("tanh", "sin", "cos", "tan"), ("tanh",)),
     **dict.fromkeys(("erf", "erfc"), ("erf",)),
     **dict.fromkeys(("div", "reciprocal", "sqrt", "rsqrt", "remainder", "fmod", "addcdiv"), ("divide",)),
+    **dict.fromkeys(("mul",), ("scale",)),
     **dict.fromkeys(("sigmoid", "silu", "silu_backward", "glu"), ("sigmoid",)),
     **dict.fromkeys(("gelu", "gelu_backward"), ("simple", "simple", "erf")),
     **dict.fromkeys(("softplus", "mish", "logit", "log_sigmoid_forward"), ("exp", "log")),
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "prod", "any", "all", "argmax", "argmin"), ("sum",)),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "prod", "any", "all", "argmax", "argmin"), ("sum",)),
+    **dict.fromkeys(
+        ("max", "min"), ("sum", "simple")
+    ),  # and where it is, which keeps an online softmax from being made
     **dict.fromkeys(("norm", "linalg_vector_norm", "aminmax", "rms_norm", "_fused_rms_norm"), ("sum",)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), ("welford",)),
     **dict.fromkeys(("native_layer_norm", "native_group_norm", "layer_norm", "group_norm"), ("welford",)),
@@ -32,12 +36,19 @@ def steps_of(op: str) -> tuple[str, ...]:
 
 
 def online_softmax(steps: tuple[str, ...]) -> tuple[str, ...]:
-    """A maximum, an exponential and a sum of it are computed in one walk over the row, as a softmax is.
+    """What a compiler makes of a group's softmax: one walk for maximum and sum, or two where what is scaled goes in.
+
+    A maximum, an exponential and a sum of it are computed in one walk over the row, with a second exponential. Of a
+    scaled input the compiler takes the maximum before it scales, and that is no longer the pattern which it merges.
 
     >>> online_softmax(("sum", "simple", "exp", "sum", "log"))
     ('softmax', 'log')
+    >>> online_softmax(("scale", "softmax"))
+    ('scale', 'sum', 'simple', 'exp', 'sum', 'divide')
     """
-    for at in range(len(steps) - 3):
+    for at in range(len(steps)):
         if steps[at : at + 4] == ("sum", "simple", "exp", "sum"):
             return (*steps[:at], "softmax", *steps[at + 4 :])
+        if at and steps[at] == "softmax" and steps[at - 1] in ("scale", "divide"):
+            return (*steps[:at], "sum", "simple", "exp", "sum", "divide", *steps[at + 1 :])
     return steps
