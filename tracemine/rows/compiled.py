@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from tracemine.ops import lookup
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
@@ -65,7 +66,7 @@ class Compiled:
     """What each activity has to do with torch.compile; row numbers and codes are −1 where there is none."""
 
     region: Categories  # of the innermost region that it was launched in: `0/0`
-    compiled: BoolArray  # a compiled graph launched it
+    compiled: BoolArray  # a compiled graph launched it, or it is Inductor's own kernel
     island: IntArray  # the break in which it was launched
     resumed: IntArray  # the break that ended with the graph call of which it is the first activity
     breaks: Breaks
@@ -117,7 +118,7 @@ def compiled(timeline: Timeline) -> Compiled:
     innermost = _at(region, around)
     return Compiled(
         region=mapped(take(name, innermost), lambda text: text.removeprefix(_REGION)),
-        compiled=call >= 0,
+        compiled=(call >= 0) | (_at(_codes(ops.column("kernel_backend")), around) >= 0),
         island=_within(breaks.thread, breaks.begin_ns, breaks.end_ns, on, at),
         resumed=_first_of_call(calls, call, at, after),
         breaks=breaks,
@@ -128,7 +129,7 @@ def compilations(timeline: Timeline) -> tuple[IntArray, IntArray]:
     """Begin and end, host nanoseconds, of each stretch in which torch.compile compiled within the recording.
 
     In order of begin; stretches on several threads may overlap. Told from what dynamo and Inductor time of themselves
-    (torch 2.6 or later); empty where nothing was compiled, or older ones compiled.
+    (`… (dynamo_timed)`); a torch that does not record that compiles unseen.
     """
     begin = numbers(timeline.ops.column("start_ns")).values.astype(np.int64)
     end = begin + numbers(timeline.ops.column("dur_ns")).values.astype(np.int64)
@@ -283,6 +284,10 @@ def _within(thread: IntArray, begin: IntArray, end: IntArray, on: IntArray, at: 
 def _at(values: IntArray, rows: IntArray) -> IntArray:
     """`values[rows]`, −1 where the row is −1."""
     return np.where(rows >= 0, values[rows], -1) if len(values) else np.full(len(rows), -1, np.int64)
+
+
+def _codes(column: pa.ChunkedArray) -> IntArray:
+    return categories(column).codes.astype(np.int64)
 
 
 def _first_known(one: IntArray, other: IntArray) -> IntArray:

@@ -57,7 +57,7 @@ _ACTIVITIES = (
     ColumnDoc("queued_ns", "numbers", "its start − the end of its launch call; below 0 where it began before the call returned", _NOT_ALONE),
     ColumnDoc("graph", "flags", "launched by a graph replay"),
     ColumnDoc("region", "categories", "the run of a compiled function that it was launched in, the innermost of them: `0/0`, the frame and how often that was compiled", "outside every compiled function, or not recorded"),
-    ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function"),
+    ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function, whoever wrote the kernel"),
     ColumnDoc("handwritten", "flags", "a kernel with a plain C name, as Triton's have, launched outside every operator that is known, although operators were recorded: somebody wrote it for the purpose"),
     ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),

@@ -1,0 +1,68 @@
+"""Findings of recordings whose compiled graphs break: one a line, with its reason, and never more than was idle."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.timelines import Trace
+from tracemine.engine import load_rules, mine
+from tracemine.findings import Scan, device_of, find
+from tracemine.findings.sources import sources
+from tracemine.formats import open_trace
+from tracemine.rows import row_sets
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
+BREAKS = {
+    "compiled_breaks": {25: "graph_break_value", 28: "graph_break_print"},
+    "compiled_islands": {48: "graph_break_size", 50: "graph_break"},
+}
+
+
+@cache
+def scanned(name: str) -> Scan:
+    timeline = open_trace(FIXTURES / f"{name}.json.gz")
+    rows = row_sets(timeline)
+    return find(timeline, rows, mine(rows, load_rules()), device_of(timeline))
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_line_that_breaks_a_graph_is_one_finding_of_its_reason(name: str) -> None:
+    found = [f for f in scanned(name).findings if f.rule.startswith("graph_break")]
+    assert {f.source[0].line: f.rule for f in found} == BREAKS[name]
+    assert len(found) == len(BREAKS[name])
+    for finding in found:
+        assert (finding.source[0].file, finding.source[0].function) == ("compiled_models.py", "forward")
+        assert finding.occurrences >= 2  # each of two steps
+        assert finding.evidence == "proven"
+        assert 0 < finding.step_saving_ns.mid <= finding.step_saving_ns.high < finding.measured_ns
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_gap_in_a_break_is_no_other_rules_as_well(name: str) -> None:
+    waited = [row for f in scanned(name).findings if not f.gpu_saving_ns.high for part in f.activities for row in part]
+    assert len(waited) == len(set(waited))  # each activity ends one gap
+
+
+@pytest.mark.parametrize("name", ["decoder_prefill_compiled", "decoder_prefill", "triton_kernel", "convnet_train"])
+def test_without_a_break_there_is_no_such_finding(name: str) -> None:
+    assert not [f for f in scanned(name).findings if f.rule.startswith("graph_break")]
+
+
+def test_a_function_resumed_twice_is_one_frame_at_the_last_line_that_broke_it() -> None:
+    trace = Trace()
+    forward = trace.frame("model.py(10): forward", trace.frame("train.py(3): step"))
+    first = trace.frame("model.py(12): torch_dynamo_resume_in_forward_at_12", forward)
+    trace.frame("model.py(17): torch_dynamo_resume_in_forward_at_17", first)
+    trace.frame("torchinductor_me/ab/cab.py(80): call", first)
+    timeline = trace.timeline()
+    assert [(s.line, s.function) for s in sources(timeline, 3)] == [(17, "forward"), (3, "step")]
+    assert [(s.line, s.function) for s in sources(timeline, 4)] == [(12, "forward"), (3, "step")]
+
+
+def test_a_function_that_calls_itself_keeps_its_frames() -> None:
+    trace = Trace()
+    trace.frame("tree.py(5): walk", trace.frame("tree.py(5): walk"))
+    assert len(sources(trace.timeline(), 1)) == 2
