@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from patterns import PATTERNS
@@ -96,6 +97,16 @@ def transposed(tensor: torch.Tensor) -> bool:
     return len(axes) > 1 and min(axes)[1] != max(axis for _, axis in axes)
 
 
+def depth(calls: Sequence[Call], full: int) -> int | None:
+    """The most reductions of which each needs the one before; None: there is none."""
+    level: dict[int, int] = {}
+    for call in calls:
+        own = max((level.get(storage(t), 0) for t in call.taken), default=0)
+        own += call.elements == full and steps_of(call.name)[0] in REDUCTIONS
+        level.update((storage(t), own) for t in call.given)
+    return max(level.values()) or None
+
+
 def as_one_kernel(
     calls: Sequence[Call], reads: dict[Any, int], writes: list[int], outside: Sequence[torch.Tensor]
 ) -> dict[str, Any]:
@@ -124,6 +135,7 @@ def as_one_kernel(
         "item_bytes": max((t.element_size() for t in outside if t.numel() * 2 > size), default=4),
         "steps": list(online_softmax(tuple(steps))),
         "columns": columns,
+        "depth": depth(calls, full),
         "strided": any(transposed(t) for call in calls for t in (*call.taken, *call.given) if t.numel() * 2 > size),
     }
 
@@ -136,7 +148,7 @@ def one_operator(call: Call) -> dict[str, Any]:
 
 def describe(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
     """`fused` (empty where a part of the pattern is a library's kernel) and `unfused`."""
-    with Calls() as recorded, torch.no_grad():
+    with Calls() as recorded, torch.no_grad(), patch("torch.nn.functional.dropout", one_kernel_dropout):
         result = function(*inputs)
     calls = [call for call in recorded.seen if not call.moves_nothing]
     unfused = [{"op": call.name.removeprefix("aten::"), **one_operator(call)} for call in calls]
@@ -178,6 +190,11 @@ def inputs_read(calls: Sequence[Call], inputs: Sequence[torch.Tensor]) -> dict[A
         if key in reads and reads[key] * 2 == tensor.untyped_storage().nbytes():
             reads[key] *= 2
     return reads
+
+
+def one_kernel_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """What dropout is on a GPU: one operator."""
+    return torch.native_dropout(x, p, training)[0]
 
 
 def described(point: dict[str, Any]) -> dict[str, Any]:

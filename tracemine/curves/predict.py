@@ -50,8 +50,9 @@ _PASS_PS = {"sum": 0.15, "welford": 0.6, "softmax": 1.2, "scan": 1.2}  # one wal
 _FINISH = 2400  # elements that combining a program's running values at the end of a walk costs as much as
 _WRITE_PASS_PS = 0.45  # the last walk, which writes
 _HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
-_COLUMN_PS = 0.9  # reducing along an axis that is not the contiguous one
+_COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not the contiguous one; another input
 _LOAD_PS = 0.2  # one more full-size input, in each walk
+_RANDOM_PS = 2.35  # ten rounds of Philox
 _SIMPLE_PS = 0.03  # one instruction an element on every lane
 _BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
@@ -85,6 +86,8 @@ _INTERVALS = {
     "softmax_looped_small": (0.65, 1.15),
     "scan": (0.7, 1.2),
     "scan_small": (0.7, 1.6),
+    "random": (0.8, 1.25),
+    "random_small": (0.7, 1.4),
     "split": (0.9, 1.6),
     "split_small": (0.8, 1.5),
 }
@@ -196,7 +199,8 @@ class Curves:
         base = (upper["log"] + upper["exp"] + upper["tanh"] - upper["log_exp_tanh"]) / 2
         base = min(max(base, 0.0), min(upper.values()))
         single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
-        return {"base": base, **dict.fromkeys(SIMPLE, _SIMPLE_PS * base / _BASE_PS), **single}
+        scale = base / _BASE_PS
+        return {"base": base, "random": _RANDOM_PS * scale, **dict.fromkeys(SIMPLE, _SIMPLE_PS * scale), **single}
 
     @cache  # noqa: B019 - a calibration or two a process
     def row_ps(self, pattern: str) -> float:
@@ -217,6 +221,8 @@ class Curves:
     def predict(self, kernel: FusedKernel, warm: float = 0.0) -> Prediction:
         """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache."""
         mid, kind, kernels, notes = self._mid(kernel, warm)
+        if "random" in kernel.steps:  # a seed is drawn first, by a kernel of its own
+            mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if kernel.nbytes <= self.calibration.l2_bytes:
             kind += "_small"
         low, high = _INTERVALS[kind]
@@ -253,8 +259,11 @@ class Curves:
                 ps += self.function_ps[step] * left
             elif before not in REDUCTIONS:
                 left = max(left - 1, 1)
+            if step == "softmax" and kernel.passes > 1 and passes > 1:  # normalised again in the walks that follow
+                ps += self.function_ps["exp"]
             before = step
-        return ps * _PICO * GENERATED * (kernel.elements + self.wave / 2)
+        elements = kernel.elements if passes == 1 else kernel.rows * _computed(kernel.length)
+        return ps * _PICO * GENERATED * (elements + self.wave / 2)
 
     def _walks_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
         """Time of loading, converting and reducing, whatever is computed in between."""
@@ -264,7 +273,7 @@ class Curves:
             ps += _BASE_PS + sum(_HELD_PS[step] for walk in walks for step in walk)
         else:
             finish = _FINISH / kernel.length if kernel.length > _STEP else 0.0
-            ps += sum(_PASS_PS[step] for walk in walks for step in set(walk)) * (1 + finish)
+            ps += sum(_PASS_PS[step] for walk in walks for step in walk) * (1 + finish)
             ps += _WRITE_PASS_PS * self._full_output(kernel)
         return ps * self._scale * _PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
 
@@ -316,10 +325,9 @@ class Curves:
         pattern = _pattern(reductions, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
         beyond = self._beyond[pattern, item].at(kernel.elements, kernel.length, warm)
-        walks = kernel.walks
-        passes = 1 if held else len(walks) + full_output + (not full_output and len(walks) == 1)
-        arithmetic = self._walks_ns(kernel, walks, passes)
-        arithmetic += self._function_ns(kernel, 1 if held else len(walks) + full_output)
+        passes = 1 if held else max(kernel.passes + full_output, 2)
+        arithmetic = self._walks_ns(kernel, kernel.walks, passes)
+        arithmetic += self._function_ns(kernel, 1 if held else kernel.passes + full_output)
         memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
         return self._together(memory, arithmetic, kernel.elements, warm) + beyond
 
@@ -340,7 +348,10 @@ class Curves:
         finish = self.memory_ns(1 << 16, 0, 1.0)
         again = 1.0 if read <= self.calibration.l2_bytes * 0.6 else 0.0
         functions = self._function_ns(kernel) / stages
-        ps = _COLUMN_PS if kernel.columns else _PASS_PS["welford" if "welford" in reductions else "sum"]
+        ps = _PASS_PS["welford" if "welford" in reductions else "sum"]
+        if kernel.columns:
+            ps = _COLUMN_PS + _COLUMN_LOAD_PS * (sum(nbytes >= kernel.elements for nbytes in kernel.reads) - 1)
+            finish += self.floor_ns[1] / 2
         total = 0.0
         for stage in range(stages):
             state = warm if stage == 0 else again

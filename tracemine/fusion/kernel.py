@@ -16,7 +16,8 @@ class FusedKernel:
     """What one kernel in place of a group reads, computes and writes.
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
-    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, and `simple` for everything else.
+    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `random` for
+    random numbers, and `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 
@@ -28,6 +29,7 @@ class FusedKernel:
     steps: tuple[str, ...] = ()
     columns: bool = False  # the axis reduced is not the contiguous one
     strided: bool = False  # it reads or writes across the grain: a transpose
+    depth: int | None = None  # reductions in a row of which each needs the one before; None: as `steps` tells
 
     @property
     def walks(self) -> tuple[tuple[str, ...], ...]:
@@ -37,6 +39,15 @@ class FusedKernel:
         (('sum', 'welford'), ('sum',))
         """
         return tuple(tuple(run) for reduces, run in groupby(self.steps, REDUCTIONS.__contains__) if reduces)
+
+    @property
+    def passes(self) -> int:
+        """How often a row is walked to reduce it.
+
+        >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("sum", "simple", "sum"), depth=1).passes
+        1
+        """
+        return len(self.walks) if self.depth is None else min(self.depth, len(self.walks))
 
     @property
     def nbytes(self) -> int:

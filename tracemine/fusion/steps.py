@@ -10,6 +10,9 @@ _STEPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("erf", "erfc"), ("erf",)),
     **dict.fromkeys(("div", "reciprocal", "sqrt", "rsqrt", "remainder", "fmod", "addcdiv"), ("divide",)),
     **dict.fromkeys(("mul",), ("scale",)),
+    **dict.fromkeys(
+        ("dropout", "native_dropout", "bernoulli", "rand_like", "randn_like", "uniform", "normal"), ("random",)
+    ),
     **dict.fromkeys(("sigmoid", "silu", "silu_backward", "glu"), ("sigmoid",)),
     **dict.fromkeys(("gelu", "gelu_backward"), ("simple", "simple", "erf")),
     **dict.fromkeys(("softplus", "mish", "logit", "log_sigmoid_forward"), ("exp", "log")),
