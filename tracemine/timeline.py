@@ -59,6 +59,7 @@ class Table:
 _NOT_IN_THIS_FORMAT = "the export does not record it"
 _NO_SHAPES = "shapes were not recorded (record_shapes was off), or an older profiler did not write them"
 
+_INFERRED = "the tensors are inferred, not recorded"
 _NO_EXECUTION_TRACE = "no execution trace was given, or it lacks the operator"
 
 _TABLES = (
@@ -182,7 +183,7 @@ _TABLES = (
             Column("storage_id", pa.int64(), "shared by views of one storage; used again for another storage once one is freed"),
             Column("offset_elements", pa.int64(), "where in its storage it begins, in elements"),
             Column("numel", pa.int64(), "number of elements; those that stride 0 repeats count each time"),
-            Column("itemsize_bytes", pa.int64(), "bytes an element"),
+            Column("itemsize_bytes", pa.int64(), "bytes an element", "dtypes were not recorded (NVTX)"),
             Column("device", _TEXT, "`cuda:0`, `cpu` …"),
             Column("dtype", _TEXT, "recorded type name, as in `ops.input_dtypes`", "not recorded"),
             Column("shape", pa.list_(pa.int64()), "size of each dimension"),
@@ -200,10 +201,10 @@ EDGES = Table(
         Column("producer_row", pa.int64(), "row of `activities`: the last one of the operator that wrote it"),
         Column("consumer_row", pa.int64(), "row of `activities`: the first one of the operator that read it"),
         Column("bytes", pa.int64(), "bytes of the tensor that was read which lie in what was written"),
-        Column("evidence", _TEXT, "`proven`: an execution trace says that both had the same storage"),
+        Column("evidence", _TEXT, "`proven`: it was recorded that both had the same storage; `consistent`: of the tensors alive only that one fits by shape, dtype, strides and order; `adjacent`: a guess, the likeliest of several"),
         Column("buffer", pa.int64(), "number of the storage, of which each is counted anew when it is allocated"),
-        Column("written_row", pa.int64(), "row of `tensors`: what was written"),
-        Column("read_row", pa.int64(), "row of `tensors`: what was read"),
+        Column("written_row", pa.int64(), "row of `tensors`: what was written", _INFERRED),
+        Column("read_row", pa.int64(), "row of `tensors`: what was read", _INFERRED),
     ),
 )  # fmt: skip
 

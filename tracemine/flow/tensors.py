@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import booleans, lists, numbers, string_ids
+from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
 from tracemine.flow.order import Order
 from tracemine.flow.record import Array, BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -39,6 +39,8 @@ class Tensors:
         """All tensors of a timeline."""
         table = timeline.tensors
         itemsize, numel = numbers(table.column("itemsize_bytes")), numbers(table.column("numel"))
+        # Where dtypes were not recorded, a storage is measured in elements, and a tensor's bytes are at least those.
+        itemsize = np.where(itemsize == MISSING, 1, itemsize)
         offset = numbers(table.column("offset_elements"))
         shape, shape_ends, _ = lists(table.column("shape"))
         strides, stride_ends, has_strides = lists(table.column("strides"))

@@ -39,8 +39,23 @@ def _read_kineto(source: FileSource, progress: Progress | None) -> Timeline:
     return assemble(scan(source, progress=progress), Path(source.path).name)
 
 
+def _looks_like_sqlite(head: bytes) -> bool:
+    from tracemine.formats.nsys import is_database
+
+    return is_database(head)
+
+
+def _read_sqlite(source: FileSource, progress: Progress | None) -> Timeline:
+    from tracemine.formats.nsys import read_database
+
+    return read_database(source, progress)
+
+
 # The first that recognises a file reads it, so what is told by less stands later.
-FORMATS: Sequence[Format] = (Format("kineto", _looks_like_kineto, _read_kineto),)
+FORMATS: Sequence[Format] = (
+    Format("nsys", _looks_like_sqlite, _read_sqlite),
+    Format("kineto", _looks_like_kineto, _read_kineto),
+)
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = FORMATS) -> Format:
@@ -55,6 +70,9 @@ def format_of(source: FileSource, formats: Sequence[Format] = FORMATS) -> Format
         raise refusal(source)
     return found
 
+
+# Reports of Nsight Systems are told by their names: how they begin is not documented.
+NSYS_REPORTS = (".nsys-rep", ".qdrep")
 
 # How a folder names what was recorded together: the profiler's trace, and the execution trace of the same window.
 TRACE_NAMES = ("trace.json", "trace.json.gz")
@@ -102,6 +120,9 @@ def open_trace(
 
     path = Path(path)
     about = path / ABOUT_NAME
+    if is_nsys_folder(path) or path.suffix in NSYS_REPORTS:
+        timeline = _read_nsys(path, progress)
+        return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
     if path.is_dir() and not (path / "meta.json").is_file():
         recording = recording_in(path)
         if recording is None:
@@ -123,6 +144,30 @@ def open_trace(
 
         timeline = with_step_times(timeline, about)
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
+
+
+def is_nsys_folder(path: Path) -> bool:
+    """Whether a folder is an export of Nsight Systems (`parquetdir`, `arrowdir`): one file a table.
+
+    >>> is_nsys_folder(Path("no/such/folder"))
+    False
+    """
+    if not path.is_dir() or (path / "meta.json").is_file():
+        return False
+    from tracemine.formats.nsys import is_folder
+
+    return is_folder(path)
+
+
+def _read_nsys(path: Path, progress: Progress | None) -> Timeline:
+    from tracemine.formats.nsys import read_folder, read_report
+    from tracemine.formats.source import FileSource
+
+    if path.is_dir():
+        return read_folder(path)
+    with FileSource(path) as source:  # that it is there, and no export under a report's name
+        found = next((form for form in FORMATS if form.recognises(source.head)), None)
+        return read_report(path, progress) if found is None else found.read(source, progress)
 
 
 def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> Timeline:

@@ -1,0 +1,268 @@
+"""From an export's tables to a checked timeline: sort, join, nest, and name what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracemine import __version__
+from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
+from tracemine.formats.kineto import launches, names
+from tracemine.formats.kineto.nesting import Nesting, time_order
+from tracemine.formats.nsys import about, device_rows, schema
+from tracemine.formats.nsys.dataflow import tensors_of
+from tracemine.formats.nsys.device_rows import Columns, Reasons, pid, tid
+from tracemine.formats.nsys.ranges import Ranges, module_paths, ranges, steps_of
+from tracemine.formats.nsys.shapes import input_shapes
+from tracemine.formats.nsys.strings import Strings
+from tracemine.formats.nsys.tables import Tables
+from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+
+Array = npt.NDArray[Any]
+
+_OP_KINDS = ["annotation", "op"]
+_CORRELATION_BITS = 40  # CUPTI's are 32 bits wide
+
+
+def assemble(tables: Tables, source_name: str) -> Timeline:
+    """The timeline of an export; `source_name` is its file's name without the folder."""
+    report = Reasons(tables)
+    string_ids = tables.numbers(schema.STRINGS)["id"]
+    strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
+    gpu = _in_order(device_rows.activities(tables, strings, report), "device", "stream")
+    api = _in_order(device_rows.calls(tables, strings, report))
+    ops = ranges(tables, strings, report)
+    _number_threads(api, ops.columns)
+    start_of_session = about.clock_start_ns(tables)
+    for columns in (gpu, api, ops.columns):
+        columns["start_ns"] = columns["start_ns"] + start_of_session
+    for columns in (api, ops.columns):
+        columns["end_ns"] = columns["start_ns"] + columns["dur_ns"]
+    _one_process(gpu, api)
+
+    is_op = ops.columns["is_op"]
+    nesting = Nesting(ops.columns["start_ns"], ops.columns["end_ns"], ops.columns["thread"])
+    parent = nesting.parents()
+    api["op_row"] = nesting.innermost(api["start_ns"], api["end_ns"], api["thread"], only=is_op)
+    module, inside, modules = module_paths(ops, parent, strings)
+    api["module"] = take(inside, nesting.innermost(api["start_ns"], api["end_ns"], api["thread"]))
+    del nesting
+
+    launch, owners = _owners(gpu, api, ops, is_op, strings)
+    step_rows = steps_of(ops)
+    step = _step_rows(api, launch, ops, step_rows)
+    processes = distinct(gpu["process"][gpu["process"] != MISSING])[1]
+    devices = about.devices(tables, gpu)
+    makers, tensors = tensors_of(ops, parent, owners.op, gpu, report)
+    unowned = Counter(launches.REASONS[code] for code in owners.reason[owners.reason >= 0].tolist())
+    has_sizes = any(r.sizes is not None for r in ops.parsed)
+    report.warnings += about.warnings(
+        tables,
+        activities=len(gpu["start_ns"]),
+        graphs=int((gpu["category"] == device_rows.ACTIVITY_KINDS.index("graph")).sum()),
+        graph_launches=int(launches.named(api["name"], strings.texts, about.GRAPH_LAUNCH).sum()),
+        calls=int((api["category"] != device_rows.SYNC).sum()),
+        operators=int(is_op.sum()),
+        has_sizes=has_sizes,
+        processes=len(processes),
+        unowned=unowned,
+        launched_late=int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum()),
+    )
+    versions = about.versions(tables)
+    meta = Meta(
+        tracemine_version=__version__,
+        source=source_name.encode("utf-8", "replace").decode(),
+        format="nsys",
+        producer="Nsight Systems" + (f" {versions['nsys']}" if "nsys" in versions else ""),
+        devices=devices,
+        record_shapes=has_sizes if is_op.any() else None,
+        versions=versions,
+        ingest=IngestReport(
+            events=_sorted(report.events),
+            skipped=_sorted(report.skipped),
+            dropped=_sorted(report.dropped),
+            repaired=_sorted(report.repaired),
+            unowned=_sorted(unowned),
+            warnings=tuple(report.warnings),
+        ),
+    )
+    return Timeline(
+        meta=meta,
+        activities=_activities_table(gpu, launch, owners, step, strings.texts),
+        ops=_ops_table(ops, parent, module, modules, makers, strings),
+        api=_api_table(api, strings.texts, modules),
+        steps=_steps_table(ops, step_rows, strings.texts),
+        tensors=tensors,
+    )
+
+
+def _in_order(columns: Columns, *ties: str) -> Columns:
+    keys = [columns[name] for name in ties] or [-columns["dur_ns"]]
+    order = time_order(columns["start_ns"], *keys)
+    return {name: column[order] for name, column in columns.items()}
+
+
+def _number_threads(api: Columns, ops: Columns) -> None:
+    """Give both a column `thread`, a small number; what has no thread of its own gets one that holds nothing else."""
+    together = np.concatenate((api["global_tid"], ops["global_tid"]))
+    thread = distinct(together)[0].astype(np.int64)
+    absent = together == MISSING
+    absent[: len(api["global_tid"])] = False
+    thread[absent] = int(thread.max(initial=0)) + 1
+    api["thread"], ops["thread"] = thread[: len(api["global_tid"])], thread[len(api["global_tid"]) :]
+    for columns in (api, ops):
+        columns["pid"], columns["tid"] = pid(columns["global_tid"]), tid(columns["global_tid"])
+
+
+def _one_process(gpu: Columns, api: Columns) -> None:
+    """Exports that do not say whose an activity is: it is the one process's that made calls, if there is one only."""
+    callers = distinct(api["process"][api["process"] != MISSING])[1]
+    if len(callers) == 1:
+        gpu["process"] = np.where(gpu["process"] == MISSING, callers[0], gpu["process"])
+
+
+def _owners(gpu: Columns, api: Columns, ops: Ranges, is_op: Array, strings: Strings) -> tuple[Array, launches.Owners]:
+    """The launch of each activity by process and correlation id, and its operator."""
+    both = np.concatenate((gpu["process"], api["process"]))
+    process = np.where(both == MISSING, -1, distinct(both)[0].astype(np.int64))
+    number = np.concatenate((gpu["correlation"], api["correlation"]))
+    number[len(gpu["process"]) :][api["category"] == device_rows.SYNC] = MISSING
+    told = (process >= 0) & (number > 0) & (number < 1 << _CORRELATION_BITS)
+    key = np.where(told, (process << _CORRELATION_BITS) | np.where(told, number, 0), 0)
+    of_gpu, of_api = key[: len(gpu["process"])], key[len(gpu["process"]) :]
+    launch = launches.launch_rows(of_gpu, of_api, api["name"], strings.texts)
+    # What came before the window is told by a correlation id below the first of its process.
+    first = np.full(int(process.max(initial=-1)) + 2, 1 << _CORRELATION_BITS)
+    calling = told.copy()
+    calling[: len(of_gpu)] = False
+    np.minimum.at(first, process[calling], number[calling])
+    since_first = np.where(told, number - first[process] + (1 << _CORRELATION_BITS), 0)
+    none = np.full(len(of_gpu), MISSING)
+    gpu_like = {"external_id": none, "correlation": since_first[: len(of_gpu)], "start_ns": gpu["start_ns"]}
+    calls_like = {
+        **{name: api[name] for name in ("op_row", "name", "start_ns", "end_ns", "thread")},
+        "external_id": np.full(len(of_api), MISSING),
+        "launch_correlation": since_first[len(of_gpu) :],
+    }
+    ops_like = {**ops.columns, "external_id": np.full(len(ops), MISSING)}
+    return launch, launches.owners(gpu_like, launch, calls_like, ops_like, is_op, strings.texts)
+
+
+def _step_rows(api: Columns, launch: Array, ops: Ranges, rows: Array) -> Array:
+    """The step of its process during which each activity was launched, −1 where there is none."""
+    found = np.full(len(launch), -1, np.int64)
+    launched_ns, process = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
+    start, end, owner = (ops.columns[name][rows] for name in ("start_ns", "end_ns", "process"))
+    for one in np.unique(owner).tolist():
+        of_process = np.flatnonzero(owner == one)
+        last = np.searchsorted(start[of_process], launched_ns, "right") - 1
+        inside = (last >= 0) & (process == one) & (launched_ns < take(end[of_process], last, MISSING))
+        found = np.where(inside, take(of_process, last), found)
+    return found
+
+
+def _steps_table(ops: Ranges, rows: Array, strings: list[str]) -> pa.Table:
+    columns = [
+        texts(ops.columns["name"][rows], strings),
+        *(integers(ops.columns[name][rows], pa.int64()) for name in ("step", "start_ns", "dur_ns", "pid", "tid")),
+    ]
+    return pa.Table.from_arrays(columns, schema=TABLES["steps"].schema)
+
+
+def _activities_table(
+    gpu: Columns, launch: Array, owners: launches.Owners, step: Array, strings: list[str]
+) -> pa.Table:
+    copied = np.where(gpu["category"] == device_rows.MEMCPY, gpu["name"], -1)
+    absent = np.full(len(launch), MISSING)
+    columns = {
+        "kind": texts(gpu["category"], device_rows.ACTIVITY_KINDS),
+        "name": texts(gpu["name"], strings),
+        **{name: integers(gpu[name], pa.int64()) for name in ("start_ns", "dur_ns", "stream", "context", "bytes")},
+        "device": integers(gpu["device"], pa.int32()),
+        **{name: integers(_positive(gpu[name]), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")},
+        "grid": _triples([gpu[f"grid_{axis}"] for axis in "xyz"]),
+        "block": _triples([gpu[f"block_{axis}"] for axis in "xyz"]),
+        "registers_per_thread": integers(gpu["registers"], pa.int32()),
+        "shared_memory_bytes": integers(gpu["shared_memory"], pa.int64()),
+        "copy_kind": texts(copied, strings, names.copy_kind),
+        "source_memory": texts(copied, strings, names.source_memory),
+        "target_memory": texts(copied, strings, names.target_memory),
+        "launch_row": row_numbers(launch),
+        "op_row": row_numbers(owners.op),
+        "owner_evidence": texts(owners.evidence, launches.EVIDENCE),
+        "unowned_reason": texts(owners.reason, launches.REASONS),
+        "step_row": row_numbers(step),
+    }
+    return _table("activities", columns, absent)
+
+
+def _ops_table(
+    ops: Ranges, parent: Array, module: Array, modules: list[str], makers: Array, strings: Strings
+) -> pa.Table:
+    of = ops.columns
+    shape_of_text, shapes = input_shapes(ops.parsed)
+    columns = {
+        "kind": texts(of["is_op"].astype(np.int8), _OP_KINDS),
+        "name": texts(of["name"], strings.texts),
+        **{name: integers(of[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")},
+        "parent_row": row_numbers(parent),
+        "record_function_id": integers(_positive(of["op_id"]), pa.int64()),
+        "sequence_number": integers(np.where(of["is_op"], of["sequence"], MISSING), pa.int64()),
+        "input_shapes": texts(np.where(of["is_op"], shape_of_text[of["text"]], -1), shapes),
+        "module": texts(module, modules),
+        "execution_node_id": integers(makers, pa.int64()),
+    }
+    return _table("ops", columns, np.full(len(ops), MISSING))
+
+
+def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table:
+    columns = {
+        "kind": texts(api["category"], device_rows.API_KINDS),
+        "name": texts(api["name"], strings),
+        **{name: integers(api[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid", "stream")},
+        "correlation": integers(_positive(api["correlation"]), pa.int64()),
+        "device": integers(api["device"], pa.int32()),
+        "op_row": row_numbers(api["op_row"]),
+        "module": texts(api["module"], modules),
+    }
+    return _table("api", columns, np.full(len(api["category"]), MISSING))
+
+
+def _table(name: str, columns: dict[str, pa.Array], absent: Array) -> pa.Table:
+    """The table with what this format does not record as null."""
+    empty: dict[pa.DataType, Callable[[], pa.Array]] = {
+        pa.int64(): lambda: integers(absent, pa.int64()),
+        pa.int32(): lambda: integers(absent, pa.int32()),
+    }
+    arrays = [
+        columns[field.name]
+        if field.name in columns
+        else empty.get(field.type, lambda field=field: pa.nulls(len(absent), field.type))()
+        for field in TABLES[name].schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=TABLES[name].schema)
+
+
+def _triples(parts: list[Array]) -> pa.Array:
+    """Three int32 a row; null where one of them is not recorded or out of range."""
+    present = np.ones(len(parts[0]), np.bool_)
+    for part in parts:
+        present &= (part >= 0) & (part < 1 << 31)
+    flat = np.where(np.repeat(present, 3), np.stack(parts, axis=1).reshape(-1), 0).astype(np.int32)
+    values = pa.Array.from_buffers(pa.int32(), len(flat), [None, pa.py_buffer(flat)])
+    bits = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.list_(pa.int32(), 3), len(present), [bits], children=[values])
+
+
+def _positive(ids: Array) -> Array:
+    """Ids of which 0 means "none"."""
+    return np.where(ids > 0, ids, MISSING)
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return {name: count for name, count in sorted(counts.items()) if count}

@@ -1,0 +1,134 @@
+"""What the operator table says of a call whose argument sizes are recorded, and nothing else of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tracemine.formats.nsys.nvtx import Sizes
+from tracemine.formats.nsys.shapes import nested
+from tracemine.ops import Overload, lookup
+from tracemine.ops.infer import infer
+
+Key = tuple[tuple[int, ...], ...]
+# Operators whose first outputs have the shape of their first input, whatever the arguments that are not recorded are.
+_LIKE_ITS_FIRST = dict.fromkeys(
+    [
+        *(
+            "aten::softmax",
+            "aten::_softmax",
+            "aten::log_softmax",
+            "aten::_log_softmax",
+            "aten::dropout",
+            "aten::cumsum",
+        ),
+        *(
+            "aten::to",
+            "aten::_to_copy",
+            "aten::contiguous",
+            "aten::clone",
+            "aten::detach",
+            "aten::alias",
+            "aten::type_as",
+        ),
+        *("aten::layer_norm", "aten::native_layer_norm", "aten::rms_norm", "aten::batch_norm", "aten::group_norm"),
+        *("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"),
+    ],
+    1,
+) | {"aten::native_dropout": 2}
+_DTYPE = "float"  # shapes do not depend on it; where a rule needs one, any will do
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What all overloads that fit agree on. Positions count arguments; entries count sizes, lists laid out flat."""
+
+    aliases: tuple[int | None, ...]  # a tensor output: the argument whose storage it shares, or may share
+    mutates: tuple[int, ...]
+    list_position: int = -1  # of the one list of tensors, −1: none
+    list_length: int = 1
+
+    def entry(self, position: int) -> int | None:
+        """Where the sizes of an argument stand; None for a list.
+
+        >>> Arguments((), (), list_position=1, list_length=3).entry(2)
+        4
+        """
+        if self.list_position < 0 or position < self.list_position:
+            return position
+        return None if position == self.list_position else position + self.list_length - 1
+
+    def place(self, entry: int) -> tuple[int, int]:
+        """The argument that an entry belongs to, and which member of a list it is (−1: no list).
+
+        >>> Arguments((), (), list_position=1, list_length=3).place(3)
+        (1, 2)
+        """
+        inside = entry - self.list_position
+        if self.list_position < 0 or inside < 0:
+            return entry, -1
+        if inside < self.list_length:
+            return self.list_position, inside
+        return entry - self.list_length + 1, -1
+
+
+def arguments(name: str, sizes: Sizes) -> Arguments | None:
+    """How the call used its arguments; None where the table does not know the operator or its overloads disagree.
+
+    >>> arguments("aten::add_", [[4, 8], [8], []]).mutates
+    (0,)
+    """
+    return _arguments(name, tuple(tuple(size) for size in sizes))
+
+
+@lru_cache(maxsize=1 << 16)
+def _arguments(name: str, sizes: Key) -> Arguments | None:
+    operator = lookup(name)
+    fitting = [] if operator is None else [f for o in operator.overloads if (f := _fitted(o, sizes)) is not None]
+    return fitting[0] if len(set(fitting)) == 1 else None
+
+
+def _fitted(overload: Overload, sizes: Key) -> Arguments | None:
+    given = overload.arguments
+    lists = [at for at, argument in enumerate(given) if argument.is_tensor and argument.is_list]
+    extra = len(sizes) - len(given)
+    if len(lists) > 1 or (not lists and extra) or (lists and extra < 0):
+        return None
+    found = Arguments(
+        aliases=tuple(
+            a for a, kind in zip(overload.aliases, overload.outputs, strict=True) if kind.startswith("Tensor")
+        ),
+        mutates=overload.mutates,
+        list_position=lists[0] if lists else -1,
+        list_length=extra + 1,
+    )
+    for entry, size in enumerate(sizes):
+        argument = given[found.place(entry)[0]]
+        if size and not argument.is_tensor:
+            return None
+    # A tensor without dimensions and one that is not there look the same, so an out= overload fits only with its own.
+    written = [found.entry(position) for position in overload.mutates]
+    if overload.name.endswith("out") and any(at is None or not sizes[at] for at in written):
+        return None
+    if any(kind.endswith("[]") for kind in overload.outputs):
+        return None  # members of lists are not numbered
+    return found
+
+
+def output_shapes(name: str, sizes: Sizes) -> tuple[tuple[int, ...] | None, ...]:
+    """The shape of each output as far as it follows from the inputs' sizes alone.
+
+    >>> output_shapes("aten::mul", [[4, 8], [8]]), output_shapes("aten::mean", [[4, 8], [], [], []])
+    (((4, 8),), ())
+    """
+    return _output_shapes(name, tuple(tuple(size) for size in sizes))
+
+
+@lru_cache(maxsize=1 << 16)
+def _output_shapes(name: str, sizes: Key) -> tuple[tuple[int, ...] | None, ...]:
+    given = nested(name, [list(size) for size in sizes])
+    types = ["TensorList" if size and isinstance(size[0], list) else _DTYPE if size else "Scalar" for size in given]
+    found = infer(name, given, types).outputs
+    if found is not None:
+        return tuple(None if spec is None else spec.shape for spec in found)
+    return (sizes[0],) * _LIKE_ITS_FIRST.get(name, 0) if sizes and sizes[0] else ()

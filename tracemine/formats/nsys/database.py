@@ -1,0 +1,149 @@
+"""The SQLite export, opened so that nothing is written, locked or executed on the file's behalf."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from tracemine.errors import InputError, Location
+from tracemine.formats.arrow import MISSING
+from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.tables import Numbers, nothing
+
+_ROWS_AT_ONCE = 1 << 15
+NO_NUMBER = "value that is no whole number, read as not recorded"
+
+
+class Database:
+    """`Tables` over an SQLite file. Use as a context manager.
+
+    Raises InputError where the file is damaged or no export of Nsight Systems.
+    """
+
+    def __init__(self, path: Path, progress: Callable[[int, int], None] | None = None) -> None:
+        self.path = str(path)
+        self.repaired: Counter[str] = Counter()
+        self._size = path.stat().st_size
+        self._progress, self._read_rows, self._all_rows = progress, 0, 1
+        # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        with self._damage_told():
+            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
+            self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
+            counts = {t: self._count(t) for t in schema.NUMBERS}
+        self._counts = counts
+        self._all_rows = max(1, sum(counts.values()))
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the tables that are there."""
+        return set(self._columns)
+
+    def columns(self, table: str) -> set[str]:
+        """Names of a table's columns; empty where it is not there."""
+        return self._columns.get(table, set())
+
+    def numbers(self, table: str) -> Numbers:
+        """The table's columns of `schema.NUMBERS`, all of one length."""
+        rows = self._counts[table]
+        wanted = [name for name in schema.NUMBERS[table] if name in self.columns(table)]
+        columns = nothing(schema.NUMBERS[table], rows)
+        if not wanted or not rows:
+            return columns
+        with self._damage_told():
+            try:
+                self._fill(columns, table, wanted, "ifnull({}, " + str(MISSING) + ")")
+            except (TypeError, ValueError, OverflowError):  # SQLite lets any column hold anything
+                self._fill(columns, table, wanted, "iif(typeof({0}) = 'integer', {0}, " + str(MISSING) + ")")
+                wrong = " + ".join(f"""total(typeof("{name}") not in ('integer', 'null'))""" for name in wanted)
+                count = self._answer(f'select {wrong} from "{table}"').fetchone()[0]
+                self.repaired[NO_NUMBER] += int(count)
+        return columns
+
+    def texts(self, table: str) -> dict[str, list[str | None]]:
+        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        found: dict[str, list[str | None]] = {}
+        for name in schema.TEXTS.get(table, ()):
+            found[name] = [None] * self._counts.get(table, 0)
+            if name in self.columns(table):
+                text = f"iif(typeof({_quoted(name)}) = 'text', {_quoted(name)}, null)"
+                with self._damage_told():
+                    cursor = self._answer(f'select {text} from "{table}" order by rowid')
+                    found[name] = [value for (value,) in cursor]
+        return found
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answer(self, query: str) -> sqlite3.Cursor:
+        """What a query of ours gives. Its names are those of `schema`, never what the file says."""
+        return self._connection.execute(query)
+
+    def _fill(self, columns: Numbers, table: str, wanted: list[str], value: str) -> None:
+        selected = ", ".join(value.format(_quoted(name)) for name in wanted)
+        cursor = self._answer(f'select {selected} from "{table}" order by rowid')
+        at = 0
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(wanted))
+            for name, values in zip(wanted, flat.reshape(len(rows), len(wanted)).T, strict=True):
+                columns[name][at : at + len(rows)] = values
+            at += len(rows)
+            if self._progress is not None:
+                self._read_rows += len(rows)
+                done = min(self._size, self._size * self._read_rows // self._all_rows)
+                self._progress(done, self._size)
+
+    def _plain_tables(self) -> list[str]:
+        """Known tables that hold rows of their own: no view and no virtual table, which would run something."""
+        found = self._connection.execute("select name from sqlite_master where type = 'table' and rootpage > 0")
+        names = [name for (name,) in found if isinstance(name, str)]
+        if not schema.is_export(set(names)):
+            raise InputError(
+                "is an SQLite database, but no Nsight Systems export",
+                where=Location(self.path),
+                hint="pass what nsys export --type sqlite wrote",
+            )
+        return [name for name in names if name in schema.NUMBERS]
+
+    def _columns_of(self, table: str) -> set[str]:
+        found = self._answer(f'pragma table_xinfo("{table}")').fetchall()
+        return {name for _, name, _, _, _, _, hidden in found if not hidden}
+
+    def _count(self, table: str) -> int:
+        if table not in self._columns:
+            return 0
+        return int(self._answer(f'select count(*) from "{table}"').fetchone()[0])
+
+    @contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
+            # SQLite's own messages can quote what is in the file, so only the known ones are passed on.
+            known = ("malformed", "not a database", "encrypted", "disk I/O", "UTF-8")
+            reason = next((word for word in known if word in str(error)), None)
+            raise InputError(
+                "is a damaged SQLite database" + (f" ({reason})" if reason else ""),
+                where=Location(self.path),
+                hint="it may be cut short: copy it again, or export again with nsys export --type sqlite FILE.nsys-rep",
+            ) from None
+
+
+def _quoted(name: str) -> str:
+    """A column of the closed list; `end` is a keyword."""
+    return f'"{name}"'

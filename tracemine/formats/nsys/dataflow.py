@@ -1,0 +1,355 @@
+"""Who made which tensor: `input_op_ids` of PyTorch's NVTX ranges as rows of `tensors`.
+
+A text names, for each input, the operator that gave it. PyTorch finds that by the address of the tensor object, of
+which memory is used again: an object that no operator of the recording gave (a number wrapped as a tensor, memory that
+an operator allocates inside) is named after whichever operator gave the last one at its address. So a name is believed
+only where nothing speaks against it:
+
+- the maker's output has the shape that is read;
+- inside an operator of the table, whose inputs are all that it knows, an input is one of these or made inside;
+- inside a node of the backward pass, it is one of the node's inputs, made inside, or an input or output of the forward
+  operators with the same sequence number, whose saved tensors the node holds.
+
+What is not believed is left out, and the operator is not `known` then. A storage's number is made up here: one for each
+tensor that an operator made; a view and what is written in place share that of their input. dtypes are not recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers, texts
+from tracemine.formats.nsys import nvtx
+from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
+from tracemine.formats.nsys.device_rows import Columns, Reasons
+from tracemine.formats.nsys.ranges import Ranges
+from tracemine.timeline import TABLES
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+NOT_BELIEVED = "operator that reads a tensor whose maker NVTX does not tell beyond doubt"
+_PARTLY_WRITTEN = "operator whose storage was written through a view of a part"
+
+
+@dataclass(slots=True)
+class _Tensor:
+    """One tensor object as far as it is known: its storage, and its shape where that is told."""
+
+    storage: int
+    shape: Shape | None
+
+
+@dataclass(slots=True)
+class _Call:
+    """One operator while it runs and after: what it was given, and what it and the operators inside it made."""
+
+    row: int
+    name: str
+    around: int  # row of the operator around it, −1: none
+    inputs: list[_Tensor | None] = field(default_factory=list)  # None: no tensor, or not believed
+    told: bool = True  # every tensor among its inputs is believed
+    outputs: dict[int, _Tensor] = field(default_factory=dict)
+    last_inside: list[int] = field(default_factory=list)  # rows of operators directly inside it, in order
+
+
+class _Walk:
+    """The operators of one process in the order in which they begin and end."""
+
+    def __init__(self, ranges: Ranges, launches: Array, device: Array, numel_of_storage: dict[int, int]) -> None:
+        self.ranges, self.launches, self.device = ranges, launches, device
+        self.numel = numel_of_storage
+        self.calls: dict[int, _Call] = {}  # by row
+        self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
+        self.forward: dict[int, list[_Call]] = {}  # by sequence number
+        self.outside: set[Shape] = set()  # shapes of tensors of no operator that were read so far
+
+    def begin(self, row: int, around: int) -> None:
+        columns = self.ranges.columns
+        said = self.ranges.parsed[int(columns["text"][row])]
+        call = self.calls[row] = _Call(row, said.name, around)
+        if around >= 0:
+            self.calls[around].last_inside.append(row)
+        if said.sizes is None or said.makers is None or len(said.sizes) != len(said.makers):
+            call.told = False
+            return
+        for size, maker in zip(said.sizes, said.makers, strict=True):
+            shape = tuple(size)
+            found = self._input(call, shape, maker)
+            call.inputs.append(found)
+            call.told &= found is not None or not shape
+        self._note_outside(call, said)
+
+    def end(self, row: int) -> None:
+        call = self.calls[row]
+        columns = self.ranges.columns
+        said = self.ranges.parsed[int(columns["text"][row])]
+        if said.sizes is not None and said.op_id is not None:
+            self._make_outputs(call, arguments(said.name, said.sizes), said.sizes)
+            self.by_id[said.op_id] = call
+            if said.sequence is not None and not nvtx.is_backward(said.name):
+                self.forward.setdefault(said.sequence, []).append(call)
+
+    def _note_outside(self, call: _Call, said: nvtx.Range) -> None:
+        """What writes a tensor of no operator may write any that was read before and has this shape."""
+        known, makers, sizes = arguments(call.name, said.sizes or []), said.makers or (), said.sizes or []
+        unnamed = [at for at, (_, output) in enumerate(makers) if output < 0 and sizes[at]]
+        if known is not None and self._holder(call) is None:
+            written = {known.entry(position) for position in known.mutates}
+            call.told &= not any(at in written and tuple(sizes[at]) in self.outside for at in unnamed)
+        self.outside |= {tuple(sizes[at]) for at in unnamed}
+
+    def _new(self, shape: Shape | None) -> _Tensor:
+        number = len(self.numel)
+        self.numel[number] = -1 if shape is None else prod(shape)
+        return _Tensor(number, shape)
+
+    def _input(self, call: _Call, shape: Shape, maker: nvtx.Maker) -> _Tensor | None:
+        made_by = self.by_id.get(maker[0]) if maker[1] >= 0 else None
+        made = None if made_by is None else made_by.outputs.get(maker[1])
+        if made is not None and made.shape is None and shape:
+            made.shape = shape  # the first to read it says what its maker did not
+            if self.numel[made.storage] < 0:
+                self.numel[made.storage] = prod(shape)
+        if made is not None and made.shape != shape:
+            made = None
+        if maker[1] >= 0:
+            reachable = made is not None and self._reaches(call, made)
+            return _Tensor(made.storage, shape) if made is not None and reachable else self._inner(call, shape)
+        return self._unnamed(call, shape) if shape else None
+
+    def _unnamed(self, call: _Call, shape: Shape) -> _Tensor | None:
+        """A tensor of no operator: a parameter or an input of the model, unless memory made inside."""
+        holder = self._holder(call)
+        if holder is not None:
+            same = [t for t in self._given(holder) if t.shape == shape]
+            if len(same) > 1 and nvtx.is_backward(holder.name):
+                return None  # a saved tensor has an object of its own: which of them it was, nobody says
+            return same[0] if same else self._inner(call, shape)
+        return self._new(shape)
+
+    def _inner(self, call: _Call, shape: Shape) -> _Tensor | None:
+        """Memory that an operator of the table allocates and hands to the operators inside it; else nobody knows."""
+        holder = self._holder(call)
+        inside = holder is not None and holder.told and not nvtx.is_backward(holder.name) and bool(shape)
+        return self._new(shape) if inside else None
+
+    def _holder(self, call: _Call) -> _Call | None:
+        """The nearest operator or backward node around a call of which it is known what it can hold."""
+        around = call.around
+        while around >= 0:
+            outer = self.calls[around]
+            if nvtx.is_backward(outer.name) and self._sequence(outer) is not None:
+                return outer
+            if arguments(outer.name, self._sizes(outer)) is not None:
+                return outer
+            around = outer.around
+        return None
+
+    def _sizes(self, call: _Call) -> nvtx.Sizes:
+        return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sizes or []
+
+    def _sequence(self, call: _Call) -> int | None:
+        return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sequence
+
+    def _given(self, holder: _Call) -> list[_Tensor]:
+        """The tensors that a holder had before it began."""
+        given = [t for t in holder.inputs if t is not None]
+        sequence = self._sequence(holder)
+        if nvtx.is_backward(holder.name) and sequence is not None:
+            for forward in self.forward.get(sequence, ()):
+                given += [t for t in forward.inputs if t is not None]
+                given += forward.outputs.values()
+        return given
+
+    def _reaches(self, call: _Call, made: _Tensor) -> bool:
+        """Whether an operator inside another can have been given this storage."""
+        holder = self._holder(call)
+        if holder is None:
+            return True
+        storages = {t.storage for t in self._given(holder)}
+        waiting = list(holder.last_inside)
+        while waiting:
+            inner = self.calls[waiting.pop()]
+            storages |= {t.storage for t in inner.outputs.values()}
+            storages |= {t.storage for t in inner.inputs if t is not None}
+            waiting += inner.last_inside
+        return made.storage in storages
+
+    def _make_outputs(self, call: _Call, known: Arguments | None, sizes: nvtx.Sizes) -> None:
+        """Fill `call.outputs`: for each output whose storage can be told, that and its shape."""
+        if known is None:
+            return
+        shapes = output_shapes(call.name, sizes)
+        for number, aliased in enumerate(known.aliases):
+            shape = shapes[number] if number < len(shapes) else None
+            source = None if aliased is None else self._argument(call, known, aliased)
+            if aliased is not None and aliased in known.mutates:
+                if source is not None:
+                    call.outputs[number] = _Tensor(source.storage, source.shape)
+            elif aliased is not None and not self.launches[call.row]:
+                if source is not None:
+                    call.outputs[number] = _Tensor(source.storage, shape)
+            elif self.device[call.row] >= 0 or not call.last_inside:
+                call.outputs[number] = self._new(shape)
+            elif (made := self._made_inside(call, number, shape)) is not None:
+                call.outputs[number] = _Tensor(made.storage, shape or made.shape)
+
+    def _argument(self, call: _Call, known: Arguments, position: int) -> _Tensor | None:
+        at = known.entry(position)
+        return call.inputs[at] if at is not None and at < len(call.inputs) else None
+
+    def _made_inside(self, call: _Call, number: int, shape: Shape | None) -> _Tensor | None:
+        """Of an operator that launches nothing itself: what the last operator inside it gave, of this shape."""
+        for row in reversed(call.last_inside):
+            outputs = self.calls[row].outputs
+            made = outputs.get(number, outputs.get(0))
+            if made is not None and (shape is None or made.shape is None or made.shape == shape):
+                return made
+        return None
+
+
+def tensors_of(
+    ranges: Ranges, parent: Array, op_row: Array, gpu: Columns, report: Reasons
+) -> tuple[Array, pa.Table | None]:
+    """For each range the id of its operator where all that it reads is told, MISSING elsewhere; and the tensors.
+
+    `op_row` is the owner of each activity. None: no range says who made what.
+    """
+    columns = ranges.columns
+    node = np.full(len(ranges), MISSING)
+    if not any(r.makers is not None and r.is_op for r in ranges.parsed):
+        return node, None
+    device = np.full(len(ranges) + 1, -1, np.int64)  # of the kernels that an operator launched itself
+    device[op_row] = np.where(gpu["device"] == MISSING, 0, gpu["device"])
+    device = device[:-1]
+    launches = device >= 0
+    for row in range(len(ranges) - 1, -1, -1):  # what is inside stands later
+        if launches[row] and parent[row] >= 0:
+            launches[parent[row]] = True
+    around = _operator_around(parent, columns["is_op"])
+    rows: list[_Row] = []
+    numel: dict[int, int] = {}
+    for process in np.unique(columns["process"][columns["is_op"]]).tolist():
+        own = np.flatnonzero(columns["is_op"] & (columns["process"] == process))
+        walk = _walked(_Walk(ranges, launches, device, numel), own, around)
+        rows += _rows(walk, own, device, node, report)
+    return node, _table(rows, numel)
+
+
+def _operator_around(parent: Array, is_op: Array) -> Array:
+    around = np.append(parent, -1)
+    passed = np.append(~is_op, False)
+    while (moving := passed[around] & (around >= 0)).any():
+        around = np.where(moving, around[around], around)
+    return around[:-1]
+
+
+def _walked(walk: _Walk, own: Array, around: Array) -> _Walk:
+    """All operators, begun and ended in time order; of two threads whichever did first."""
+    columns = walk.ranges.columns
+    depth = np.zeros(len(columns["start_ns"]), np.int64)
+    for row in own.tolist():
+        depth[row] = depth[around[row]] + 1 if around[row] >= 0 else 0
+    # At one moment what is inside ends first, then what is around it, then the next begins.
+    moments = np.concatenate((columns["start_ns"][own], columns["end_ns"][own]))
+    is_begin = np.repeat([1, 0], len(own))
+    empty = np.tile(columns["start_ns"][own] == columns["end_ns"][own], 2)
+    level = np.concatenate((depth[own], -depth[own]))
+    late = np.where(empty & (is_begin == 0), 2, is_begin)  # what takes no time ends after it began
+    for at in np.lexsort((level, late, moments)).tolist():
+        row = int(own[at % len(own)])
+        if is_begin[at]:
+            walk.begin(row, int(around[row]))
+        else:
+            walk.end(row)
+    return walk
+
+
+@dataclass(slots=True)
+class _Row:
+    """One row of `tensors`."""
+
+    op: int
+    is_output: bool
+    position: int
+    list_index: int
+    tensor: _Tensor
+    device: int
+
+
+def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) -> list[_Row]:
+    columns = walk.ranges.columns
+    torn = _torn(walk)
+    on_device: dict[int, int] = {}
+    for call in walk.calls.values():
+        if device[call.row] >= 0:
+            for tensor in (*call.inputs, *call.outputs.values()):
+                if tensor is not None:
+                    on_device[tensor.storage] = int(device[call.row])
+    rows: list[_Row] = []
+    for row in own.tolist():
+        call = walk.calls[row]
+        said = walk.ranges.parsed[int(columns["text"][row])]
+        known = None if said.sizes is None else arguments(said.name, said.sizes)
+        touched = {t.storage for t in (*call.inputs, *call.outputs.values()) if t is not None}
+        whole = not (touched & torn)
+        if said.op_id is not None and call.told and known is not None and whole:
+            node[row] = said.op_id
+        elif walk.device[row] >= 0 and said.sizes is not None:
+            report.skipped[NOT_BELIEVED if whole else _PARTLY_WRITTEN] += 1
+        for entry, tensor in enumerate(call.inputs):
+            if tensor is not None and tensor.storage in on_device:
+                position, index = (entry, -1) if known is None else known.place(entry)
+                rows.append(_Row(row, False, position, index, tensor, on_device[tensor.storage]))
+        for number, tensor in sorted(call.outputs.items()):
+            if tensor.shape is not None and tensor.storage in on_device:
+                rows.append(_Row(row, True, number, -1, tensor, on_device[tensor.storage]))
+    return rows
+
+
+def _torn(walk: _Walk) -> set[int]:
+    """Storages that were written in place through a view of a part of them: which part, nobody says."""
+    found: set[int] = set()
+    for call in walk.calls.values():
+        known = arguments(call.name, walk._sizes(call))
+        for position in () if known is None else known.mutates:
+            tensor = walk._argument(call, known, position) if known is not None else None
+            if tensor is not None and tensor.shape is not None and prod(tensor.shape) < walk.numel[tensor.storage]:
+                found.add(tensor.storage)
+    return found
+
+
+def _table(rows: list[_Row], numel: dict[int, int]) -> pa.Table | None:
+    if not rows:
+        return None
+    shapes = [row.tensor.shape or () for row in rows]
+    devices = sorted({row.device for row in rows})
+    count = len(rows)
+    missing = np.full(count, MISSING)
+    ends = np.cumsum([len(shape) for shape in shapes])
+    flat = np.array([size for shape in shapes for size in shape], np.int64)
+    columns = {
+        "op_row": row_numbers(np.array([row.op for row in rows])),
+        "is_output": booleans(np.array([row.is_output for row in rows])),
+        "position": integers(np.array([row.position for row in rows]), pa.int32()),
+        "list_index": integers(
+            np.array([row.list_index if row.list_index >= 0 else MISSING for row in rows]), pa.int32()
+        ),
+        "tensor_id": integers(np.array([row.tensor.storage for row in rows]), pa.int64()),
+        "storage_id": integers(np.array([row.tensor.storage for row in rows]), pa.int64()),
+        "offset_elements": integers(np.zeros(count, np.int64), pa.int64()),
+        "numel": integers(np.array([prod(shape) for shape in shapes]), pa.int64()),
+        "itemsize_bytes": integers(missing, pa.int64()),
+        "device": texts(np.array([devices.index(row.device) for row in rows]), [f"cuda:{d}" for d in devices]),
+        "dtype": texts(np.full(count, -1), []),
+        "shape": lists(flat, ends),
+        "strides": lists(np.empty(0, np.int64), np.zeros(count, np.int64), present=np.zeros(count, np.bool_)),
+    }
+    return pa.Table.from_arrays([columns[f.name] for f in TABLES["tensors"].schema], schema=TABLES["tensors"].schema)

@@ -1,0 +1,128 @@
+"""The parquetdir and arrowdir exports: a folder with one file a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tracemine.columns import fixed_width, is_present
+from tracemine.errors import InputError, Location
+from tracemine.formats.arrow import MISSING
+from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.database import NO_NUMBER
+from tracemine.formats.nsys.tables import Array, Numbers, nothing
+
+_SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
+_SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """The tables in a folder: name → file. Empty where it is no export.
+
+    >>> files_in(Path("no/such/folder"))
+    {}
+    """
+    if not folder.is_dir():
+        return {}
+    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES and path.is_file()}
+    return found if schema.is_export(set(found)) else {}
+
+
+class Folder:
+    """`Tables` over the files of a folder.
+
+    Raises InputError where a file is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.repaired: Counter[str] = Counter()
+        self._files = files_in(path)
+        self._tables: dict[str, pa.Table] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the tables that are there."""
+        return set(self._files)
+
+    def columns(self, table: str) -> set[str]:
+        """Names of a table's columns; empty where it is not there."""
+        return set(self._table(table).column_names) if table in self._files else set()
+
+    def numbers(self, table: str) -> Numbers:
+        """The table's columns of `schema.NUMBERS`, all of one length."""
+        if table not in self._files:
+            return nothing(schema.NUMBERS[table])
+        data = self._table(table)
+        columns = nothing(schema.NUMBERS[table], data.num_rows)
+        for name in schema.NUMBERS[table]:
+            if name in data.column_names:
+                columns[name] = self._integers(data.column(name))
+        return columns
+
+    def texts(self, table: str) -> dict[str, list[str | None]]:
+        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+        data = self._table(table) if table in self._files else None
+        found: dict[str, list[str | None]] = {}
+        for name in schema.TEXTS.get(table, ()):
+            found[name] = [None] * (0 if data is None else data.num_rows)
+            if data is not None and name in data.column_names and _is_text(data.column(name).type):
+                found[name] = data.column(name).to_pylist()
+        return found
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing stays open: each file is closed once it is read."""
+
+    def _table(self, name: str) -> pa.Table:
+        if name not in self._tables:
+            path = self._files[name]
+            known = (*schema.NUMBERS.get(name, ()), *schema.TEXTS.get(name, ()))
+            try:
+                table = _read(path, known)
+                table.validate(full=True)
+            except (OSError, pa.ArrowException) as error:
+                raise InputError(
+                    f"is a damaged {'Parquet' if path.suffix == '.parquet' else 'Arrow'} file"
+                    + (" (cut short)" if isinstance(error, OSError | pa.ArrowInvalid) else ""),
+                    where=Location(str(path)),
+                    hint="export again with nsys",
+                ) from None
+            self._tables[name] = table
+        return self._tables[name]
+
+    def _integers(self, column: pa.ChunkedArray) -> Array:
+        if not pa.types.is_integer(column.type):
+            self.repaired[NO_NUMBER] += len(column) - column.null_count
+            return np.full(len(column), MISSING)
+        widths: dict[int, Any] = _SIGNED if pa.types.is_signed_integer(column.type) else _UNSIGNED
+        parts = [np.empty(0, np.int64)]
+        for chunk in column.chunks:
+            values = fixed_width(chunk, widths[column.type.bit_width]).astype(np.int64)
+            parts.append(np.where(is_present(chunk), values, MISSING))
+        return np.concatenate(parts)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _read(path: Path, known: tuple[str, ...]) -> pa.Table:
+    """The known columns of one table's file."""
+    if path.suffix == ".parquet":
+        with pq.ParquetFile(path) as file:
+            return file.read([name for name in file.schema_arrow.names if name in known])
+    with pa.memory_map(str(path)) as mapped:
+        begin = mapped.read(6)
+        mapped.seek(0)
+        reader = pa.ipc.open_file(mapped) if begin == b"ARROW1" else pa.ipc.open_stream(mapped)
+        table = reader.read_all()
+        return table.select([name for name in table.column_names if name in known])

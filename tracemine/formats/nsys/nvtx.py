@@ -1,0 +1,104 @@
+"""What the text of an NVTX range says: an operator with its shapes and the makers of its inputs, a step, or a scope."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from tracemine.formats.kineto import names
+from tracemine.ops import lookup
+
+_SEQUENCE = re.compile(r"-?\d{1,18}")
+_ID = re.compile(r"\d{1,18}")
+_SIZES = re.compile(r"\[[\[\]\d, ]++")
+_MAKERS = re.compile(r"\[(?:\(\d{1,18}+,-?\d{1,9}+\)(?:, )?+)*+\]")
+_MAKER = re.compile(r"\((\d+),(-?\d+)\)")
+_STEP = re.compile(
+    r"(?:train(?:ing)?|inference)?[ _-]?(?:step|iter|iteration|batch)[ #:=_-]{0,3}(\d{1,18})", re.IGNORECASE
+)
+# Operators are named in lower case (`aten::mul`, `c10d::allreduce_`, `detach_`), nodes of the backward pass by class.
+_OPERATOR = re.compile(r"[a-z_]\w*+(?:::\w++)++(?:\.\w++)?+|[a-z_]\w*+_")
+_BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|(?:\w++::)*+\w+(?:Backward\d*+|AccumulateGrad)")
+LONGEST_NAME = 4096  # characters; demangled types in ranges of C++ code stay below
+
+Sizes = list[list[int]]
+Maker = tuple[int, int]  # op_id and which of its outputs; (0, −1): none is known
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """One distinct text, taken apart. None: the text does not say."""
+
+    name: str
+    is_op: bool
+    sequence: int | None = None
+    op_id: int | None = None
+    sizes: Sizes | None = None
+    makers: tuple[Maker, ...] | None = None
+
+
+def parsed(text: str) -> Range:
+    """The parts of a text that torch's emit_nvtx wrote, or `nsys profile --pytorch=autograd-shapes-nvtx`.
+
+    Names hold commas and brackets of their own, so the parts are taken off from the right.
+
+    >>> r = parsed("aten::relu, seq = 7, op_id = 2, sizes = [[8192, 2048]], input_op_ids = [(1,0)]")
+    >>> r.name, r.sequence, r.op_id, r.sizes, r.makers
+    ('aten::relu', 7, 2, [[8192, 2048]], ((1, 0),))
+    >>> parsed("forward (a, b)")
+    Range(name='forward (a, b)', is_op=False, sequence=None, op_id=None, sizes=None, makers=None)
+    """
+    rest, makers = _part(text, ", input_op_ids = ", _MAKERS)
+    rest, sizes = _part(rest, ", sizes = ", _SIZES)
+    rest, op_id = _part(rest, ", op_id = ", _ID)
+    rest, sequence = _part(rest, ", seq = ", _SEQUENCE)
+    said = op_id is not None or sequence is not None
+    return Range(
+        name=rest[:LONGEST_NAME],
+        is_op=said and _is_op(rest, has_sizes=sizes is not None),
+        sequence=None if sequence is None or int(sequence) < 0 else int(sequence),
+        op_id=None if op_id is None else int(op_id),
+        sizes=None if sizes is None else _sizes(sizes),
+        makers=None if makers is None else tuple((int(a), int(b)) for a, b in _MAKER.findall(makers)),
+    )
+
+
+def _part(text: str, mark: str, allowed: re.Pattern[str]) -> tuple[str, str | None]:
+    """The text before the last mark, and what stands behind it; all of the text where that is not what it should be."""
+    before, found, after = text.rpartition(mark)
+    return (before, after) if found and allowed.fullmatch(after) else (text, None)
+
+
+def _is_op(name: str, *, has_sizes: bool) -> bool:
+    """An operator, and not a user's record_function, whose text has the same parts."""
+    if names.MARKS.match(name):
+        return False
+    return bool(is_backward(name) or _OPERATOR.fullmatch(name) or (has_sizes and name.isidentifier()) or lookup(name))
+
+
+def is_backward(name: str) -> bool:
+    """Whether a range is a node of the backward pass.
+
+    >>> is_backward("autograd::engine::evaluate_function: MulBackward0"), is_backward("mul")
+    (True, False)
+    """
+    return _BACKWARD.fullmatch(name) is not None
+
+
+def _sizes(text: str) -> Sizes | None:
+    try:
+        return msgspec.json.decode(text, type=list[list[int]])
+    except msgspec.DecodeError:
+        return None
+
+
+def step_number(name: str) -> int | None:
+    """N of a range that marks a step.
+
+    >>> step_number("step 3"), step_number("ProfilerStep#12"), step_number("iteration_7"), step_number("Step 9 to 19")
+    (3, 12, 7, None)
+    """
+    found = _STEP.fullmatch(name)
+    return int(found[1]) if found else names.step_number(name)

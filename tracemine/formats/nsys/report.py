@@ -1,0 +1,47 @@
+"""A report (`.nsys-rep`) exported by the nsys on PATH, into a folder that is gone afterwards."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tracemine.errors import InputError, Location
+
+_SECONDS = 1800  # the largest reports take minutes
+
+
+@contextmanager
+def exported(path: Path) -> Iterator[Path]:
+    """The SQLite export of a report, for as long as the block lasts.
+
+    Raises InputError where no nsys is on PATH, or it does not export the report.
+    """
+    where = Location(str(path))
+    by_hand = f"nsys export --type sqlite {path.name}"
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise InputError(
+            "is an Nsight Systems report, which only nsys can open, and no nsys is on PATH",
+            where=where,
+            hint=f"run: {by_hand}   and pass the .sqlite",
+        )
+    with tempfile.TemporaryDirectory(prefix="tracemine-nsys-") as folder:
+        database = Path(folder) / "report.sqlite"
+        command = [nsys, "export", "--type", "sqlite", "--output", str(database), str(path.absolute())]
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own nsys, and a path as one argument
+                command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            done = None
+        if done is None or done.returncode or not database.is_file():
+            raise InputError(  # what nsys itself says may quote the report
+                "is an Nsight Systems report that nsys could not export",
+                where=where,
+                hint=f"see what it says: {by_hand}; a newer nsys reads reports of older ones, not the reverse",
+            )
+        yield database

@@ -1,0 +1,69 @@
+"""Shapes of an operator's inputs as NVTX texts list them, laid out as the timeline has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.formats.nsys.nvtx import Range, Sizes
+from tracemine.ops import Overload, lookup
+
+Array = npt.NDArray[Any]
+
+
+def input_shapes(parsed: Sequence[Range]) -> tuple[Array, list[str]]:
+    """For each distinct text the number of its shapes' JSON (−1: none recorded), and the JSON texts."""
+    seen: dict[str, int] = {}
+    numbers = np.full(len(parsed) + 1, -1, np.int64)
+    for at, one in enumerate(parsed):
+        if one.sizes is not None:
+            text = msgspec.json.encode(nested(one.name, one.sizes)).decode()
+            numbers[at] = seen.setdefault(text, len(seen))
+    return numbers, list(seen)
+
+
+def nested(name: str, sizes: Sizes) -> list[Any]:
+    """The sizes with the members of a TensorList in a list of their own, where the operator table tells which they are.
+
+    >>> nested("aten::cat", [[2, 8], [2, 8], []])
+    [[[2, 8], [2, 8]], []]
+    """
+    place = list_place(name, sizes)
+    if place is None:
+        return list(sizes)
+    position, count = place
+    return [*sizes[:position], sizes[position : position + count], *sizes[position + count :]]
+
+
+def list_place(name: str, sizes: Sizes) -> tuple[int, int] | None:
+    """Position and length of the one TensorList among an operator's inputs; None: it has none, or more than one way."""
+    found = {place for overload in _overloads(name) if (place := _place_in(overload, sizes)) is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _place_in(overload: Overload, sizes: Sizes) -> tuple[int, int] | None:
+    lists = [at for at, argument in enumerate(overload.arguments) if argument.is_tensor and argument.is_list]
+    if len(lists) != 1:
+        return None
+    position, count = lists[0], len(sizes) - len(overload.arguments) + 1
+    if count < 1:
+        return None
+    after = zip(overload.arguments[position + 1 :], sizes[position + count :], strict=True)
+    before = zip(overload.arguments[:position], sizes[:position], strict=True)
+    if any(size and not argument.is_tensor for argument, size in (*before, *after)):
+        return None
+    # A tensor that must be there and is not would be one without dimensions, which is rarer than another overload.
+    if any(not size and argument.is_tensor and not argument.is_optional for argument, size in (*before, *after)):
+        return None
+    return position, count
+
+
+@lru_cache(maxsize=1 << 14)
+def _overloads(name: str) -> tuple[Overload, ...]:
+    operator = lookup(name)
+    return () if operator is None else tuple(operator.overloads)

@@ -1,0 +1,43 @@
+"""What a reader of one export type gives: known tables as columns, whatever the file underneath is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.formats.arrow import MISSING
+
+Array = npt.NDArray[Any]
+Numbers = dict[str, Array]  # column → int64, MISSING where null or not there
+
+
+class Tables(Protocol):
+    """The tables of one export. `repaired` counts values that were no whole numbers and read as null."""
+
+    path: str
+    repaired: Counter[str]
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the tables that are there."""
+
+    def columns(self, table: str) -> set[str]:
+        """Names of a table's columns; empty where it is not there."""
+
+    def numbers(self, table: str) -> Numbers:
+        """The table's columns of `schema.NUMBERS`, all of one length; without rows where it is not there."""
+
+    def texts(self, table: str) -> dict[str, list[str | None]]:
+        """The table's columns of `schema.TEXTS`, in the same order of rows."""
+
+
+def nothing(columns: tuple[str, ...], rows: int = 0) -> Numbers:
+    """Columns that are not there.
+
+    >>> nothing(("start",), 1)["start"][0] == MISSING
+    True
+    """
+    return {name: np.full(rows, MISSING) for name in columns}
