@@ -16,6 +16,9 @@ from tracemine.timeline import Timeline
 _SIBLINGS = frozenset({Role.POINTWISE, Role.ROW, Role.GATHER})
 _NEXT_READERS = 2  # of one tensor, each is paired with so many of the following: groups chain the rest together
 _LEAST_SHARED_BYTES = 16  # two readers of a number are no siblings
+# A half (rotary embeddings, gated units) to a quarter (gates of a recurrent cell): a kernel that runs over the whole
+# masks the rest. One slice of many, as loops over time take, needs a loop inside the kernel.
+_LARGEST_SHARE = 4
 ALLOWED = -1
 _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 
@@ -50,6 +53,7 @@ def _vertical(timeline: Timeline, flow: Flow, nodes: FusionNodes, meanings: list
     edges = flow.edges
     producer, consumer = edges.producer, edges.consumer
     refused = np.full(len(producer), ALLOWED, np.int64)
+    written = numbers(timeline.tensors.column("numel"), 0)[flow.writes.tensor_row][edges.write]
     by_position = whole_reads(timeline, flow, nodes, meanings, call)[edges.read]
     # In order of how much each says: the first that holds is the reason.
     for reason, holds in (
@@ -57,6 +61,7 @@ def _vertical(timeline: Timeline, flow: Flow, nodes: FusionNodes, meanings: list
         (Refusal.PLACE, nodes.place[producer] != nodes.place[consumer]),
         (Refusal.SCANNED, nodes.role[producer] == Role.SCAN),
         (Refusal.WHOLE, ~np.isin(nodes.role[producer], [*map(int, TAKES_CONSUMERS)]) | by_position),
+        (Refusal.SLICE, written > _LARGEST_SHARE * np.maximum(nodes.size[consumer], 1)),
         (Refusal.RECOMPUTED, ~np.isin(nodes.role[consumer], [*map(int, TAKES_PRODUCERS)])),
     ):
         refused = np.where((refused == ALLOWED) & holds, _CODE[reason], refused)

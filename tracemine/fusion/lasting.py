@@ -10,6 +10,10 @@ import numpy as np
 
 from tracemine.flow.record import BoolArray, Flow, IntArray
 
+# Blocks of one size change places from step to step: a result's memory may go to one of the next few tensors instead of
+# to the same result's successor.
+_ROTATION = 4
+
 
 def lasting(flow: Flow) -> BoolArray:
     """For each write whether it may be wanted after its step.
@@ -31,7 +35,8 @@ def lasting(flow: Flow) -> BoolArray:
     passing = writes.live_out & writes.fresh & flow.read_by_others
     followed = passing & alike[own]
     again = writes.node + size[own]  # the node that makes the same in the next step
-    wanted[followed] = (writes.gone_node[followed] < 0) | (writes.gone_node[followed] > again[followed])
+    late = writes.gone_node > again + _ROTATION
+    wanted[followed] = (writes.gone_node < 0)[followed] | late[followed]
     last = np.flatnonzero(passing & ~alike[own] & (own > 0))
     last = last[alike[own[last] - 1]]
     before = _same_before(writes.node, last, size[own[last] - 1])

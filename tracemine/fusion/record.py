@@ -22,6 +22,7 @@ class Refusal(Enum):
     FAR = "too much lies in between to be sure that nothing needs the one and is needed by the other"
     HAZARD = "one writes in place what the other reads elsewhere"
     WHOLE = "the second needs all of what the first makes, at computed places"
+    SLICE = "the second takes a small slice of what the first makes"
     RECOMPUTED = "the second reads each element several times: the first would be computed again for each"
     SCANNED = "what follows a scan waits for whole rows"
     PLACE = "they run on different streams, threads or steps"

@@ -196,8 +196,11 @@ def _kernels(
     group = np.concatenate((reading.group, writing.group))
     row, nbytes = np.concatenate((read_row, write_row)), np.concatenate((reading.bytes, writing.bytes))
     whole = nbytes >= full[group] * np.minimum(item[row], 1)
-    widest = np.ones(count, np.int64)
+    widest = np.zeros(count, np.int64)
     np.maximum.at(widest, group[whole], np.clip(item[row[whole]], 1, 16))
+    any_width = np.ones(count, np.int64)  # of lists of tensors none is full-size
+    np.maximum.at(any_width, group, np.clip(item[row], 1, 16))
+    widest = np.where(widest > 0, widest, any_width)
     strided = _disagree(group[whole], inner[row[whole]], count)
     reads, writes = _tuples(reading, count), _tuples(writing, count)
     code, full_size = nodes.steps_code[members].tolist(), (nodes.size[members] == full[node_group[members]]).tolist()
