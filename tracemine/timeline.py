@@ -65,10 +65,10 @@ _NO_EXECUTION_TRACE = "no execution trace was given, or it lacks the operator"
 _TABLES = (
     Table(
         "activities",
-        "one GPU kernel, copy or set",
+        "one GPU kernel, copy or set, or one CUDA graph that was traced as a whole",
         "start_ns, then device, stream, and the order in the file",
         (
-            Column("kind", _TEXT, "`kernel`, `memcpy` or `memset`"),
+            Column("kind", _TEXT, "`kernel`, `memcpy`, `memset`, or `graph` (the replay of a whole CUDA graph, where its nodes were not traced one by one)"),
             Column("name", _TEXT, "kernel name as the profiler demangled it, or the copy's or set's title"),
             Column("start_ns", pa.int64(), "start on the trace's clock, nanoseconds (since the Unix epoch where the export has it)"),
             Column("dur_ns", pa.int64(), "duration in nanoseconds"),
@@ -110,7 +110,7 @@ _TABLES = (
             Column("tid", pa.int64(), "thread id", "the export does not say"),
             Column("parent_row", pa.int64(), "row of `ops`: the innermost operator or annotation around it on its thread", "outermost"),
             Column("external_id", pa.int64(), "id that activities and host calls repeat", _NOT_IN_THIS_FORMAT),
-            Column("record_function_id", pa.int64(), "id shared with a PyTorch execution trace", "no execution trace was being recorded, or torch before 2.4"),
+            Column("record_function_id", pa.int64(), "id shared with a PyTorch execution trace; in NVTX texts `op_id`", "no execution trace was being recorded, or torch before 2.4; NVTX: torch before 1.12"),
             Column("sequence_number", pa.int64(), "autograd sequence number; a backward operator repeats its forward's", "not part of autograd, or not recorded"),
             Column("forward_thread_id", pa.int64(), "internal number of the thread of the forward operator; 0 on forward operators", "as sequence_number"),
             Column("input_shapes", _TEXT, "JSON: a list of ints for each input; a list of such lists for a TensorList; `[]` for scalars, None and 0-dim tensors", _NO_SHAPES),
@@ -118,9 +118,9 @@ _TABLES = (
             Column("input_strides", _TEXT, "JSON: as input_shapes, in elements", "not recorded (torch before 2.4, or record_shapes off)"),
             Column("concrete_inputs", _TEXT, "JSON: text of each scalar input, `\"\"` for tensors", "not recorded (torch before 2.1, or record_shapes off)"),
             Column("kernel_backend", _TEXT, "`triton` on Inductor's own kernels", "no generated kernel"),
-            Column("module", _TEXT, "names of the nn.Modules around it, outermost first, joined by `.`; each is its class and a counter", "no stacks were recorded, or outside any module"),
+            Column("module", _TEXT, "names of the nn.Modules around it, outermost first, joined by `.`; each is its class and a counter. NVTX: the names of the ranges around it that are neither operators nor steps", "no stacks were recorded, or outside any module"),
             Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
-            Column("execution_node_id", pa.int64(), "id of its node in the execution trace; ids grow in the order of starts, over all threads", _NO_EXECUTION_TRACE),
+            Column("execution_node_id", pa.int64(), "id of its node in the execution trace, or its `op_id` where NVTX texts tell who made all that it reads; ids grow in the order of starts, over all threads", _NO_EXECUTION_TRACE),
             Column("op_schema", _TEXT, "the operator's schema with its overload, such as `aten::add.Tensor(Tensor self, …) -> Tensor`", _NO_EXECUTION_TRACE + ", or it has none (annotations, backward nodes)"),
         ),
     ),
@@ -172,7 +172,7 @@ _TABLES = (
     ),
     Table(
         "tensors",
-        "one tensor that an operator took or gave, as an execution trace says; none where no such trace was given",
+        "one tensor that an operator took or gave, as an execution trace says, or NVTX texts with `input_op_ids`; none where there is neither",
         "op_row, inputs before outputs, position, list_index",
         (
             Column("op_row", pa.int64(), "row of `ops`"),
@@ -180,12 +180,12 @@ _TABLES = (
             Column("position", pa.int32(), "which argument or result of the operator, counted from 0"),
             Column("list_index", pa.int32(), "which member of a list, lists of lists laid out flat", "the argument is no list"),
             Column("tensor_id", pa.int64(), "the same until something gives a tensor with this id anew"),
-            Column("storage_id", pa.int64(), "shared by views of one storage; used again for another storage once one is freed"),
-            Column("offset_elements", pa.int64(), "where in its storage it begins, in elements"),
+            Column("storage_id", pa.int64(), "shared by views of one storage; used again for another storage once one is freed. NVTX: a number for each tensor that an operator made, and one for each tensor that none made at each read of it"),
+            Column("offset_elements", pa.int64(), "where in its storage it begins, in elements. NVTX: 0, and of a view of a part that is not known"),
             Column("numel", pa.int64(), "number of elements; those that stride 0 repeats count each time"),
             Column("itemsize_bytes", pa.int64(), "bytes an element", "dtypes were not recorded (NVTX)"),
-            Column("device", _TEXT, "`cuda:0`, `cpu` …"),
-            Column("dtype", _TEXT, "recorded type name, as in `ops.input_dtypes`", "not recorded"),
+            Column("device", _TEXT, "`cuda:0`, `cpu` …; NVTX: the device of the kernels that take it"),
+            Column("dtype", _TEXT, "recorded type name, as in `ops.input_dtypes`", "not recorded (NVTX never does)"),
             Column("shape", pa.list_(pa.int64()), "size of each dimension"),
             Column("strides", pa.list_(pa.int64()), "stride of each dimension, in elements", "not recorded (torch before 2.2)"),
         ),
@@ -248,7 +248,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: Annotated[int, _Says(description="version of this schema")] = SCHEMA_VERSION
     tracemine_version: Annotated[str, _Says(description="what ingested the export")]
     source: Annotated[str, _Says(description="file name, without its folder")]
-    format: Annotated[str, _Says(description="`kineto`, …")]
+    format: Annotated[str, _Says(description="`kineto`, `nsys`")]
     producer: Annotated[str | None, _Says(description="what the export was made by, as far as its features tell")] = (
         None
     )

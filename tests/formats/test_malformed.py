@@ -489,14 +489,14 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
         (
             "t.nsys-rep",
             b"\x01\x02\0\0QuadD",
-            "is an Nsight Systems report, which only nsys can open and tracemine does not support yet\n"
-            "  hint: keep it with: nsys export -t sqlite FILE; for now "
-            "record with torch.profiler and pass what export_chrome_trace wrote",
+            "is an Nsight Systems report, which only nsys can open, and no nsys is on PATH\n"
+            "  hint: run: nsys export --type sqlite t.nsys-rep   and pass the .sqlite",
         ),
         (
             "t.sqlite",
             b"SQLite format 3\0\x10\0",
-            "is an SQLite database (an Nsight Systems export?), which is not supported yet" + _SO_FAR,
+            "is a damaged SQLite database (not a database)\n"
+            "  hint: it may be cut short: copy it again, or export again with nsys export --type sqlite FILE.nsys-rep",
         ),
         ("t.json", b"NVR\0\1\2", "is an Nsight Compute report (.ncu-rep), which is not supported yet" + _SO_FAR),
         ("t.json", b"PAR1\x15\x04", "is a Parquet file, which is not supported yet" + _SO_FAR),

@@ -35,7 +35,7 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
     alone_ns, recorded_ns = timeline.meta.alone_step_ns, timeline.meta.recorded_step_ns
     if alone_ns and recorded_ns:
         return measured_slowdown(alone_ns, recorded_ns)
-    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
+    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows and timeline.meta.format != "nsys":
         return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
     if timeline.stacks.num_rows:
         return SLOWDOWNS["stacks"]

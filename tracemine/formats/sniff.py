@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.json_text import members
@@ -36,11 +35,6 @@ def _has(pattern: bytes) -> Callable[[bytes], object]:
 # The first that fits says it. Text formats are looked at without the blank lines in front of them.
 _BINARY = (
     _Look(lambda head: not head.strip(), "is empty", "record the trace again"),
-    _Look(
-        _begins(b"SQLite format 3\0"),
-        "is an SQLite database (an Nsight Systems export?), which is not supported yet",
-        _NO_REPORTS,
-    ),
     _Look(
         _begins(b"version https://git-lfs"),
         "is a Git LFS pointer, not the data it stands for",
@@ -80,11 +74,6 @@ _TEXT = (
     ),
     _Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED),
 )
-_NSYS_REPORT = _Look(
-    lambda head: True,
-    "is an Nsight Systems report, which only nsys can open and tracemine does not support yet",
-    f"keep it with: nsys export -t sqlite FILE; for now {_RECORD}",
-)
 _SOMETHING_BINARY = _Look(lambda head: True, "is binary, not a trace", _TRACE_WANTED)
 _EXECUTION_TRACE = _Look(
     lambda head: True,
@@ -110,9 +99,6 @@ def is_trace_json(head: bytes) -> bool:
 def refusal(source: FileSource) -> InputError:
     """Why no format reads `source`, with the way out. The source is not consumed."""
     look = _look(source.head)
-    # The report's own layout is not documented, so here its name is asked, and only for a better hint.
-    if look is _SOMETHING_BINARY and PurePath(source.path).suffix in (".nsys-rep", ".qdrep"):
-        look = _NSYS_REPORT
     if source.truncated and not source.head:
         look = _CUT_OFF
     look = look or _NO_TRACE
