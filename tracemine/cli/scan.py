@@ -18,6 +18,7 @@ from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.report import REPORTS, render
 
 if TYPE_CHECKING:
+    from tracemine.counters import Report
     from tracemine.devices import Device
     from tracemine.engine import Rule
     from tracemine.findings import Scan
@@ -30,6 +31,14 @@ RulesOption = Annotated[
 ExecutionTraceOption = Annotated[
     Path | None,
     typer.Option("--et", metavar="ET", help="The execution trace of the same run: who reads what is known then."),
+]
+CountersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--ncu",
+        metavar="REPORT",
+        help="A report of Nsight Compute (.ncu-rep, or its CSV) of the same program. May be repeated.",
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
 
@@ -67,6 +76,7 @@ def scan(
     ] = None,
     rules: RulesOption = None,
     execution_trace: ExecutionTraceOption = None,
+    counters: CountersOption = None,
     quiet: QuietOption = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
 ) -> int:
@@ -83,6 +93,7 @@ def scan(
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz
+      tracemine scan trace.json.gz --ncu report.ncu-rep
     """
     _check(report, top)
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
@@ -91,6 +102,7 @@ def scan(
     from tracemine.engine import load_rules
 
     known_rules = load_rules(*(rules or ()))
+    reports = _reports(counters or (), quiet=quiet)
     to_file = StringIO()
     how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
     failed = failing = False
@@ -104,7 +116,9 @@ def scan(
             failed = True
             continue
         try:
-            found = _scanned(path, known_rules, device, threshold, execution_trace=execution_trace, quiet=quiet)
+            found = _scanned(
+                path, known_rules, device, threshold, execution_trace=execution_trace, reports=reports, quiet=quiet
+            )
         except TracemineError as error:
             say_error(error)
             failed = True
@@ -166,6 +180,15 @@ def _only(paths: Iterator[Path | TracemineError]) -> Path | TracemineError:
     return found[0]
 
 
+def _reports(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
+    """The reports of Nsight Compute, each read once; what was left out of them is said."""
+    if not paths:
+        return ()
+    from tracemine.cli.counters import said_report
+
+    return [said_report(path, quiet=quiet) for path in paths]
+
+
 def _scanned(
     path: Path,
     rules: Sequence[Rule],
@@ -173,11 +196,14 @@ def _scanned(
     threshold: Threshold | None,
     *,
     execution_trace: Path | None,
+    reports: Sequence[Report],
     quiet: bool,
 ) -> Scan:
+    from tracemine.counters import match
     from tracemine.engine import mine
     from tracemine.findings import device_of, find
     from tracemine.findings.accounts import measure
+    from tracemine.findings.measured import with_counters
     from tracemine.flow import flow
     from tracemine.formats import open_trace
     from tracemine.fusion import groups
@@ -186,7 +212,8 @@ def _scanned(
     with reading(path, quiet=quiet) as progress:
         timeline = open_trace(path, progress, execution_trace=execution_trace)
     found = groups(timeline, flow(timeline))
-    rows = row_sets(timeline, found)
+    counters = match(timeline, reports) if reports else None
+    rows = row_sets(timeline, found, counters=counters)
     known = device_of(timeline)
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
@@ -199,6 +226,8 @@ def _scanned(
         min_saving_ns=None if threshold is None else threshold.of(measure(timeline).span_ns),
         path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
     )
+    if counters is not None:
+        scan = with_counters(scan, rows["activities"], counters)
     return scan if known is not None or given is None else _with_note(scan, given)
 
 

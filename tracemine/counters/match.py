@@ -311,7 +311,7 @@ def _inputs(timeline: Timeline) -> IntArray:
 def _agree(kernels: Sequence[Kernel]) -> bool:
     traffic = [kernel.dram_bytes for kernel in kernels if kernel.dram_bytes is not None]
     flops = [kernel.total_flops for kernel in kernels if kernel.total_flops is not None]
-    bounds = {kernel.bound for kernel in kernels}
+    bounds = {kernel.bound() for kernel in kernels}
     return _close(traffic, _AGREE_BYTES) and _close(flops, 0) and len(bounds) == 1
 
 

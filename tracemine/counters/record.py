@@ -11,15 +11,16 @@ Bound = Literal["memory", "compute", "latency", "neither"]
 # The thresholds of Nsight Compute's own "speed of light" rule, in percent of the peak that the unit can sustain.
 BUSY_PERCENT = 60.0  # below it in both, neither unit is what the kernel waits for
 APART_PERCENT = 10.0  # closer than this, no single one of them is
+FULL_PERCENT = 80.0  # above it a unit can hardly do more
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled launch. Kernels are serialised and, unless told otherwise, begin with empty caches and base clocks,
     so `dur_ns` is not the timeline's.
 
-    >>> Kernel(name="k", order=0, memory_percent=80.0, compute_percent=20.0).bound
+    >>> Kernel(name="k", order=0, memory_percent=80.0, compute_percent=20.0).bound()
     'memory'
-    >>> Kernel(name="k", order=0, memory_percent=30.0, compute_percent=20.0).bound
+    >>> Kernel(name="k", order=0, memory_percent=30.0, compute_percent=20.0).bound()
     'latency'
     """
 
@@ -56,11 +57,25 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.flops.values()) if self.flops_complete else None
 
     @property
-    def bound(self) -> Bound | None:
+    def intensity(self) -> float | None:
+        """FLOP per byte of DRAM traffic; None where one of them is not known, or no byte moved.
+
+        >>> Kernel(name="k", order=0, flops={"fp32": 8}, flops_complete=True, dram_bytes=4).intensity
+        2.0
+        """
+        return self.total_flops / self.dram_bytes if self.total_flops is not None and self.dram_bytes else None
+
+    def bound(self, ridge: float | None = None) -> Bound | None:
         """What limits the kernel, by the thresholds of Nsight Compute's own rule; None where throughputs are missing.
 
-        `latency`: neither unit is busy. `neither`: both are, about equally, so easing one alone gains little. Where
-        only DRAM's throughput is known and it is not what limits, caches may be: None.
+        `latency`: neither unit is busy. `neither`: no single one limits: both are about equally busy; or the
+        multiprocessors are, with room left, while the kernel computes less than `ridge` FLOP per byte: with addresses,
+        casts and other instructions that a different kernel for the same need not have. Where only DRAM's throughput
+        is known and it is not what limits, caches may be: None.
+
+        >>> busy = Kernel(name="k", order=0, memory_percent=20.0, compute_percent=70.0)
+        >>> busy.bound(), Kernel(name="k", order=0, memory_percent=65.0, compute_percent=70.0).bound()
+        ('compute', 'neither')
         """
         if self.memory_percent is None and self.dram_percent is not None and self.compute_percent is not None:
             busy = self.dram_percent >= max(BUSY_PERCENT, self.compute_percent + APART_PERCENT)
@@ -71,7 +86,10 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
             return "latency"
         if abs(self.memory_percent - self.compute_percent) < APART_PERCENT:
             return "neither"
-        return "memory" if self.memory_percent > self.compute_percent else "compute"
+        if self.memory_percent > self.compute_percent:
+            return "memory"
+        below = ridge is not None and self.intensity is not None and self.intensity < ridge
+        return "neither" if below and self.compute_percent < FULL_PERCENT else "compute"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

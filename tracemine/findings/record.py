@@ -8,6 +8,7 @@ from tracemine.cost import NOTHING, Range, Traffic
 
 __all__ = [
     "NOTHING",
+    "Counted",
     "Finding",
     "Intensity",
     "Range",
@@ -35,6 +36,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     line: int
     function: str
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What Nsight Compute counted of a finding's kernels, summed over its occurrences. Null: not known of all."""
+
+    kernels: int  # in all its occurrences
+    known: int  # of those: found in a report
+    exact: int  # of those: by name, grid, block and order
+    dram_bytes: int | None
+    derived: bool  # from rates or throughputs, not counted byte by byte
+    flops: int | None
+    arithmetic_intensity: float | None
+    ridge: float | None  # FLOP per byte, of the data types that they compute in
+    bounds: dict[str, int]  # known kernels by what limits them: `memory`, `compute`, `latency`, `neither`
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +81,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     fix: str
     assumptions: tuple[str, ...]
+    counters: Counted | None = None  # null: no report of Nsight Compute was given, or none of its kernels is here
     verdict: None = None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tracemine.report.escape import code, code_cell, line, prose, shorten
-from tracemine.report.words import EVIDENCE, blocks, chain, dropped_text, nothing_found, summary_parts
+from tracemine.report.words import EVIDENCE, blocks, chain, counted_text, dropped_text, nothing_found, summary_parts
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def _finding(rank: int, finding: Finding, scan: Scan) -> Iterator[str]:
     yield "\n".join(_where(finding))
     yield "### Evidence"
     yield f"*{prose(finding.evidence)}*: {EVIDENCE.get(finding.evidence, 'see the documentation')}."
+    if finding.counters:
+        yield f"Nsight Compute counted {prose(counted_text(finding.counters))}."
     yield "### Cost"
     yield "\n".join(_cost(finding))
     yield from _traffic(finding)

@@ -14,6 +14,7 @@ from tracemine.report.escape import line, shorten
 from tracemine.report.words import (
     blocks,
     chain,
+    counted_text,
     dropped_text,
     first_sentence,
     nothing_found,
@@ -135,6 +136,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[_R
     for label, values in (
         ("saves", _savings(finding, scan)),
         ("now", [Text(now)]),
+        ("counted", [Text(counted_text(finding.counters))] if finding.counters else ()),
         ("what", _what(finding, width - _RANK_WIDTH - _LABEL_WIDTH)),
         ("where", _where(finding)),
         ("do", _what_to_do(finding.fix, width - _RANK_WIDTH - _LABEL_WIDTH)),

@@ -7,12 +7,12 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from tracemine.units import count_text, percent_text
+from tracemine.units import bytes_text, count_text, percent_text, ratio_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tracemine.findings.record import Scan, TraceSummary
+    from tracemine.findings.record import Counted, Scan, TraceSummary
 
 # What an evidence level rests on.
 EVIDENCE = {
@@ -41,6 +41,33 @@ def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
         count_text(trace.steps, "step"),
         count_text(trace.activities, "activity") + unattributed,
     )
+
+
+def counted_text(counted: Counted) -> str:
+    """What Nsight Compute counted of a finding's kernels, in a line.
+
+    >>> from tracemine.findings.record import Counted
+    >>> counted_text(Counted(kernels=8, known=8, exact=8, dram_bytes=164_000_000, derived=False, flops=656_000_000,
+    ...                      arithmetic_intensity=4.0, ridge=14.0, bounds={"memory": 6, "latency": 2}))
+    '8 of 8 kernels: 164 MB of DRAM traffic, 4 FLOP a byte (ridge 14) · bound by memory 6, latency 2'
+    """
+    known = f"{counted.known:,} of {count_text(counted.kernels, 'kernel')}"
+    facts = []
+    if counted.dram_bytes is not None:
+        facts.append(f"{bytes_text(counted.dram_bytes)} of DRAM traffic{' (derived)' if counted.derived else ''}")
+    if counted.arithmetic_intensity is not None:
+        ridge = "" if counted.ridge is None else f" (ridge {ratio_text(counted.ridge)})"
+        facts.append(f"{ratio_text(counted.arithmetic_intensity)} FLOP a byte{ridge}")
+    if counted.bounds:
+        facts[-1:] = [" · ".join((*facts[-1:], "bound by " + ", ".join(_bounds(counted.bounds))))]
+    if counted.exact < counted.known:
+        facts.append(f"{counted.known - counted.exact:,} found by name and grid only")
+    return f"{known}: {', '.join(facts)}" if facts else known
+
+
+def _bounds(bounds: Mapping[str, int]) -> Iterator[str]:
+    for name, count in sorted(bounds.items(), key=lambda each: -each[1]):
+        yield f"{'no single unit' if name == 'neither' else name} {count:,}"
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:

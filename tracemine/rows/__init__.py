@@ -13,7 +13,7 @@ from tracemine.rows.chains import chain_columns
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
-from tracemine.rows.measured import measured_columns
+from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 from tracemine.timeline import Timeline
 
@@ -32,7 +32,8 @@ def row_sets(timeline: Timeline, groups: Groups | None = None, *, counters: Coun
     found = compiled(timeline)
     activities, gaps = activity_rows(timeline), gap_rows(timeline)
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
+    activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     return {
-        "activities": activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups)),
+        "activities": activities.with_columns(ungrouped_columns(activities)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
     }

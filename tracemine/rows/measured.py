@@ -9,7 +9,7 @@ import numpy as np
 from tracemine.counters import Counters, Kernel
 from tracemine.counters.match import EXACT, NAME_AND_GRID
 from tracemine.devices import Device, find_device
-from tracemine.rows.table import BoolArray, Categories, Column, Numbers, Rows
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, Numbers, Rows
 from tracemine.timeline import Timeline
 
 _BOUNDS = ("memory", "compute", "latency", "neither")
@@ -21,7 +21,7 @@ _NUMBERS: dict[str, Callable[[Kernel], float | None]] = {
     "dram_read_bytes": lambda kernel: kernel.dram_read_bytes,
     "dram_written_bytes": lambda kernel: kernel.dram_written_bytes,
     "flops": lambda kernel: kernel.total_flops,
-    "intensity": lambda kernel: _intensity(kernel),
+    "intensity": lambda kernel: kernel.intensity,
     "achieved_occupancy_percent": lambda kernel: kernel.occupancy_percent,
     "spill_requests": lambda kernel: kernel.spill_requests,
     "l2_hit_percent": lambda kernel: kernel.l2_hit_percent,
@@ -45,14 +45,17 @@ def measured_columns(timeline: Timeline, activities: Rows, counters: Counters | 
     of = np.full(activities.count, -1, np.int64) if counters is None else counters.of
     exact = np.zeros(activities.count, np.bool_) if counters is None else counters.exact
     kernels = () if counters is None else counters.kernels
+    ridges = [ridge_of(kernel, device_of(timeline, kernel)) for kernel in kernels]
     columns: dict[str, Column] = {
         "counters": Categories(np.where(of < 0, -1, np.where(exact, 0, 1)).astype(np.int32), (EXACT, NAME_AND_GRID)),
-        "measured_bound": _categories([kernel.bound for kernel in kernels], of, _BOUNDS),
+        "measured_bound": _categories(
+            [kernel.bound(ridge) for kernel, ridge in zip(kernels, ridges, strict=True)], of, _BOUNDS
+        ),
         "dram_bytes_from": _categories([kernel.dram_bytes_from for kernel in kernels], of, _SOURCES),
     }
     for name, value in _NUMBERS.items():
         columns[name] = _numbers([value(kernel) for kernel in kernels], of)
-    columns["ridge"] = _numbers([_ridge(kernel, _device(timeline, kernel)) for kernel in kernels], of)
+    columns["ridge"] = _numbers(ridges, of)
     return columns | ({} if counters is None else _replaced(activities, columns))
 
 
@@ -79,15 +82,32 @@ def _replaced(activities: Rows, measured: dict[str, Column]) -> dict[str, Column
     }
 
 
+def ungrouped_columns(activities: Rows) -> dict[str, Column]:
+    """`chain` and `grouped` without the fusion groups in which compute limits a member: what saves traffic saves no
+    time there, and the rest of a group is not known to be one. Each of their activities is a chain of its own.
+
+    >>> rows = Rows("activities", 3, {"chain": Numbers(np.array([4, 4, 5])), "grouped": Flags(np.array([True] * 3)),
+    ...     "measured_bound": Categories(np.array([1, 0, 0], np.int32), ("memory", "compute"))})
+    >>> columns = ungrouped_columns(rows)
+    >>> columns["chain"].values.tolist(), columns["grouped"].values.tolist()
+    ([6, 7, 5], [False, False, True])
+    """
+    chain, grouped = _of(activities.columns, "chain").values, activities.columns["grouped"]
+    found = activities.columns["measured_bound"]
+    assert isinstance(grouped, Flags), "grouped"  # noqa: S101 - the row sets' documented kinds
+    assert isinstance(found, Categories), "measured_bound"  # noqa: S101
+    compute = (found.codes == found.values.index("compute")) & grouped.values
+    if not compute.any():
+        return {}
+    apart = grouped.values & np.isin(chain, chain[compute])
+    alone = int(chain.max()) + 1 + np.arange(activities.count)
+    return {"chain": Numbers(np.where(apart, alone, chain)), "grouped": Flags(grouped.values & ~apart)}
+
+
 # --- roofline --------------------------------------------------------------------------------------------------------
 
 
-def _intensity(kernel: Kernel) -> float | None:
-    """FLOP per byte of DRAM traffic; None where one of them is not known, or no byte moved."""
-    return kernel.total_flops / kernel.dram_bytes if kernel.total_flops is not None and kernel.dram_bytes else None
-
-
-def _ridge(kernel: Kernel, device: Device | None) -> float | None:
+def ridge_of(kernel: Kernel, device: Device | None) -> float | None:
     """FLOP per byte from which on arithmetic limits this kernel: peak arithmetic ÷ peak bandwidth (the data sheet's).
 
     The peak is that of the data types that the kernel computes in, weighed by their FLOPs: Σ flops ÷ Σ (flops ÷ peak),
@@ -104,7 +124,7 @@ def _ridge(kernel: Kernel, device: Device | None) -> float | None:
     return sum(flops.values()) / seconds / device.bandwidth_bytes_per_s if seconds else None
 
 
-def _device(timeline: Timeline, kernel: Kernel) -> Device | None:
+def device_of(timeline: Timeline, kernel: Kernel) -> Device | None:
     """The GPU that was profiled, by the report, else by the timeline where it has but one kind."""
     if kernel.gpu is not None:
         return find_device(kernel.gpu)

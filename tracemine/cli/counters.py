@@ -1,0 +1,136 @@
+"""tracemine counters: what a report of Nsight Compute says of each kernel, and which activities of a trace they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import say, write
+from tracemine.errors import UsageError
+from tracemine.report.escape import code_cell, line, shorten
+from tracemine.units import bytes_text, ratio_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.counters import Report
+    from tracemine.findings.counted import KernelLine
+
+_FORMATS = ("text", "json", "markdown")
+_REASONS = {
+    "ragged_row": "rows that are cut off or broken by other output",
+    "no_kernel_name": "rows without a kernel's name",
+    "value_of_unknown_unit": "values in a unit that is not known",
+    "second_kernel_of_one_id": "rows that repeat the ID of another kernel",
+    "not_a_kernel": "ranges or graphs profiled as a whole",
+}
+
+
+def counters(
+    reports: Annotated[
+        list[Path],
+        typer.Argument(metavar="REPORT", help="Reports of Nsight Compute: .ncu-rep, or what ncu --csv prints."),
+    ],
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="TRACE", help="Say which activities of this trace they are.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on standard error.")] = False,
+) -> int:
+    """Say what Nsight Compute counted: traffic, arithmetic, what limits each kernel, and its place on the roofline.
+
+    Kernels with equal names, grids and blocks share a line, with the middle one's counters.
+
+    \b
+    Examples:
+      tracemine counters report.ncu-rep
+      ncu --import report.ncu-rep --csv --page raw | gzip > report.csv.gz; tracemine counters report.csv.gz
+      tracemine counters report.csv.gz --trace trace.json.gz
+    """
+    if form not in _FORMATS:
+        raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(_FORMATS)}")
+    found = [said_report(path, quiet=quiet) for path in reports]
+    from tracemine.counters import match
+    from tracemine.findings.counted import kernel_lines
+    from tracemine.findings.measured import match_texts
+    from tracemine.formats import open_trace
+    from tracemine.timeline import Meta, Timeline
+
+    timeline = open_trace(trace) if trace else Timeline(meta=Meta(tracemine_version="", source="", format=""))
+    joined = match(timeline, found)
+    lines = kernel_lines(timeline, joined)
+    if form == "json":
+        from msgspec import json
+
+        write(json.format(json.encode(lines), indent=1).decode() + "\n")
+    else:
+        write("".join(f"{row}\n" for row in (_markdown if form == "markdown" else _text)(_cells(lines))))
+    if trace and not quiet:
+        for text in match_texts(joined):
+            say(text)
+    return 0
+
+
+def said_report(path: Path, *, quiet: bool) -> Report:
+    """A report that was read; what was left out of it is said, unless `quiet`."""
+    from tracemine.formats.ncu import read_counters
+
+    report = read_counters(path)
+    if not quiet:
+        for reason, count in report.dropped.items():
+            say(f"{path}: left out {count:,} {_REASONS.get(reason, reason)}")
+        for warning in report.warnings:
+            say(f"{path}: {warning}")
+    return report
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+_TITLES = (
+    "kernel", "op", "×", "time", "DRAM read", "modelled", "DRAM written", "modelled", "FLOP/byte", "ridge",
+    "occupancy", "L2 hit", "SM", "memory", "bound",
+)  # fmt: skip
+_WIDEST_NAME = 40
+
+
+def _cells(lines: Sequence[KernelLine]) -> list[tuple[str, ...]]:
+    """One row a line, titles first; a column in which no line has anything is left out."""
+    rows = [tuple(_row(each)) for each in lines]
+    used = [i for i in range(len(_TITLES)) if any(row[i] for row in rows)]
+    return [tuple(row[i] for i in used) for row in (_TITLES, *rows)]
+
+
+def _row(each: KernelLine) -> Iterator[str]:
+    kernel = each.kernel
+    yield each.name
+    yield each.op or ""
+    yield str(each.launches)
+    yield "" if kernel.dur_ns is None else time_text(kernel.dur_ns)
+    read = kernel.dram_read_bytes, each.modelled_read_bytes
+    for nbytes in (*read, kernel.dram_written_bytes, each.modelled_written_bytes):
+        yield "" if nbytes is None else bytes_text(nbytes)
+    for ratio in (each.arithmetic_intensity, each.ridge):
+        yield "" if ratio is None else ratio_text(ratio)
+    for percent in (kernel.occupancy_percent, kernel.l2_hit_percent, kernel.compute_percent, kernel.memory_percent):
+        yield "" if percent is None else f"{percent:.0f} %"
+    yield each.bound or ""
+
+
+def _text(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    plain = [tuple(shorten(line(cell), _WIDEST_NAME) for cell in row) for row in rows]
+    widths = [max(len(row[i]) for row in plain) for i in range(len(plain[0]))]
+    for row in plain:
+        cells = (
+            f"{cell:<{width}}" if i < 2 else f"{cell:>{width}}"
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def _markdown(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    titles, *others = rows
+    yield f"| {' | '.join(titles)} |"
+    yield f"|{'|'.join('---' if i < 2 else '---:' for i in range(len(titles)))}|"
+    for row in others:
+        yield f"| {' | '.join(code_cell(cell) if i < 2 and cell else cell for i, cell in enumerate(row))} |"

@@ -1,0 +1,115 @@
+"""What a report of Nsight Compute adds to findings: what was counted of their kernels, and how much of it was used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from tracemine.counters import Counters
+from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
+from tracemine.findings.facts import category, numbers_of
+from tracemine.findings.record import Counted, Finding, Scan
+from tracemine.ops.classes import MEMORY_BOUND_CLASSES
+from tracemine.rows import Numbers, Rows
+from tracemine.rows.table import IntArray
+from tracemine.units import count_text
+
+
+def with_counters(scan: Scan, activities: Rows, counters: Counters) -> Scan:
+    """The scan with `Finding.counters`, and with notes on how the reports' kernels were found.
+
+    Idle time has no counters: findings about gaps stay as they are.
+    """
+    findings = tuple(_with(finding, activities) for finding in scan.findings)
+    return replace(scan, findings=findings, warnings=(*scan.warnings, *match_texts(counters), *_left_out(activities)))
+
+
+def _left_out(activities: Rows) -> tuple[str, ...]:
+    """What no chain is made of any more, because compute limits it."""
+    classes, bounds = category(activities, "op_class"), category(activities, "measured_bound")
+    memory = np.array([*(name in MEMORY_BOUND_CLASSES for name in classes.values), False], np.bool_)[classes.codes]
+    count = int((memory & (bounds.codes == bounds.values.index("compute"))).sum())
+    if not count:
+        return ()
+    kernels, are = count_text(count, "activity"), "is" if count == 1 else "are"
+    return (
+        f"{kernels} that would count as memory-bound {are} bound by compute, as Nsight Compute measured: what saves "
+        "traffic saves no time there, so no chain is made of them.",
+    )
+
+
+def match_texts(counters: Counters) -> tuple[str, ...]:
+    """How the profiled kernels were found in the timeline, a sentence; and why some were not, another.
+
+    >>> none = np.full(1, -1, np.int64)
+    >>> match_texts(Counters((), none, none > 0, {"exact": 2}, {"not_in_timeline": 1}, ("r.csv",)))[1]
+    'Not used, of the kernels that Nsight Compute profiled: 1 (no activity has its name).'
+    """
+    matched, unmatched = counters.matched, counters.unmatched
+    total = sum(matched.values()) + sum(unmatched.values())
+    found = sum(matched.values())
+    how = " and ".join(
+        f"{matched[each]:,} by {by}"
+        for each, by in ((EXACT, "name, grid and order"), (NAME_AND_GRID, "name and grid"))
+        if each in matched
+    )
+    texts = [
+        f"Of {count_text(total, 'kernel')} that Nsight Compute profiled, {found:,} were found here"
+        + (f", {how}: {count_text(int((counters.of >= 0).sum()), 'activity')}." if found else ".")
+    ]
+    if unmatched:
+        why = "; ".join(f"{count:,} ({REASON_TEXTS[reason]})" for reason, count in unmatched.items())
+        texts.append(f"Not used, of the kernels that Nsight Compute profiled: {why}.")
+    if found * 2 < total:
+        texts.append("Most of what was profiled is not here: is the report of this program, with the same sizes?")
+    return tuple(texts)
+
+
+def _with(finding: Finding, activities: Rows) -> Finding:
+    rows = np.array([row for occurrence in finding.activities for row in occurrence], np.int64)
+    if not finding.gpu_saving_ns.high or not len(rows):
+        return finding
+    counted = counted_of(rows, activities)
+    return finding if counted is None else replace(finding, counters=counted)
+
+
+def counted_of(rows: IntArray, activities: Rows) -> Counted | None:
+    """What was counted of these activities; None where nothing was."""
+    how = category(activities, "counters").codes[rows]
+    known = rows[how >= 0]
+    if not len(known):
+        return None
+    traffic, flops = _sum(activities, "dram_bytes", known), _sum(activities, "flops", known)
+    sources, bounds = category(activities, "dram_bytes_from"), category(activities, "measured_bound")
+    counts = np.bincount(bounds.codes[known] + 1, minlength=len(bounds.values) + 1)[1:].tolist()
+    return Counted(
+        kernels=len(rows),
+        known=len(known),
+        exact=int((how == 0).sum()),
+        dram_bytes=traffic,
+        derived=bool((sources.codes[known] > sources.values.index("counters")).any()),
+        flops=flops,
+        arithmetic_intensity=flops / traffic if flops is not None and traffic else None,
+        ridge=_ridge(activities, known),
+        bounds={name: count for name, count in zip(bounds.values, counts, strict=True) if count},
+    )
+
+
+def _sum(activities: Rows, name: str, rows: IntArray) -> int | None:
+    column = numbers_of(activities, name)
+    return int(column.values[rows].sum()) if _all(column, rows) else None
+
+
+def _ridge(activities: Rows, rows: IntArray) -> float | None:
+    """The ridge of all of them: of kernels of different types, weighed by what they compute."""
+    ridge, flops = numbers_of(activities, "ridge"), numbers_of(activities, "flops")
+    if not (_all(ridge, rows) and _all(flops, rows)):
+        return None
+    weight: Any = np.maximum(flops.values[rows], 1)
+    return float(weight.sum() / (weight / ridge.values[rows]).sum())
+
+
+def _all(column: Numbers, rows: IntArray) -> bool:
+    return column.valid is None or bool(column.valid[rows].all())
