@@ -26,9 +26,7 @@ def _recording(folder: Path) -> Path:
     return folder
 
 
-def test_ingest_writes_the_edges_where_an_execution_trace_was_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ingest_writes_the_edges_with_their_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", str(TRACE), "--et", str(EXECUTION_TRACE), "-o", str(tmp_path / "out")]) == 0
     edges = pq.read_table(tmp_path / "out" / "edges.parquet").to_pylist()
     assert len(edges) == 6
@@ -36,7 +34,9 @@ def test_ingest_writes_the_edges_where_an_execution_trace_was_given(
     assert all(edge["producer_row"] < edge["consumer_row"] for edge in edges)
     assert "edges                 6 rows" in capsys.readouterr().out
     assert main(["ingest", str(TRACE), "-q", "-o", str(tmp_path / "out")]) == 0
-    assert not (tmp_path / "out" / "edges.parquet").exists()
+    edges = pq.read_table(tmp_path / "out" / "edges.parquet").to_pylist()
+    assert edges and {edge["evidence"] for edge in edges} <= {"consistent", "adjacent"}
+    assert {edge["read_row"] for edge in edges} == {None}
 
 
 def test_scan_reads_a_recording_s_folder_as_one_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

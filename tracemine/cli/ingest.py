@@ -49,12 +49,11 @@ def ingest(
 
 
 def _edges(timeline: Timeline) -> Table | None:
-    """The table edges.parquet; None where no execution trace says who reads what."""
-    if not timeline.tensors.num_rows:
-        return None
+    """The table edges.parquet; None where neither tensors nor shapes were recorded."""
     from tracemine.flow import activity_edges, flow
 
-    return activity_edges(flow(timeline))
+    found = flow(timeline)
+    return activity_edges(found) if len(found.nodes) else None
 
 
 def _report(timeline: Timeline, edges: Table | None) -> Iterator[str]:

@@ -10,8 +10,9 @@ import numpy as np
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.hazards import orders
+from tracemine.flow.inferred import inferred
 from tracemine.flow.order import Order, order_of
-from tracemine.flow.record import BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Reads, Writes
+from tracemine.flow.record import Array, BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
 from tracemine.flow.writers import LastWriters
 from tracemine.ops import is_view, lookup
@@ -22,7 +23,8 @@ _READ, _ALLOCATE, _MAYBE_WRITE, _WRITE = range(4)
 
 
 def flow(timeline: Timeline) -> Flow:
-    """Who reads what which other wrote, proven by the storages that an execution trace names.
+    """Who reads what which other wrote: proven by the storages that an execution trace names, or else inferred from
+    shapes, dtypes, strides and order, where these were recorded. Each read says which.
 
     A node reads when its operator begins and writes when it ends; what is inside counts as part of it. A write replaces
     what it covers, byte by byte; a tensor with strides counts as everything between its first and its last element,
@@ -36,13 +38,22 @@ def flow(timeline: Timeline) -> Flow:
     order = order_of(timeline)
     if not len(order.row):
         timeline = replace(timeline, tensors=None)  # tensors of no operator
+    evidence = np.full(timeline.tensors.num_rows, Evidence.PROVEN, np.int8)
+    recorded = len(evidence) > 0
+    if not recorded:
+        found = inferred(timeline, order)
+        timeline, order = found.timeline, found.order
+        evidence = np.where(found.consistent, Evidence.CONSISTENT, Evidence.ADJACENT).astype(np.int8)
     nodes, activity_node, member = _nodes(timeline, order)
     tensors = Tensors.of(timeline, order)
     calls = _Calls.of(timeline, order, tensors, member, nodes)
-    reads, writes, edges = _walk(_happenings(order, tensors, calls, nodes), tensors, nodes, calls)
+    reads, writes, edges = _walk(_happenings(order, tensors, calls, nodes), tensors, nodes, calls, evidence)
+    if not recorded:
+        writes = replace(writes, gone_node=_gone_when_read(writes, edges))
     writes = replace(writes, live_out=_live_out(nodes, writes.node, writes.gone_node))
     before, after = orders(reads, writes)
     return Flow(
+        timeline=timeline,
         nodes=nodes,
         reads=reads,
         writes=writes,
@@ -56,7 +67,7 @@ def flow(timeline: Timeline) -> Flow:
 def _nodes(timeline: Timeline, order: Order) -> tuple[Nodes, IntArray, IntArray]:
     """The nodes, the node of each activity, and of each operator that launched some (−1: it launched none)."""
     op_row = numbers(timeline.activities.column("op_row"), -1)
-    # Without an execution trace nobody reads and nobody writes, so there are no nodes.
+    # Where nobody is known to read or to write, there are no nodes.
     owner = np.append(order.position, -1)[op_row] if timeline.tensors.num_rows else np.full(len(op_row), -1)
     launches = np.zeros(len(order.row), np.bool_)
     launches[owner[owner >= 0]] = True
@@ -238,7 +249,9 @@ def _equal_to_output(tensors: Tensors, key: IntArray, mutated: BoolArray, writte
     return found
 
 
-def _walk(happenings: _Happenings, tensors: Tensors, nodes: Nodes, calls: _Calls) -> tuple[Reads, Writes, Edges]:
+def _walk(
+    happenings: _Happenings, tensors: Tensors, nodes: Nodes, calls: _Calls, evidence: Array
+) -> tuple[Reads, Writes, Edges]:
     writers = LastWriters()
     row, what = happenings.row, happenings.what
     # An operator that writes what it takes need not read it: where nothing was written yet, it does not.
@@ -305,7 +318,7 @@ def _walk(happenings: _Happenings, tensors: Tensors, nodes: Nodes, calls: _Calls
         end_byte=tensors.end[row[reads]],
         bytes=tensors.bytes[row[reads]],
         source=np.array(read_source, np.int8)[reads_order],
-        evidence=np.full(len(reads), Evidence.PROVEN, np.int8),
+        evidence=evidence[row[reads]],
     )
     buffer = np.array(write_buffer, np.int64)[kept]
     node = happenings.node[written]
@@ -330,6 +343,20 @@ def _walk(happenings: _Happenings, tensors: Tensors, nodes: Nodes, calls: _Calls
         bytes=np.minimum(overlap, np.minimum(read.bytes[edge_read], write.bytes[edge_from])),
     )
     return read, write, edges
+
+
+def _gone_when_read(writes: Writes, edges: Edges) -> IntArray:
+    """The first node that no longer finds each write, where nobody recorded when memory was used again.
+
+    What was made during the recording is taken to be gone once the last node that reads it has; what nobody reads
+    stays, and so does what is written into tensors from outside.
+    """
+    last = np.full(len(writes), -1)
+    np.maximum.at(last, edges.write, edges.consumer)
+    made = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
+    made[writes.buffer[writes.fresh]] = True
+    gone: IntArray = np.where((writes.gone_node < 0) & (last >= 0) & made[writes.buffer], last + 1, writes.gone_node)
+    return gone
 
 
 def _live_out(nodes: Nodes, node: IntArray, gone: IntArray) -> BoolArray:

@@ -33,12 +33,14 @@ def activity_edges(flow: Flow) -> pa.Table:
             pa.py_buffer(b"".join(_EVIDENCE)),
         ),
     )
+    # Rows of inferred tensors are in no table that is stored.
+    inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
+    rows_of = flow.writes.tensor_row[edges.write], flow.reads.tensor_row[edges.read]
     columns = [
         *(_integers(values[order], pa.int64()) for values in (producer, consumer, edges.bytes)),
         evidence,
         _integers(flow.reads.buffer[edges.read][order], pa.int64()),
-        _integers(flow.writes.tensor_row[edges.write][order], pa.int64()),
-        _integers(flow.reads.tensor_row[edges.read][order], pa.int64()),
+        *(pa.nulls(len(rows), pa.int64()) if inferred else _integers(rows[order], pa.int64()) for rows in rows_of),
     ]
     return pa.Table.from_arrays(columns, schema=EDGES.schema)
 

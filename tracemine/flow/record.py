@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.timeline import Timeline
+
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
@@ -107,12 +109,15 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Who reads what which other wrote. Without an execution trace there are no nodes.
+    """Who reads what which other wrote. Where neither tensors nor shapes were recorded there are no nodes.
+
+    A `tensor_row` is a row of `timeline.tensors`; inferred ones are stored nowhere.
 
     `order_before[i]` must run before `order_after[i]` though no data goes from the one to the other: the later one
     overwrites what the earlier one reads or writes.
     """
 
+    timeline: Timeline  # the one given, or where nothing said who reads what, that with inferred tensors and schemas
     nodes: Nodes
     reads: Reads
     writes: Writes

@@ -24,6 +24,7 @@ def groups(timeline: Timeline, flow: Flow) -> Groups:
     >>> len(groups(empty, flow(empty)))
     0
     """
+    timeline = flow.timeline  # with the tensors that were inferred, where none were recorded
     nodes, meanings, call = fusion_nodes(timeline, flow)
     pairs = pairs_of(timeline, flow, nodes, meanings, call)
     first, stay_apart = merge(flow, nodes, pairs)

@@ -1,0 +1,106 @@
+"""Dataflow where nothing recorded it: tensors simulated from shapes, dtypes, strides and the order of operators.
+
+Where a timeline has no execution trace, `inferred` gives the `tensors` that one might have had: each input of an
+operator is bound to a live tensor of its shape, dtype and strides, and gets that tensor's storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.columns import numbers, string_ids
+from tracemine.flow.inferred.binding import Simulation
+from tracemine.flow.inferred.calls import Calls
+from tracemine.flow.inferred.subtrees import Subtrees, roots
+from tracemine.flow.inferred.tables import tensors_table, texts
+from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST, Builder, Wiring
+from tracemine.flow.order import Order
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+__all__ = ["Inferred", "inferred"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A timeline with the tensors that the simulation found."""
+
+    timeline: Timeline  # with `tensors`, and the schemas of the operators that have some
+    order: Order  # of which `joined` says whether the operator's schema is known
+    consistent: BoolArray  # for each row of `tensors`: exactly one candidate was left; else it is a guess
+    reasons: list[object]
+
+
+def inferred(timeline: Timeline, order: Order) -> Inferred:
+    """The timeline as an execution trace would have made it, as far as can be told."""
+    calls = Calls(timeline, order.row)
+    launches = _launches(timeline, order)
+    subtrees = Subtrees.of(calls, order, _threads(timeline, order), launches)
+    known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
+    builder = Builder(calls, subtrees, launches)
+    simulation = Simulation()
+    wirings: dict[tuple[int, str | None], Wiring] = {}
+    schemas: dict[int, str] = {}
+    at = roots(order, known)
+    backward = _backward(timeline, order)
+    for root, number, place in zip(at.tolist(), subtrees.number[at].tolist(), subtrees.place[at].tolist(), strict=True):
+        wiring = wirings.get((number, None))
+        if wiring is None:
+            wiring = wirings[number, None] = builder.build(root, None)
+        if wiring.has_list:
+            list_dtype = simulation.list_dtype(wiring)
+            wiring = wirings.get((number, list_dtype))
+            if wiring is None:
+                wiring = wirings[number, list_dtype] = builder.build(root, list_dtype)
+        simulation.run(root, wiring, backward=backward[root])
+        for op, schema in wiring.nodes:
+            schemas[place + op] = schema
+    table, sure, reasons = tensors_table(simulation.bound, order, subtrees)
+    places = np.fromiter(schemas, np.int64, len(schemas))
+    joined = np.zeros(len(order.row), np.bool_)
+    joined[subtrees.at[places]] = True
+    return Inferred(
+        timeline=_with(timeline, table, order.row[subtrees.at[places]], list(schemas.values())),
+        order=replace(order, joined=joined),
+        consistent=sure,
+        reasons=reasons,
+    )
+
+
+def _backward(timeline: Timeline, order: Order) -> list[bool]:
+    """For each operator whether autograd calls it, for a gradient."""
+    names, texts = string_ids(timeline.ops.column("name"))
+    node = np.array([*(text.startswith("autograd::engine::evaluate_function") for text in texts), False], np.bool_)
+    inside = order.inherited(np.where(node[names[order.row]], 0, -1)) >= 0
+    found: list[bool] = inside.tolist()
+    return found
+
+
+def _threads(timeline: Timeline, order: Order) -> IntArray:
+    ids = [numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")]
+    threads: IntArray = np.unique(np.stack(ids), axis=1, return_inverse=True)[1].reshape(-1)
+    return threads
+
+
+def _launches(timeline: Timeline, order: Order) -> IntArray:
+    """For each operator what it launched itself: KERNEL, TO_DEVICE, TO_HOST, together."""
+    owner = numbers(timeline.activities.column("op_row"), -1)
+    position = np.append(order.position, -1)[owner]
+    copy, kinds = string_ids(timeline.activities.column("copy_kind"))
+    flag = np.array([{"HtoD": TO_DEVICE, "DtoH": TO_HOST}.get(kind, KERNEL) for kind in (*kinds, "")], np.int64)[copy]
+    found = np.zeros(len(order.row) + 1, np.int64)
+    np.bitwise_or.at(found, position, flag)
+    return found[:-1]
+
+
+def _with(timeline: Timeline, table: pa.Table, rows: IntArray, schemas: list[str]) -> Timeline:
+    """The timeline with these tensors, and these schemas of these rows of `ops`."""
+    distinct = {schema: number for number, schema in enumerate(sorted(set(schemas)))}
+    code = np.full(timeline.ops.num_rows, -1, np.int64)
+    code[rows] = [distinct[schema] for schema in schemas]
+    place = timeline.ops.schema.get_field_index("op_schema")
+    ops = timeline.ops.set_column(place, timeline.ops.schema.field(place), texts(code, list(distinct)))
+    return replace(timeline, ops=ops, tensors=table)

@@ -1,0 +1,252 @@
+"""Distinct operator calls of a timeline: what each takes, makes and writes, decoded once however often it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import string_ids
+from tracemine.flow.effects import effects
+from tracemine.flow.record import IntArray
+from tracemine.ops import Overload, lookup
+from tracemine.ops.dtypes import dtype as canonical_dtype
+from tracemine.ops.infer import TensorSpec, infer
+from tracemine.timeline import Timeline
+
+_LISTS = ("TensorList", "GenericList")
+_NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
+_MOST_MEMBERS = 4096
+_MOST_AXES = 64
+_LARGEST = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor that a call takes."""
+
+    position: int
+    list_index: int  # −1: the argument is no list
+    spec: TensorSpec  # dtype None: a member of a list
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A tensor that a call gives. alias: the slot whose storage it shares, −1 for a new one."""
+
+    position: int
+    list_index: int
+    spec: TensorSpec | None
+    alias: int
+    offset: int = 0  # elements behind where the slot's tensor begins
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One distinct call."""
+
+    name: str
+    known: bool  # the operator table has a schema that fits
+    op_class: str | None
+    schema: str | None
+    slots: tuple[Slot, ...]
+    results: tuple[Result, ...] | None  # None: what it makes is not known
+    mutated: frozenset[int]  # slots
+    overwritten: frozenset[int]  # slots
+    writes_unknown: bool = False  # it writes into a list whose members were not recorded, as long ones are not
+
+
+class Calls:
+    """The distinct calls of a timeline, decoded when they are asked for."""
+
+    def __init__(self, timeline: Timeline, rows: IntArray) -> None:
+        columns = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+        self._texts = []
+        code = np.zeros(len(rows), np.int64)
+        parts = []
+        for column in columns:
+            ids, texts = string_ids(timeline.ops.column(column))
+            self._texts.append(texts)
+            parts.append(ids[rows])
+            code = np.unique(code * (len(texts) + 1) + ids[rows] + 1, return_inverse=True)[1].reshape(-1)
+        first = np.unique(code, return_index=True)[1]
+        self.of_op: IntArray = code
+        self._parts = [part[first].tolist() for part in parts]
+        self._decoded: dict[tuple[int, str | None], Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    def name(self, number: int) -> str:
+        """The operator's name."""
+        return str(self._texts[0][self._parts[0][number]])
+
+    def get(self, number: int, list_dtype: str | None = None) -> Call:
+        """The call of this number; list_dtype where something tells what the members of its lists are."""
+        key = (number, list_dtype)
+        found = self._decoded.get(key)
+        if found is None:
+            texts = [
+                None if part[number] < 0 else column[part[number]]
+                for part, column in zip(self._parts, self._texts, strict=True)
+            ]
+            found = self._decoded[key] = _decoded(str(texts[0]), *texts[1:], list_dtype=list_dtype)
+        return found
+
+
+def _decoded(
+    name: str,
+    shapes_text: str | None,
+    dtypes_text: str | None,
+    strides_text: str | None,
+    concrete_text: str | None,
+    *,
+    list_dtype: str | None,
+) -> Call:
+    shapes, dtypes, strides, concrete = (_list(t) for t in (shapes_text, dtypes_text, strides_text, concrete_text))
+    operator = lookup(name)
+    op_class = operator.op_class if operator is not None else None
+    unknown = Call(name, False, op_class, None, (), None, frozenset(), frozenset())
+    if shapes is None or dtypes is None or len(shapes) != len(dtypes) or not all(isinstance(d, str) for d in dtypes):
+        return unknown
+    if strides is not None and len(strides) != len(shapes):
+        strides = None
+    slots = _slots(shapes, dtypes, strides)
+    if slots is None:
+        return unknown
+    overload = None
+    if operator is not None and operator.overloads:
+        overload = next(filter(None, (operator.pick((*dtypes, *("",) * later)) for later in range(4))), None)
+    if overload is None or len(overload.arguments) < len(dtypes):
+        return Call(name, False, op_class, None, slots, None, frozenset(), frozenset())
+    schema = _schema(operator.name, overload)  # type: ignore[union-attr]
+    done = effects(schema)
+    texts = concrete if concrete is not None and all(isinstance(text, str) for text in concrete) else None
+    mutates = set(done.mutates)
+    if done.switch is not None and texts is not None and done.switch < len(texts) and texts[done.switch] == "False":
+        mutates -= done.switched
+    at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
+    mutated = frozenset(i for position in mutates for i in at.get(position, ()))
+    made = infer(name, shapes, dtypes, strides, texts, list_dtype)
+    results = None if made.outputs is None else _results(overload, made.outputs, at, slots, texts)
+    return Call(
+        name=name,
+        known=True,
+        op_class=overload.op_class,
+        schema=schema,
+        slots=slots,
+        results=results,
+        mutated=mutated,
+        overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
+        writes_unknown=any(dtypes[p] in _LISTS and not at[p] for p in mutates if p < len(dtypes)),
+    )
+
+
+def _list(text: str | None) -> list[Any] | None:
+    if text is None:
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _slots(shapes: list[Any], dtypes: list[str], strides: list[Any] | None) -> tuple[Slot, ...] | None:
+    found: list[Slot] = []
+    for position, (shape, recorded) in enumerate(zip(shapes, dtypes, strict=True)):
+        step = None if strides is None else strides[position]
+        if recorded in _LISTS:
+            if not isinstance(shape, list) or len(shape) > _MOST_MEMBERS:
+                return None
+            steps = step if isinstance(step, list) and len(step) == len(shape) else [None] * len(shape)
+            for index, (member, one) in enumerate(zip(shape, steps, strict=True)):
+                if not isinstance(member, list):
+                    break  # a list, but not of tensors
+                spec = _spec(member, None, one)
+                if spec is None:
+                    return None
+                found.append(Slot(position, index, spec))
+            continue
+        dtype = canonical_dtype(recorded)
+        if dtype is None or (not shape and dtype in _NUMBERS):
+            continue
+        spec = _spec(shape, dtype, step)
+        if spec is None:
+            return None
+        found.append(Slot(position, -1, spec))
+    return tuple(found)
+
+
+def _spec(shape: Any, dtype: str | None, strides: Any) -> TensorSpec | None:
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(_is_size(size) for size in shape):
+        return None
+    if isinstance(strides, list) and len(strides) == len(shape) and all(_is_size(step) for step in strides):
+        return TensorSpec(tuple(shape), dtype, tuple(strides))
+    return TensorSpec(tuple(shape), dtype, None if shape else ())
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _schema(name: str, overload: Overload) -> str:
+    """Text from which `effects` finds the overload again."""
+    arguments = ", ".join(f"{argument.type} {argument.name}" for argument in overload.arguments)
+    return f"{name.partition('.')[0]}{'.' if overload.name else ''}{overload.name}({arguments})"
+
+
+def _results(
+    overload: Overload,
+    made: Sequence[TensorSpec | None],
+    at: dict[int, list[int]],
+    slots: tuple[Slot, ...],
+    texts: list[str] | None,
+) -> tuple[Result, ...] | None:
+    wanted = [place for place, kind in enumerate(overload.outputs) if kind.startswith("Tensor")]
+    lists = [overload.outputs[place].endswith("[]") for place in wanted]
+    if len(wanted) == len(made) and not any(lists):
+        where = [(place, -1) for place in wanted]
+    elif len(wanted) == 1:
+        where = [(wanted[0], index) for index in range(len(made))]
+    else:
+        return None
+    offsets = _offsets(overload, made, slots, texts)
+    found = []
+    for number, ((place, index), spec) in enumerate(zip(where, made, strict=True)):
+        target = overload.aliases[place]
+        sources = at.get(target, []) if target is not None else []
+        alias = -1
+        if sources:
+            alias = sources[index] if slots[sources[0]].list_index >= 0 and index < len(sources) else sources[0]
+        found.append(Result(place, index, spec, alias, offsets[number] if alias >= 0 else 0))
+    return tuple(found)
+
+
+def _offsets(
+    overload: Overload, made: Sequence[TensorSpec | None], slots: tuple[Slot, ...], texts: list[str] | None
+) -> list[int]:
+    """Where views begin, in elements behind their source's beginning; 0 where nothing was recorded of it."""
+    none = [0] * len(made)
+    if overload.op_class != "view" or texts is None or not slots or slots[0].spec.strides is None:
+        return none
+    given = {argument.name: text for argument, text in zip(overload.arguments, texts, strict=False)}
+    source = slots[0].spec
+    rank = len(source.shape)
+    try:
+        axis = int(given["dim"]) if given.get("dim") else 0
+        axis += rank if axis < 0 else 0
+        size, step = source.shape[axis], slots[0].spec.strides[axis]
+        begin = given.get("index") or given.get("start") or ""
+        if begin:
+            first = int(begin)
+            return [min(max(first + size if first < 0 else first, 0), size) * step] * len(made)
+        if len(made) > 1:  # split, chunk, unbind: one behind the other
+            sizes = [spec.shape[axis] if spec is not None and len(spec.shape) == rank else 1 for spec in made]
+            return [sum(sizes[:number]) * step for number in range(len(made))]
+    except (ValueError, IndexError):
+        pass
+    return none

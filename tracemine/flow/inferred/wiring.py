@@ -1,0 +1,258 @@
+"""What goes where inside one operator: once for each distinct operator with all that is inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tracemine.flow.inferred.calls import Call, Calls
+from tracemine.flow.inferred.subtrees import Subtrees
+from tracemine.flow.record import IntArray
+from tracemine.ops.infer import TensorSpec
+
+# What an operator launched itself.
+KERNEL, TO_DEVICE, TO_HOST = 1, 2, 4
+ANYWHERE, GPU, HOST = 0, 1, 2  # where a tensor lies
+_DEEPEST = 64
+_NO_WORK = frozenset({"view", "allocate", "metadata", "sync", None})
+
+
+def key_of(spec: TensorSpec) -> Hashable:
+    """What two views of the same elements have in common: strides of axes of length 1 mean nothing."""
+    return (spec.dtype, *loose_key_of(spec))
+
+
+def loose_key_of(spec: TensorSpec) -> tuple[Hashable, Hashable]:
+    """The same without the dtype, which profilers do not record of a list's members."""
+    steps = None
+    if spec.strides is not None:
+        steps = tuple(step for size, step in zip(spec.shape, spec.strides, strict=True) if size != 1)
+    return (spec.shape, steps)
+
+
+@dataclass(slots=True, eq=False)
+class Local:
+    """A tensor inside an operator."""
+
+    storage: int  # up to the number of the operator's slots theirs; then new ones
+    offset: int
+    spec: TensorSpec
+    key: Hashable
+    sure: bool = True
+    read: bool = False
+
+
+@dataclass(slots=True)
+class Row:
+    """One tensor that a node takes or gives, or that an allocation gives."""
+
+    op: int  # behind the root, counted through its thread
+    is_output: bool
+    position: int
+    list_index: int
+    storage: int
+    offset: int
+    spec: TensorSpec
+    sure: bool
+
+
+@dataclass(slots=True)
+class Wiring:
+    """One operator with all that is inside it, seen from outside."""
+
+    call: Call
+    rows: list[Row] = field(default_factory=list)
+    nodes: list[tuple[int, str]] = field(default_factory=list)  # operators that are nodes, with their schema
+    results: list[Local] = field(default_factory=list)
+    mutated: set[int] = field(default_factory=set)  # slots that are written
+    place: dict[int, int] = field(default_factory=dict)  # storage → GPU or HOST, where that is known
+    new: int = 0  # storages that it makes
+    barrier: bool = False  # it may have made or written what nobody can name
+    wrote_unknown: bool = False  # it writes into tensors that were not recorded
+    has_list: bool = False  # it takes a list, whose members' dtype nobody recorded
+
+
+class Builder:
+    """Makes the wiring of operators by their position."""
+
+    def __init__(self, calls: Calls, subtrees: Subtrees, launches: IntArray) -> None:
+        self._calls = calls
+        self._of = calls.of_op.tolist()
+        self._children = subtrees.children.tolist()
+        self._begin = subtrees.begin.tolist()
+        self._place = subtrees.place.tolist()
+        self._launches = launches.tolist()
+
+    def build(self, position: int, list_dtype: str | None) -> Wiring:
+        """The wiring of the operator there."""
+        call = self._calls.get(self._of[position], list_dtype)
+        wiring = Wiring(call, has_list=any(slot.list_index >= 0 for slot in call.slots))
+        self._root = self._place[position]
+        self._wiring = wiring
+        self._list_dtype = list_dtype
+        self._next = len(call.slots)
+        self._launched = 0
+        bound: list[Local | None] = [self._slot(number, call) for number in range(len(call.slots))]
+        wiring.results = [local for local in self._visit(position, call, bound, False, 0) if local is not None]
+        wiring.mutated = set(call.mutated)
+        wiring.new = self._next - len(call.slots)
+        return wiring
+
+    def _slot(self, number: int, call: Call) -> Local:
+        spec = call.slots[number].spec
+        if spec.dtype is None and self._list_dtype is not None:
+            spec = TensorSpec(spec.shape, self._list_dtype, spec.strides)
+        return Local(number, 0, spec, key_of(spec))
+
+    def _visit(
+        self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int
+    ) -> list[Local | None]:
+        wiring, launched = self._wiring, self._launches[position]
+        node = bool(launched) and not inside_node
+        if launched:
+            self._placed(call, bound, launched)
+        if node:
+            if call.schema is not None:
+                wiring.nodes.append((self._place[position] - self._root, call.schema))
+            for slot, local in zip(call.slots, bound, strict=True):
+                if local is not None:
+                    self._row(position, False, slot.position, slot.list_index, local)
+        before, launches = self._next, self._launched
+        self._launched += bool(launched)
+        made = self._children_of(position, bound, inside_node or node, depth)
+        results = self._results(call, bound, made, before, self._launched > launches)
+        if results is None:
+            # What it gives is not known: perhaps what was made inside and nothing there took.
+            results = [replace(local, sure=False) for local in made if local.storage >= before and not local.read]
+            wiring.barrier |= bool(launched)
+            where = [(number, -1) for number in range(len(results))]
+        else:
+            where = [(result.position, result.list_index) for result in call.results or ()]
+        allocates = call.op_class == "allocate" and not inside_node and not launched and not made
+        if (node and call.known) or allocates:
+            for (place, index), result in zip(where, results, strict=True):
+                if result is not None and (node or result.storage >= before):
+                    self._row(position, True, place, index, result)
+        elif self._launched == launches and not made and call.results and call.op_class not in _NO_WORK:
+            for worked in (*results, *bound):
+                if worked is not None:
+                    wiring.place.setdefault(worked.storage, HOST)
+        if launched & KERNEL:
+            for given in results:
+                if given is not None:
+                    wiring.place[given.storage] = GPU
+        wiring.wrote_unknown |= bool(launched) and call.writes_unknown
+        return results
+
+    def _children_of(self, position: int, bound: Sequence[Local | None], inside: bool, depth: int) -> list[Local]:
+        scope = [local for local in bound if local is not None]
+        made: list[Local] = []
+        read: set[int] = set()
+        if depth >= _DEEPEST:
+            return made
+        for child in self._children[self._begin[position] : self._begin[position + 1]]:
+            call = self._calls.get(self._of[child], self._list_dtype)
+            taken = self._bound(call, scope + made, read)
+            read.update(id(local) for local in taken)
+            for local in self._visit(child, call, taken, inside, depth + 1):
+                if local is not None and local not in made and local not in scope:
+                    made.append(local)
+        for local in made:
+            local.read = id(local) in read
+        return made
+
+    def _bound(self, call: Call, scope: list[Local], read: set[int]) -> list[Local | None]:
+        """What a call inside takes: of its parent's inputs and of what elder siblings gave."""
+        taken: list[Local | None] = [None] * len(call.slots)
+        # What is overwritten was made for it; so it is looked for first, and nothing else is taken for that.
+        first = sorted(range(len(taken)), key=lambda number: number not in call.overwritten)
+        keys = [self._slot(number, call).key for number in first]
+        for at, (number, key) in enumerate(zip(first, keys, strict=True)):
+            fitting = [local for local in scope if local.key == key or _same_but_dtype(local, call, number)]
+            used = {local.storage for local in taken if local is not None}
+            newest = list({local.storage: local for local in fitting}.values())
+            if any(local.storage not in used for local in newest):
+                newest = [local for local in newest if local.storage not in used]
+            if not newest:
+                taken[number] = self._unknown(call, number)
+            elif number in call.overwritten or len(newest) == 1:
+                taken[number] = newest[-1]
+            else:
+                left = keys[at:].count(key)
+                unread = [local for local in newest if id(local) not in read]
+                local = newest[0] if len(newest) == left else (unread or newest)[-min(left, len(unread or newest))]
+                sure = left in (len(newest), len(unread))
+                taken[number] = local if sure else replace(local, sure=False)
+        return taken
+
+    def _unknown(self, call: Call, number: int) -> Local:
+        spec = call.slots[number].spec
+        self._next += 1
+        return Local(self._next - 1, 0, spec, key_of(spec), sure=False)
+
+    def _results(
+        self, call: Call, bound: list[Local | None], made: list[Local], before: int, launched: bool
+    ) -> list[Local | None] | None:
+        if call.results is None:
+            return None
+        found: list[Local | None] = []
+        given: set[int] = set()
+        for result in call.results:
+            source = bound[result.alias] if result.alias >= 0 else None
+            if result.spec is None:
+                found.append(None)
+                continue
+            key = key_of(result.spec)
+            if source is not None and result.alias in call.mutated:
+                same = key == source.key or result.spec.dtype is None
+                found.append(source if same else Local(source.storage, source.offset, result.spec, key, source.sure))
+                continue
+            fitting = [
+                local
+                for local in made
+                if id(local) not in given and (local.key == key or _fits(local.spec, result.spec))
+            ]
+            wanted = sum(1 for other in call.results if other.spec is not None and key_of(other.spec) == key)
+            fresh = [local for local in fitting if local.storage >= before]
+            if fresh and (source is None or call.op_class != "view" or call.name.startswith("aten::reshape")):
+                local = fresh[-1] if wanted == 1 else fresh[0]
+            elif source is not None:
+                local = Local(source.storage, source.offset + result.offset, result.spec, key, source.sure)
+            elif fitting and not launched:
+                local = fitting[-1] if wanted == 1 else fitting[0]
+            else:
+                local = Local(self._next, 0, result.spec, key)
+                self._next += 1
+            given.add(id(local))
+            found.append(local)
+        return found
+
+    def _placed(self, call: Call, bound: list[Local | None], launched: int) -> None:
+        """A kernel's tensors are on the GPU; of a copy between host and device, one of the two is."""
+        place = self._wiring.place
+        for number, local in enumerate(bound):
+            if local is None:
+                continue
+            where = GPU
+            if not launched & KERNEL and call.name == "aten::copy_":
+                host = 1 if launched & TO_DEVICE else 0 if launched & TO_HOST else -1
+                where = HOST if number == host else GPU
+            place[local.storage] = where
+
+    def _row(self, position: int, is_output: bool, place: int, index: int, local: Local) -> None:
+        if not local.spec.elements:
+            return
+        op = self._place[position] - self._root
+        self._wiring.rows.append(Row(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure))
+
+
+def _same_but_dtype(local: Local, call: Call, number: int) -> bool:
+    spec = call.slots[number].spec
+    return spec.dtype is None and loose_key_of(local.spec) == loose_key_of(spec)
+
+
+def _fits(spec: TensorSpec, wanted: TensorSpec) -> bool:
+    """The layout of one is not known."""
+    if spec.strides is not None and wanted.strides is not None:
+        return False
+    return spec.shape == wanted.shape and spec.dtype == wanted.dtype
