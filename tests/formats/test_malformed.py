@@ -455,6 +455,8 @@ def test_nothing_but_100_000_brackets_is_no_trace(tmp_path: Path) -> None:
 
 # -- files that are something else
 
+_COUNTERS = "\n  hint: pass the trace of the same program, and this with --ncu; or print it: tracemine counters FILE"
+_ONE_TABLE = "\n  hint: pass the folder that nsys export --type parquetdir or arrowdir wrote, or a timeline's folder"
 _SO_FAR = (
     "\n  hint: tracemine reads PyTorch profiler traces so far; "
     "record with torch.profiler and pass what export_chrome_trace wrote"
@@ -498,19 +500,25 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
             "is a damaged SQLite database (not a database)\n"
             "  hint: it may be cut short: copy it again, or export again with nsys export --type sqlite FILE.nsys-rep",
         ),
-        ("t.json", b"NVR\0\1\2", "is an Nsight Compute report (.ncu-rep), which is not supported yet" + _SO_FAR),
-        ("t.json", b"PAR1\x15\x04", "is a Parquet file, which is not supported yet" + _SO_FAR),
-        ("t.json", b"ARROW1\0\0", "is an Arrow file, which is not supported yet" + _SO_FAR),
-        ("t.json", b"\x89HDF\r\n\x1a\n", "is an HDF5 file, which is not supported yet" + _SO_FAR),
+        ("t.json", b"NVR\0\1\2", "is a report of Nsight Compute (.ncu-rep), which has no timeline" + _COUNTERS),
+        ("t.json", b"PAR1\x15\x04", "is a Parquet file, which says too little alone" + _ONE_TABLE),
+        ("t.json", b"ARROW1\0\0", "is an Arrow file, which says too little alone" + _ONE_TABLE),
+        (
+            "t.json",
+            b"\x89HDF\r\n\x1a\n",
+            "is an HDF5 file, which is not supported\n"
+            "  hint: of a report of Nsight Systems: nsys export --type sqlite FILE.nsys-rep",
+        ),
         (
             "t.csv",
             b'==PROF== Connected\n"ID","Process ID","Process Name"\n',
-            "is an Nsight Compute table (CSV), which is not supported yet" + _SO_FAR,
+            "is a table of Nsight Compute (CSV), which has no timeline" + _COUNTERS,
         ),
         (
             "t.csv",
             b"Start (ns),Duration (ns)\n1,2\n",
-            "is an nsys stats table (CSV), which is not supported yet" + _SO_FAR,
+            "is a table (CSV) of nsys stats that is no timeline\n"
+            "  hint: pass an export (nsys export --type sqlite), or the table of nsys stats --report cuda_kern_exec_trace",
         ),
         (
             "t.json",

@@ -12,6 +12,8 @@ from tracemine.formats.source import FileSource
 
 _RECORD = "record with torch.profiler and pass what export_chrome_trace wrote"
 _NO_REPORTS = f"tracemine reads PyTorch profiler traces so far; {_RECORD}"
+_ONE_TABLE = "pass the folder that nsys export --type parquetdir or arrowdir wrote, or a timeline's folder"
+_COUNTERS = "pass the trace of the same program, and this with --ncu; or print it: tracemine counters FILE"
 _TRACE_WANTED = "pass the .json or .json.gz that torch.profiler's export_chrome_trace wrote"
 
 
@@ -40,10 +42,14 @@ _BINARY = (
         "is a Git LFS pointer, not the data it stands for",
         "fetch the data with: git lfs pull",
     ),
-    _Look(_begins(b"NVR\0"), "is an Nsight Compute report (.ncu-rep), which is not supported yet", _NO_REPORTS),
-    _Look(_begins(b"PAR1"), "is a Parquet file, which is not supported yet", _NO_REPORTS),
-    _Look(_begins(b"ARROW1"), "is an Arrow file, which is not supported yet", _NO_REPORTS),
-    _Look(_begins(b"\x89HDF\r\n\x1a\n"), "is an HDF5 file, which is not supported yet", _NO_REPORTS),
+    _Look(_begins(b"NVR\0"), "is a report of Nsight Compute (.ncu-rep), which has no timeline", _COUNTERS),
+    _Look(_begins(b"PAR1"), "is a Parquet file, which says too little alone", _ONE_TABLE),
+    _Look(_begins(b"ARROW1"), "is an Arrow file, which says too little alone", _ONE_TABLE),
+    _Look(
+        _begins(b"\x89HDF\r\n\x1a\n"),
+        "is an HDF5 file, which is not supported",
+        "of a report of Nsight Systems: nsys export --type sqlite FILE.nsys-rep",
+    ),
     _Look(
         _has(rb"\A(?:\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|BM....\0\0\0\0|RIFF....WEBP|II\*\0|MM\0\*)"),
         "is a picture, not a trace",
@@ -64,13 +70,11 @@ _BINARY = (
 )
 _TEXT = (
     _Look(_begins(b"<"), "is HTML or XML, not a trace", "a download that needs a login often saves a web page instead"),
-    _Look(
-        _has(rb'(?m)^"ID","Process ID"'), "is an Nsight Compute table (CSV), which is not supported yet", _NO_REPORTS
-    ),
+    _Look(_has(rb'(?m)^"ID","Process ID"'), "is a table of Nsight Compute (CSV), which has no timeline", _COUNTERS),
     _Look(
         _has(rb"\A[^\n{\[]*(?:Start \(ns\)|Time \(%\)|Projected Start)"),
-        "is an nsys stats table (CSV), which is not supported yet",
-        _NO_REPORTS,
+        "is a table (CSV) of nsys stats that is no timeline",
+        "pass an export (nsys export --type sqlite), or the table of nsys stats --report cuda_kern_exec_trace",
     ),
     _Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED),
 )
