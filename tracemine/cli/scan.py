@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,6 +78,9 @@ def scan(
     rules: RulesOption = None,
     execution_trace: ExecutionTraceOption = None,
     counters: CountersOption = None,
+    why_not: Annotated[
+        bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
+    ] = False,
     quiet: QuietOption = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
 ) -> int:
@@ -92,7 +96,7 @@ def scan(
       tracemine scan trace.json.gz
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
-      tracemine scan trace.json.gz --et et.json.gz
+      tracemine scan trace.json.gz --et et.json.gz --why-not
       tracemine scan trace.json.gz --ncu report.ncu-rep
     """
     _check(report, top)
@@ -101,8 +105,15 @@ def scan(
     device = None if gpu is None else _device(gpu)
     from tracemine.engine import load_rules
 
-    known_rules = load_rules(*(rules or ()))
-    reports = _reports(counters or (), quiet=quiet)
+    how_to_scan = _How(
+        rules=load_rules(*(rules or ())),
+        device=device,
+        threshold=threshold,
+        execution_trace=execution_trace,
+        reports=_reports(counters or (), quiet=quiet),
+        why_not=why_not,
+        quiet=quiet,
+    )
     to_file = StringIO()
     how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
     failed = failing = False
@@ -116,9 +127,7 @@ def scan(
             failed = True
             continue
         try:
-            found = _scanned(
-                path, known_rules, device, threshold, execution_trace=execution_trace, reports=reports, quiet=quiet
-            )
+            found = _scanned(path, how_to_scan)
         except TracemineError as error:
             say_error(error)
             failed = True
@@ -189,45 +198,53 @@ def _reports(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
     return [said_report(path, quiet=quiet) for path in paths]
 
 
-def _scanned(
-    path: Path,
-    rules: Sequence[Rule],
-    given: Device | None,
-    threshold: Threshold | None,
-    *,
-    execution_trace: Path | None,
-    reports: Sequence[Report],
-    quiet: bool,
-) -> Scan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """What was asked for, the same for every trace."""
+
+    rules: Sequence[Rule]
+    device: Device | None  # for traces whose GPU is not known
+    threshold: Threshold | None
+    execution_trace: Path | None
+    reports: Sequence[Report]
+    why_not: bool
+    quiet: bool
+
+
+def _scanned(path: Path, how: _How) -> Scan:
     from tracemine.counters import match
     from tracemine.engine import mine
     from tracemine.findings import device_of, find
     from tracemine.findings.accounts import measure
     from tracemine.findings.measured import with_counters
+    from tracemine.findings.refused import with_refusals
     from tracemine.flow import flow
     from tracemine.formats import open_trace
     from tracemine.fusion import groups
     from tracemine.rows import row_sets
 
-    with reading(path, quiet=quiet) as progress:
-        timeline = open_trace(path, progress, execution_trace=execution_trace)
+    with reading(path, quiet=how.quiet) as progress:
+        timeline = open_trace(path, progress, execution_trace=how.execution_trace)
     found = groups(timeline, flow(timeline))
-    counters = match(timeline, reports) if reports else None
+    counters = match(timeline, how.reports) if how.reports else None
     rows = row_sets(timeline, found, counters=counters)
     known = device_of(timeline)
-    if known is not None and given is not None and known is not given and not quiet:
+    given = how.device
+    if known is not None and given is not None and known is not given and not how.quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
     scan = find(
         timeline,
         rows,
-        mine(rows, rules),
+        mine(rows, how.rules),
         known or given,
         groups=found,
-        min_saving_ns=None if threshold is None else threshold.of(measure(timeline).span_ns),
+        min_saving_ns=None if how.threshold is None else how.threshold.of(measure(timeline).span_ns),
         path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
     )
     if counters is not None:
         scan = with_counters(scan, rows["activities"], counters)
+    if how.why_not:
+        scan = with_refusals(scan, timeline, found)
     return scan if known is not None or given is None else _with_note(scan, given)
 
 

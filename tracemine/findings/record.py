@@ -85,6 +85,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     verdict: None = None
 
 
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Two operators that share data and are not one kernel, wherever they do so for the same reason."""
+
+    first: str
+    second: str
+    reason: str
+    occurrences: int
+    bytes: int  # of memory traffic that stays, over the trace
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
@@ -126,3 +136,4 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     dropped: dict[str, int]
     warnings: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] | None = None  # null: not asked for

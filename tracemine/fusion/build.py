@@ -7,8 +7,8 @@ import numpy as np
 from tracemine.flow.record import Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
 from tracemine.fusion.merge import merge
-from tracemine.fusion.nodes import fusion_nodes
-from tracemine.fusion.record import Groups, Refusals
+from tracemine.fusion.nodes import FusionNodes, fusion_nodes
+from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
 from tracemine.fusion.traffic import traffic_of
 from tracemine.timeline import Timeline
 
@@ -51,7 +51,7 @@ def groups(timeline: Timeline, flow: Flow) -> Groups:
         bytes_after=found.bytes_after,
         intermediate_bytes=found.intermediate_bytes,
         flops=found.flops,
-        refusals=_refusals(pairs, first, stay_apart),
+        refusals=_refusals(flow, nodes, pairs, first, stay_apart),
     )
 
 
@@ -67,7 +67,9 @@ def _numbered(first: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     return node_group, node, np.searchsorted(node_group[node], np.arange(len(heads) + 1))
 
 
-def _refusals(pairs: Pairs, first: IntArray, stay_apart: dict[tuple[int, int], int]) -> Refusals:
+def _refusals(
+    flow: Flow, nodes: FusionNodes, pairs: Pairs, first: IntArray, stay_apart: dict[tuple[int, int], int]
+) -> Refusals:
     """Of every two groups that share data and stay apart the largest pair, with the reason."""
     reason = pairs.refused.copy()
     a, b = (first[pairs.first], first[pairs.second]) if len(first) else (pairs.first, pairs.second)
@@ -81,10 +83,17 @@ def _refusals(pairs: Pairs, first: IntArray, stay_apart: dict[tuple[int, int], i
     new = np.ones(len(order), np.bool_)
     new[1:] = (a[order][1:] != a[order][:-1]) | (b[order][1:] != b[order][:-1])
     kept = order[new]
+    one, other = pairs.first[kept], pairs.second[kept]
+    # Of two kernels of libraries the second is asked: it is what would have to take the first one in.
+    library = np.where(nodes.library_code[other] >= 0, nodes.library_code[other], nodes.library_code[one])
     return Refusals(
-        first=pairs.first[kept],
-        second=pairs.second[kept],
+        first=one,
+        second=other,
+        first_op_row=flow.nodes.op_row[one],
+        second_op_row=flow.nodes.op_row[other],
         reason=reason[kept].astype(np.int8),
+        library=nodes.library,
+        library_code=np.where(reason[kept] == REFUSALS.index(Refusal.LIBRARY), library, -1),
         bytes=pairs.bytes[kept],
     )
 

@@ -38,7 +38,11 @@ class Refusals:
 
     first: IntArray
     second: IntArray
+    first_op_row: IntArray  # rows of `ops`
+    second_op_row: IntArray
     reason: npt.NDArray[np.int8]  # position in REFUSALS
+    library: tuple[str, ...]  # of each pair refused for LIBRARY, what kind of kernel it is: a key of roles.reason_of
+    library_code: npt.NDArray[np.int64]  # −1 for other reasons
     bytes: IntArray  # that stay in memory traffic because of it
 
 

@@ -28,6 +28,7 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
     parts = [*_head(scan)]
     for rank, finding in enumerate(shown, 1):
         parts += _finding(rank, finding, scan)
+    parts += _why_not(scan)
     parts += _foot(scan, len(shown))
     out.write("\n\n".join(parts) + "\n")
 
@@ -159,6 +160,17 @@ def _blocks(text: str) -> Iterator[str]:
         longest = max((len(run) for one in lines for run in re.findall("`+", one)), default=0)
         fence = "`" * max(3, longest + 1)
         yield "\n".join([f"{fence}python", *lines, fence])
+
+
+def _why_not(scan: Scan) -> Iterator[str]:
+    if not scan.refused:
+        return
+    yield "## Why not one kernel"
+    rows = ["| traffic that stays | times | first | second | because |", "|--:|--:|---|---|---|"]
+    for one in scan.refused:
+        names = " | ".join(code_cell(name) for name in (one.first, one.second))
+        rows.append(f"| {bytes_text(one.bytes)} | {one.occurrences:,} | {names} | {prose(one.reason)} |")
+    yield "\n".join(rows)
 
 
 def _foot(scan: Scan, shown: int) -> Iterator[str]:

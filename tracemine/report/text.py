@@ -21,11 +21,11 @@ from tracemine.report.words import (
     operator_name,
     summary_parts,
 )
-from tracemine.units import count_text, percent_text, range_text, time_text
+from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.cost import Range
-    from tracemine.findings.record import Finding, Scan, Source, Summary
+    from tracemine.findings.record import Finding, Refused, Scan, Source, Summary
     from tracemine.report import Options
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
@@ -39,6 +39,7 @@ _LONGEST_NAME = 40
 _WRAPPING = 16  # what a line may lose at its end where a name does not fit any more
 _LINES_OF_SOURCE = 2
 _LINES_OF_CODE = 4
+_LINES_OF_REFUSED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
     blocks = [
         _head(scan),
         *(_finding(rank, finding, scan, options.width) for rank, finding in enumerate(shown, 1)),
+        *([_why_not(scan.refused)] if scan.refused is not None else []),
         _foot(scan, len(shown)),
     ]
     for number, block in enumerate(blocks):
@@ -223,6 +225,20 @@ def _code_line(text: str, width: int) -> str:
 def _source_text(source: Source) -> str:
     parts = PurePath(source.file).parts
     return line(f"{'/'.join(parts[-2:])}:{source.line} {source.function}")
+
+
+def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
+    """What shares data and is not one kernel."""
+    yield _paragraph(("why not one kernel", "bold"))
+    if not refused:
+        yield _paragraph("Nothing that shares data was kept apart, or nobody knows what reads what.")
+    for one in refused[:_LINES_OF_REFUSED]:
+        names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
+        times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
+        what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", _LABEL))
+        yield _Row(what, f"{bytes_text(one.bytes):>9}", 0, 11)
+    if len(refused) > _LINES_OF_REFUSED:
+        yield _paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
 
 
 def _foot(scan: Scan, shown: int) -> Iterator[_Row]:
