@@ -2,7 +2,8 @@
 
     python benchmarks/describe_points.py [FILE...]          (default: benchmarks/results/h200/points_*.json)
 
-`fused` is the pattern as one kernel: its inputs read once and its results written once. `unfused` is each operator
+`fused` is the pattern as one kernel: its inputs read once and its results written once; of a matrix product what
+follows it. `unfused` is each operator
 that launches something, in order. Needs torch and no GPU: the pattern runs on tensors without data.
 """
 
@@ -28,8 +29,8 @@ from tracemine.fusion.kernel import REDUCTIONS
 from tracemine.fusion.steps import online_softmax, steps_of
 
 LOOK_UPS = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index"}
-# What a compiler calls a library for, too: a pattern with one of these is no one kernel.
-EXTERN = {"aten::mm", "aten::addmm", "aten::topk"}
+PRODUCTS = {"aten::mm", "aten::addmm"}
+LIBRARY = {"aten::topk"}  # what a compiler calls a library for, too: a pattern with one of these is no one kernel
 FINAL = ("aten::mean", "aten::sum")
 
 
@@ -146,13 +147,29 @@ def one_operator(call: Call) -> dict[str, Any]:
     return as_one_kernel([call], reads, writes, [*call.taken, *call.given])
 
 
+def outside_bytes(call: Call, own: set[int]) -> int:
+    """Bytes that it reads of the pattern's inputs."""
+    reads = list(call.moved)[: len(call.taken)]
+    return sum(count * t.element_size() for count, t in reads if storage(t) in own)
+
+
 def describe(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
     """`fused` (empty where a part of the pattern is a library's kernel) and `unfused`."""
     with Calls() as recorded, torch.no_grad(), patch("torch.nn.functional.dropout", one_kernel_dropout):
         result = function(*inputs)
     calls = [call for call in recorded.seen if not call.moves_nothing]
-    unfused = [{"op": call.name.removeprefix("aten::"), **one_operator(call)} for call in calls]
-    if any(call.name in EXTERN for call in calls):
+    own = {storage(t) for t in inputs}
+    unfused = [
+        {"op": call.name.removeprefix("aten::"), "outside": outside_bytes(call, own), **one_operator(call)}
+        for call in calls
+    ]
+    products = [call for call in calls if call.name in PRODUCTS]
+    if products:  # what follows the product, as one kernel
+        after = calls[calls.index(products[0]) + 1 :]
+        out = products[0].given[0]
+        point = {"product_bytes": out.numel() * out.element_size(), "unfused": unfused}
+        return {"fused": [one_kernel(after, [out, *inputs], result)] if after else [], **point}
+    if any(call.name in LIBRARY for call in calls):
         return {"fused": [], "unfused": unfused}
     results = result if isinstance(result, tuple) else (result,)
     full = max(call.elements for call in calls)
@@ -165,6 +182,10 @@ def describe(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> di
     fused = [as_one_kernel(first, reads, writes, [*inputs, *results])]
     fused += [one_operator(call) for call in calls if call not in first and call.name.startswith(FINAL)]
     return {"fused": fused, "unfused": unfused}
+
+
+def one_kernel(calls: Sequence[Call], inputs: Sequence[torch.Tensor], result: torch.Tensor) -> dict[str, Any]:
+    return as_one_kernel(calls, inputs_read(calls, inputs), [result.numel() * result.element_size()], [*inputs, result])
 
 
 def is_second_stage(call: Call, full: int) -> bool:

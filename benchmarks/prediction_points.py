@@ -1,12 +1,16 @@
 """Predicted beside measured: what fusing each recorded pattern saves, and how far off the prediction is.
 
-    python benchmarks/prediction_points.py [-v] [--fit] [FILE...]      (default: benchmarks/results/h200/points_*.json)
+    python benchmarks/prediction_points.py [-v] [--by-durations] [--fit] [FILE...]
+
+FILE is benchmarks/results/h200/points_*.json by default.
 
 Unfused is what eager's kernels took, measured; fused is what torch.compile's kernels took, measured, and what
 tracemine.curves predicts. Whole patterns are held out: DEVELOPMENT is what the predictor was first fitted to,
 `held out` the other half of the patterns recorded first, `fresh` patterns were written after the predictor was, and
 `third` ones after those were known; THIRD_SEEN of them taught what kinds of kernel had no class, `third, unseen` are
-the other half. --fit prints the intervals' factors, from the residuals of all patterns but the unseen ones.
+the other half; `gemm` is a matrix product and what follows it. --by-durations takes how warm the cache is from the
+unfused kernels' durations, as a scan does. --fit prints the intervals' factors, from the residuals of all patterns but
+the unseen ones, the cache's state known and told by durations.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +46,7 @@ THIRD_SEEN = frozenset(
     ).split()
 )
 HALVES = {"development": DEVELOPMENT, "third, seen": THIRD_SEEN}
-GROUPS = ("development", "held out", "fresh", "third, seen", "third, unseen")
+GROUPS = ("development", "held out", "fresh", "third, seen", "third, unseen", "gemm")
 NOTHING_TO_WIN = 0.03  # of the unfused time: below, the sign of a saving is noise
 
 
@@ -52,6 +57,7 @@ class Outcome:
     pattern: str
     label: str
     group: str
+    operators: int  # that launch something: one alone is nothing to fuse
     unfused: int
     fused: int
     low: float
@@ -65,12 +71,33 @@ class Outcome:
         return abs(self.mid - self.fused) / self.unfused
 
     @property
+    def of_saving(self) -> float:
+        """The same as a share of the saving."""
+        return abs(self.mid - self.fused) / abs(self.unfused - self.fused)
+
+    @property
     def right_sign(self) -> bool:
         saved, predicted = self.unfused - self.fused, self.unfused - self.mid
         return saved * predicted > 0 or abs(saved) < NOTHING_TO_WIN * self.unfused
 
 
-def outcomes(path: Path) -> list[Outcome]:
+def warmth(curves: Curves, point: dict[str, Any], state: str) -> float | None:
+    """How warm the inputs are as the unfused kernels tell it; None where it was not kept which of them took what."""
+    durations = point[f"eager_{state}_ns"]
+    if len(durations) != len(point["unfused"]):
+        return None
+    sizes = [(sum(each["reads"]), sum(each["writes"])) for each in point["unfused"]]
+    return max(curves.residency(*size, ns) for size, ns in zip(sizes, durations, strict=True))
+
+
+def product_ns(point: dict[str, Any], state: str) -> int:
+    """What the library's part took: the product, and clearing what it counts in."""
+    durations = zip(point["eager_kernels"], point[f"eager_{state}_ns"], strict=True)
+    return sum(ns for name, ns in durations if "at::native" not in name)
+
+
+def outcomes(path: Path, by_durations: bool = False) -> list[Outcome]:
+    """What was measured and predicted; cold or warm as it was, or as the unfused kernels' own durations tell it."""
     recorded = json.loads(path.read_text("utf-8"))
     device = find_device(recorded["gpu"])
     calibration = calibration_of(device.title) if device else None
@@ -91,30 +118,38 @@ def outcomes(path: Path) -> list[Outcome]:
             unfused, fused = sum(point[f"eager_{state}_ns"]), sum(point[f"compiled_{state}_ns"])
             if not unfused or not fused:
                 continue
-            parts = [curves.predict(kernel, warm) for kernel in kernels]
+            if by_durations:
+                told = warmth(curves, point, state)
+                if told is None:
+                    continue
+                warm = told
+            if "product_bytes" in point:
+                parts = [curves.epilogue(product_ns(point, state), point["product_bytes"], kernels[0])]
+            else:
+                parts = [curves.predict(kernel, warm) for kernel in kernels]
             low, mid, high = (sum(getattr(p, name) for p in parts) for name in ("low_ns", "mid_ns", "high_ns"))
             kind = max(parts, key=lambda p: p.mid_ns).kind
             label = f"{point['dtype']} {point['size'][0]}x{point['size'][1]} {state}"
-            found.append(Outcome(point["pattern"], label, group, unfused, fused, low, mid, high, kind))
+            operators = len(point["unfused"])
+            found.append(Outcome(point["pattern"], label, group, operators, unfused, fused, low, mid, high, kind))
     return found
 
 
 def score(name: str, rows: list[Outcome]) -> str:
     if not rows:
-        return f"| {name} | 0 | | | | | | | |"
+        return f"| {name} | 0 | | | | | | | | |"
     error = np.array([100 * row.error for row in rows])
-    close = [
-        abs(r.mid - r.fused) / abs(r.unfused - r.fused)
-        for r in rows
-        if r.unfused < 2 * r.fused and r.unfused != r.fused
-    ]
+    close = [r for r in rows if r.unfused < 2 * r.fused and r.unfused != r.fused]
+    several = [r.of_saving for r in close if r.operators > 1]
     sign = np.mean([row.right_sign for row in rows])
     covered = np.mean([row.low <= row.fused <= row.high for row in rows])
     ratio = np.array([abs(math.log(row.mid / row.fused)) for row in rows])
     width = np.median([(row.high - row.low) / row.mid for row in rows])
     return (
         f"| {name} | {len(rows)} | {error.mean():.1f} | {np.percentile(error, 90):.1f} | "
-        f"{100 * np.median(close) if close else math.nan:.0f} % ({len(close)}) | {100 * sign:.1f} % | "
+        f"{100 * np.median(several) if several else math.nan:.0f} % ({len(several)}) | "
+        f"{100 * np.median([r.of_saving for r in close]) if close else math.nan:.0f} % ({len(close)}) | "
+        f"{100 * sign:.1f} % | "
         f"{100 * covered:.0f} % | {100 * width:.0f} % | {100 * ratio.mean():.1f} % |"
     )
 
@@ -141,12 +176,15 @@ def main() -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="a line a pattern: predicted ÷ measured fused time"
     )
+    parser.add_argument("--by-durations", action="store_true", help="cold or warm as the unfused kernels tell it")
     parser.add_argument("--fit", action="store_true")
     chosen = parser.parse_args()
     files = chosen.files or sorted((Path(__file__).parent / "results" / "h200").glob("points_*.json"))
-    rows = [row for path in files for row in outcomes(path)]
-    print("| | points | mean error | p90 | ratio < 2: median | sign | in interval | its width | fused time |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    rows = [row for path in files for row in outcomes(path, chosen.by_durations)]
+    print(
+        "| | points | mean error | p90 | ratio < 2 | one operator, too | sign | in interval | its width | fused time |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for group in GROUPS:
         own = [row for row in rows if row.group == group]
         print(score(group, own))
@@ -155,7 +193,8 @@ def main() -> None:
     for kind in sorted({row.kind for row in rows}):
         print(score(f"not development: {kind}", [r for r in rows if r.kind == kind and r.group != "development"]))
     if chosen.fit:
-        print(interval_factors([row for row in rows if row.group != "third, unseen"]))
+        other = [row for path in files for row in outcomes(path, not chosen.by_durations)]
+        print(interval_factors([row for row in (*rows, *other) if row.group != "third, unseen"]))
     if chosen.verbose:
         by_pattern: dict[str, list[Outcome]] = defaultdict(list)
         for row in rows:

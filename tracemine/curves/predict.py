@@ -88,6 +88,8 @@ _INTERVALS = {
     "scan_small": (0.7, 1.6),
     "random": (0.8, 1.25),
     "random_small": (0.7, 1.4),
+    "columns": (0.75, 1.4),
+    "columns_small": (0.75, 1.4),
     "split": (0.9, 1.6),
     "split_small": (0.8, 1.5),
 }
@@ -234,6 +236,35 @@ class Curves:
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         return Prediction(low_ns=mid * low, mid_ns=mid, high_ns=mid * high, kind=kind, kernels=kernels, notes=notes)
 
+    def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
+        """A matrix product and what follows it: `kernel` is all of that as one, reading the product's `product_bytes`.
+
+        The middle keeps the library's product and makes one kernel of the rest, as torch.compile does. Only the low
+        end puts the rest into the product's own kernel: that costs no less than reading what else is read, and the
+        product is never faster for it. Recorded on an H200, a generated product with its epilogue inside took as long
+        as the two kernels, or longer.
+
+        >>> from tracemine.curves.record import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> out = 4096 * 4096 * 2
+        >>> rest = FusedKernel(reads=(out, 8192), writes=(out,), rows=1 << 24, item_bytes=2, steps=("simple",))
+        >>> found = curves.epilogue(170_000, out, rest)
+        >>> round(found.low_ns / 1000), round(found.mid_ns / 1000)
+        (170, 187)
+        """
+        warm = min(_HELD_BY_L2 * self.calibration.l2_bytes / max(product_bytes, 1), 1.0)
+        rest = self.predict(kernel, warm)
+        extra = max(sum(kernel.reads) - product_bytes, 0)
+        reading = max(self.memory_ns(extra, 0, 0.0) - self.memory_ns(1, 0, 0.0), 0.0)
+        return Prediction(
+            low_ns=product_ns + min(reading, rest.low_ns),
+            mid_ns=product_ns + rest.mid_ns,
+            high_ns=product_ns + rest.high_ns,
+            kind="epilogue",
+            kernels=1 + rest.kernels,
+            notes=(*rest.notes, "only the low end lets the rest ride on the product"),
+        )
+
     def _mid(self, kernel: FusedKernel, warm: float) -> tuple[float, str, int, tuple[str, ...]]:
         reductions = [step for step in kernel.steps if step in REDUCTIONS]
         if not reductions:
@@ -243,7 +274,7 @@ class Curves:
             return self._one_row_kernel(kernel, reductions, warm), "scan", 1, ()
         if kernel.columns or (few and kernel.length > _SPLIT):
             mid, kernels = self._split(kernel, reductions, warm)
-            return mid, "split", kernels, ()
+            return mid, "columns" if kernel.columns else "split", kernels, ()
         kind = "rows" if kernel.length <= _WHOLE else "softmax_looped" if "softmax" in reductions else "rows_looped"
         return self._one_row_kernel(kernel, reductions, warm), kind, 1, ()
 
@@ -321,10 +352,12 @@ class Curves:
     def _one_row_kernel(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> float:
         """Bytes and arithmetic, and what the nearest pattern took beyond its own: waiting, and reading again."""
         full_output = self._full_output(kernel)
-        held = kernel.length <= _WHOLE
+        # A scan that needs one step carries nothing over.
+        held = kernel.length <= (_STEP if "scan" in reductions else _WHOLE)
         pattern = _pattern(reductions, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
-        beyond = self._beyond[pattern, item].at(kernel.elements, kernel.length, warm)
+        length = min(kernel.length, _WHOLE) if held else kernel.length
+        beyond = self._beyond[pattern, item].at(kernel.elements, length, warm)
         passes = 1 if held else max(kernel.passes + full_output, 2)
         arithmetic = self._walks_ns(kernel, kernel.walks, passes)
         arithmetic += self._function_ns(kernel, 1 if held else kernel.passes + full_output)
