@@ -51,9 +51,22 @@ def _read_sqlite(source: FileSource, progress: Progress | None) -> Timeline:
     return read_database(source, progress)
 
 
+def _looks_like_stats(head: bytes) -> bool:
+    from tracemine.formats.nsys import is_stats
+
+    return is_stats(head)
+
+
+def _read_stats(source: FileSource, progress: Progress | None) -> Timeline:
+    from tracemine.formats.nsys import read_stats
+
+    return read_stats(source, progress)
+
+
 # The first that recognises a file reads it, so what is told by less stands later.
 FORMATS: Sequence[Format] = (
     Format("nsys", _looks_like_sqlite, _read_sqlite),
+    Format("nsys stats", _looks_like_stats, _read_stats),
     Format("kineto", _looks_like_kineto, _read_kineto),
 )
 

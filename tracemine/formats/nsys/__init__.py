@@ -75,6 +75,29 @@ def read_report(path: Path, progress: Progress | None) -> Timeline:
     return _named(timeline, path.name)
 
 
+def is_stats(head: bytes) -> bool:
+    """Whether a file that begins so is a timeline that `nsys stats` wrote as CSV."""
+    from tracemine.formats.nsys import stats
+
+    return stats.is_stats(head)
+
+
+def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
+    """The timeline of tables of `nsys stats`.
+
+    Raises InputError where there is none in the file.
+    """
+    from tracemine.formats.nsys.assemble import assemble
+    from tracemine.formats.nsys.stats import Stats
+
+    if source.compressed:
+        raise InputError(
+            "is a gzipped table of nsys stats", where=Location(source.path), hint="gunzip it and pass the result"
+        )
+    path = Path(source.path)
+    return assemble(Stats.of(path), path.name)
+
+
 def _named(timeline: Timeline, source_name: str) -> Timeline:
     from dataclasses import replace
 

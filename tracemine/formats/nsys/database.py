@@ -18,6 +18,7 @@ from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.tables import Numbers, nothing
 
 _ROWS_AT_ONCE = 1 << 15
+_JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
 NO_NUMBER = "value that is no whole number, read as not recorded"
 
 
@@ -30,6 +31,9 @@ class Database:
     def __init__(self, path: Path, progress: Callable[[int, int], None] | None = None) -> None:
         self.path = str(path)
         self.repaired: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        journal = path.with_name(path.name + "-wal")
+        self.warnings = [_JOURNAL] if journal.is_file() and journal.stat().st_size else []
         self._size = path.stat().st_size
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
         # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.

@@ -40,9 +40,9 @@ class Reasons:
     def __init__(self, tables: Tables) -> None:
         self.events: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
+        self.dropped = tables.dropped
         self.repaired = tables.repaired
-        self.warnings: list[str] = []
+        self.warnings = tables.warnings
 
 
 def timed(tables: Tables, table: str, report: Reasons) -> tuple[Numbers, Array]:

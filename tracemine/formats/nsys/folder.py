@@ -43,6 +43,8 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.repaired: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.warnings: list[str] = []
         self._files = files_in(path)
         self._tables: dict[str, pa.Table] = {}
 

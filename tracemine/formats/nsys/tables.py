@@ -15,10 +15,12 @@ Numbers = dict[str, Array]  # column → int64, MISSING where null or not there
 
 
 class Tables(Protocol):
-    """The tables of one export. `repaired` counts values that were no whole numbers and read as null."""
+    """The tables of one export. `repaired` and `dropped` count what the reader met, `warnings` says what it lacks."""
 
     path: str
     repaired: Counter[str]
+    dropped: Counter[str]
+    warnings: list[str]
 
     @property
     def names(self) -> set[str]:
