@@ -1,15 +1,16 @@
 """The critical path: the recorded timeline run again with other times, to see what the step gains.
 
-What each activity waited for is known: the one before it on its stream, the call that launched it, and where the host had
-the stream wait for an event, the other streams. What each host call waited for as well: the call before it, and where it
-blocks, the device. Run again, an activity starts when the last of these is done and the delay has passed that was recorded
-after it, and a host call when the host's own time since the call before has passed. So shorter activities shorten the step
-only where the device sets the pace, and fewer launches only where the host does: no case is told apart, the later wins.
+What everything waited for is known. An activity waited for the one before it on its stream, for the call that
+launched it, and, where the host had made its stream wait for an event, for the other streams; a host call for the call
+before it, and for the device where it blocks. Run again, each begins when the last of these is done and a delay has
+passed, the recorded one after what did come last. So shorter activities shorten the step where the device sets the pace
+and fewer launches where the host does. Neither case is told from the other: the later wins, everywhere anew.
 
-Run again with the host as much faster as it is where nobody records, the timeline is the one that production has.
+Run again with the host as much faster as it is where nobody records, the timeline is production's.
 
-Limits: threads that launch are taken to take turns. Which event a stream waited for is not recorded: it is taken to be
-whatever ended last on each other stream before, so that a wait can only hold up too much. Other ranks are taken to be on time.
+Limits. Threads that launch are taken to take turns. Which event a stream waited for is not recorded: it is taken to be
+the last that ended on each other stream, so that a wait holds up too much rather than too little. An activity whose
+launch is not recorded follows the host as it did. Other ranks are taken to be as much faster as this one.
 """
 
 from __future__ import annotations
@@ -21,96 +22,294 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.host import Calls, threads
+from tracemine.rows.host import Calls, last_begun, threads
+from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-_CHANGE_OVER_NS, _MOST_CHANGE_OVER_NS = 1_000, 3_000  # between two queued activities: where none is recorded, and at most
-_LAUNCH_NS, _MOST_LAUNCH_NS = 6_000, 20_000  # from a launch call's begin to the start on an idle device: the same
-_MOST_STREAMS = 64  # of a made-up trace with more, a wait for an event is one for whatever ended last
-_NEVER = -(1 << 62)
+# Delays where nothing recorded tells them, and the most that is believed: between two activities of a full queue, and
+# from a launch call's begin to its activity's start on an idle device.
+_CHANGE_OVER_NS, _MOST_CHANGE_OVER_NS = 1_000, 3_000
+_LAUNCH_NS, _MOST_LAUNCH_NS = 6_000, 20_000
+_MOST_STREAMS = 64  # of a made-up trace with more, only the streams with the most activities hold up others
+_BLOCKS, _LAUNCHES, _RUNS = range(3)  # what happens at one moment, in the order in which it can
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one finding changes: activities get shorter, launches are no more. Rows, and nanoseconds of each."""
+    """What a finding changes. Rows of `activities`, each in one change at most."""
 
-    rows: IntArray  # rows of `activities`, each once
-    saved_ns: IntArray  # at most what each lasts
-    unlaunched: IntArray  # rows of `activities` whose launch is not made
+    rows: IntArray  # those that get shorter
+    saved_ns: IntArray  # by this much each, no more than it lasts
+    unlaunched: IntArray  # those whose launch is not made any more
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What waited for what, in the order of the recorded times."""
+    """Everything that happened, in order, and what it waited for. Nanoseconds since the first activity's start."""
 
-    order: tuple[tuple[int, int], ...]  # (0, activity) or (1, call), in an order in which nothing precedes what it waits for
-    start: IntArray  # of activities
+    events: tuple[tuple[int, int], ...]  # (_LAUNCHES, call), (_RUNS, activity) or (_BLOCKS, call)
+    begins: float  # the first host event
+    start: IntArray
     dur: IntArray
-    launch: IntArray  # call of an activity, −1 where it does not hold it up
-    held_by: tuple[tuple[tuple[int, int], ...], ...]  # of an activity: (other activity, delay after its end)
-    launch_delay: IntArray  # of an activity: from the call's begin
-    calls: tuple[tuple[int, int, int, int], ...]  # (host time since the call before, waits for activity or −1, delays)
-    first_of_launch: IntArray  # of an activity: the first one of its launch
-    origin: int
+    launch: IntArray  # of each activity, −1 where the one before it in its graph is all that it waits for
+    launch_delay: IntArray  # from that call's begin
+    held_by: tuple[tuple[tuple[int, int], ...], ...]  # of each activity: others, and the delays after their ends
+    alone: BoolArray  # of each activity: nothing else was launched by its call
+    work: dict[tuple[int, int], int]  # of each host event: the host's own time since the one before
+    waits: dict[
+        int, tuple[int, int, int]
+    ]  # of each blocking call: the activity, the delay after it, and after its begin
+    last: tuple[tuple[int, int, int], ...]  # of each stream: last activity; the call and delay that would end it, or −1
 
-    def run(
-        self, host_times: Floats, changes: Sequence[Change] = (), keep: bool = False
-    ) -> tuple[Floats, Floats | None, Floats | None]:
-        """When all is done, one number a scenario, nanoseconds since the first activity's start; kept, all starts and ends.
+    def run(self, pace: Floats, changes: Sequence[Change] = ()) -> tuple[Floats, Floats, Floats]:
+        """When all is done, and when each activity starts and ends: [scenarios] and twice [activities, scenarios].
 
-        In scenario k the host takes 1/host_times[k] of its recorded time, and the first k changes are made; where there
-        are fewer scenarios than changes + 1, all changes are made in all of them.
+        In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
+        of them are made in it; else all of them in all.
         """
-        count = len(host_times)
-        first = {}
-        shorter: dict[int, tuple[int, int]] = {}
-        gone: dict[int, int] = {}
-        for at, change in enumerate(changes):
-            since = at + 1 if count == len(changes) + 1 else 0
-            for row, saved in zip(change.rows.tolist(), change.saved_ns.tolist(), strict=True):
-                shorter[row] = since, saved
-            for row in change.unlaunched.tolist():
-                gone[int(self.launch[row])] = since
-        del first
-        pace = 1.0 / host_times
-        host = np.zeros(count)
-        called: list[Floats | None] = [None] * len(self.calls)
-        ends: list[Floats | None] = [None] * len(self.start)
-        starts: list[Floats | None] = [None] * len(self.start) if keep else []
-        launch, launch_delay, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
-        zero = np.full(count, float(_NEVER))
-        for is_call, at in self.order:
-            if is_call:
-                work, waits_for, host_delay, delay = self.calls[at]
-                step = work * pace
-                if at in gone:
-                    step[gone[at] :] = 0.0
-                host = host + step
-                if waits_for >= 0:
-                    end = ends[waits_for]
-                    assert end is not None  # noqa: S101 - the order's invariant
-                    host = np.maximum(host + host_delay, end + delay)
-                called[at] = host
+        count = len(pace)
+        in_turn = count == len(changes) + 1
+        saved: dict[int, tuple[int, int]] = {}
+        unmade: dict[int, int] = {}
+        for number, change in enumerate(changes):
+            since = number + 1 if in_turn else 0
+            saved.update((r, (since, s)) for r, s in zip(change.rows.tolist(), change.saved_ns.tolist(), strict=True))
+            unmade.update(
+                (call, since) for call in self.launch[change.unlaunched[self.alone[change.unlaunched]]].tolist()
+            )
+        starts, ends = (np.zeros((len(self.start), count)) for _ in range(2))
+        called: dict[int, Floats] = {}
+        host, faster = np.full(count, self.begins), 1.0 / pace
+        launch, delays, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
+        for event in self.events:
+            kind, at = event
+            if kind == _RUNS:
+                begin = called[launch[at]] + delays[at] if launch[at] >= 0 else None
+                for other, delay in self.held_by[at]:
+                    free = ends[other] + delay
+                    begin = free if begin is None else np.maximum(begin, free)
+                starts[at] = self.start[at] if begin is None else begin
+                ends[at] = starts[at] + dur[at]
+                if at in saved:
+                    since, by = saved[at]
+                    ends[at, since:] -= by
                 continue
-            begin = zero
-            if launch[at] >= 0:
-                moment = called[launch[at]]
-                assert moment is not None  # noqa: S101 - the order's invariant
-                begin = moment + launch_delay[at]
-            for other, delay in self.held_by[at]:
-                end = ends[other]
-                assert end is not None  # noqa: S101 - the order's invariant
-                begin = np.maximum(begin, end + delay)
-            if keep:
-                starts[at] = begin
-            end = begin + dur[at]
-            if at in shorter:
-                since, saved = shorter[at]
-                end[since:] -= saved
-            ends[at] = end
-        done = self._done(called, ends, count)
-        if not keep:
-            return done, None, None
-        return done, np.array(starts).reshape(-1, count), np.array(ends).reshape(-1, count)
+            step = self.work[event] * faster
+            if kind == _LAUNCHES:
+                step[unmade.get(at, count) :] = 0.0
+                host = called[at] = host + step
+            else:
+                other, after, own = self.waits[at]
+                host = host + (step + own)
+                if other >= 0:
+                    host = np.maximum(host, ends[other] + after)
+        return self._done(ends, called, count), starts, ends
+
+    def _done(self, ends: Floats, called: dict[int, Floats], count: int) -> Floats:
+        """When the last of each stream ends, and when one more like it could: the host goes on as it did."""
+        done = np.zeros(count)
+        for at, call, delay in self.last:
+            done = np.maximum(done, ends[at])
+            if call >= 0:
+                done = np.maximum(done, called[call] + delay)
+        return done
+
+    def gains(self, changes: Sequence[Change], pace: float) -> Floats:
+        """What each change shortens the whole by, made in order, one after another: they add up to what all give."""
+        if not changes:
+            return np.zeros(0)
+        done, _, _ = self.run(np.full(len(changes) + 1, pace), changes)
+        return np.maximum(-np.diff(done), 0.0)
+
+
+def replay_of(timeline: Timeline) -> Replay:
+    """What waited for what in a timeline.
+
+    >>> from tracemine.timeline import Meta
+    >>> replay = replay_of(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
+    >>> replay.run(np.ones(1))[0].tolist()
+    [0.0]
+    """
+    activities = timeline.activities
+    start, dur, launch_row = (rows_of(activities[name]) for name in ("start_ns", "dur_ns", "launch_row"))
+    origin = int(start[0]) if len(start) else 0
+    start = start - origin
+    calls = _since(origin, Calls.of(timeline, launch_row, threads(timeline)[0]))
+    place = np.stack([rows_of(activities[name]) for name in ("device", "stream")])
+    stream = np.unique(place, axis=1, return_inverse=True)[1].reshape(-1)
+    launch = _launches(calls, launch_row, start)
+    waits = _Waits(start, dur, stream, launch, calls, launch_row)
+    events, work, blocked, begins = _host(calls, start, dur)
+    held_by, delays = waits.resolved()
+    return Replay(
+        events=events,
+        begins=begins,
+        start=start,
+        dur=dur,
+        launch=np.where(waits.inner, -1, launch),
+        launch_delay=delays,
+        held_by=held_by,
+        alone=(launch_row >= 0)
+        & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
+        work=work,
+        waits=blocked,
+        last=waits.last(delays),
+    )
+
+
+def _since(origin: int, calls: Calls) -> Calls:
+    return Calls(
+        calls.begin - origin, calls.end - origin, calls.thread, calls.launches, calls.blocks, calls.stream_waits
+    )
+
+
+def _launches(calls: Calls, launch_row: IntArray, start: IntArray) -> IntArray:
+    """The call that each activity waits for: its own, or the last one before it where that is not known; −1: none."""
+    rows = np.flatnonzero(calls.launches)
+    if not len(rows):
+        return np.full(len(start), -1, np.int64)
+    rows = rows[np.argsort(calls.begin[rows], kind="stable")]
+    latest = np.searchsorted(calls.begin[rows], start, side="right") - 1
+    own = (launch_row >= 0) & (calls.begin[launch_row] <= start)
+    return np.where(own, launch_row, np.where(latest >= 0, rows[np.maximum(latest, 0)], -1))
+
+
+class _Waits:
+    """What each activity waited for, and by how much it followed."""
+
+    def __init__(
+        self, start: IntArray, dur: IntArray, stream: IntArray, launch: IntArray, calls: Calls, launch_row: IntArray
+    ) -> None:
+        self.start, self.end, self.stream, self.launch, self.calls = start, start + dur, stream, launch, calls
+        self.streams = [np.flatnonzero(stream == each) for each in _largest(stream)]
+        self.before = np.full(len(start), -1, np.int64)
+        order = np.argsort(stream, kind="stable")
+        same = stream[order][1:] == stream[order][:-1]
+        self.before[order[1:][same]] = order[:-1][same]
+        own = (launch >= 0) & (launch == launch_row)
+        self.inner = own & (self.before >= 0) & (launch_row[self.before] == launch_row)
+        self.known = own & ~self.inner
+        self.ahead = start - calls.begin[launch] if len(calls.begin) else np.zeros(len(start), np.int64)
+        self.free = np.where(self.before >= 0, start - self.end[self.before], np.iinfo(np.int64).max)
+        queued = self.known & (self.before >= 0) & (self.ahead > self.free + 3 * _LAUNCH_NS)
+        self.change_over = _usual(self.free[queued], _CHANGE_OVER_NS, _MOST_CHANGE_OVER_NS)
+        self.latency = _usual(self.ahead[self.known & (self.free > self.ahead)], _LAUNCH_NS, _MOST_LAUNCH_NS)
+
+    def resolved(self) -> tuple[tuple[tuple[tuple[int, int], ...], ...], IntArray]:
+        """For each activity the others that held it up, with the delays after them; and the delays after its call.
+
+        What would have let it start last is what it waited for, and has the delay that was recorded. After the others
+        it could have started as soon as activities usually do, or as soon as it did.
+        """
+        others = self._others()
+        delays = np.where(self.known, np.minimum(self.ahead, self.latency), self.ahead)
+        held: list[tuple[tuple[int, int], ...]] = []
+        start, end = self.start.tolist(), self.end.tolist()
+        for at, before in enumerate(self.before.tolist()):
+            if self.launch[at] < 0 or self.inner[at]:
+                held.append(((before, start[at] - end[before]),) if self.inner[at] else ())
+                continue
+            holding = [*([before] if before >= 0 else []), *others.get(at, [])]
+            last = max(holding, key=end.__getitem__, default=-1)
+            by_call = last < 0 or not self.known[at]  # what an unknown launch waited for is not asked
+            by_call |= start[at] - int(self.ahead[at]) + self.latency >= end[last] + self.change_over
+            if by_call:
+                delays[at] = self.ahead[at]
+            held.append(
+                tuple(
+                    (
+                        each,
+                        start[at] - end[each]
+                        if each == last and not by_call
+                        else min(self.change_over, start[at] - end[each]),
+                    )
+                    for each in holding
+                )
+            )
+        return tuple(held), delays
+
+    def _others(self) -> dict[int, list[int]]:
+        """Of each activity whose stream was told to wait for an event, the last that had ended on each other stream."""
+        calls, rows = self.calls, np.flatnonzero(self.known)
+        if not calls.stream_waits.any() or len(self.streams) < 2 or not len(rows):
+            return {}
+        begin, thread = calls.begin[self.launch[rows]], calls.thread[self.launch[rows]]
+        wait = last_begun(calls, calls.stream_waits, thread, begin)
+        launched = last_begun(calls, calls.launches, thread, begin)
+        rows = rows[(wait >= 0) & ((launched < 0) | (calls.begin[wait] >= calls.begin[launched]))]
+        found: dict[int, list[int]] = {}
+        for members in self.streams:
+            latest = np.maximum.accumulate(self.end[members])
+            place = np.searchsorted(latest, self.start[rows], side="right") - 1
+            for row, at in zip(rows.tolist(), place.tolist(), strict=True):
+                if at >= 0 and self.stream[row] != self.stream[members[0]]:
+                    found.setdefault(row, []).append(int(members[at]))
+        return found
+
+    def last(self, delays: IntArray) -> tuple[tuple[int, int, int], ...]:
+        """Of each stream the activity that ends last; the call that one more like it would follow, and by how much."""
+        found = []
+        for each in np.unique(self.stream):
+            members = np.flatnonzero(self.stream == each)
+            at = int(members[np.argmax(self.end[members])])
+            first = int(members[np.argmax(self.launch[members] == self.launch[at])])
+            found.append((at, int(self.launch[at]), int(delays[first] + self.end[at] - self.start[first])))
+        return tuple(found)
+
+
+def _largest(stream: IntArray) -> IntArray:
+    counts = np.bincount(stream)
+    return np.argsort(-counts, kind="stable")[:_MOST_STREAMS]
+
+
+def _usual(delays: IntArray, otherwise: int, most: int) -> int:
+    return min(int(np.median(delays)), most) if len(delays) else otherwise
+
+
+def _host(
+    calls: Calls, start: IntArray, dur: IntArray
+) -> tuple[tuple[tuple[int, int], ...], dict[tuple[int, int], int], dict[int, tuple[int, int, int]], float]:
+    """Events in order, the host's own time before each of its own, what its blocking calls wait for, its begin."""
+    blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
+    launching, blocking = np.flatnonzero(calls.launches), np.flatnonzero(blocks)
+    parts = (
+        (_LAUNCHES, launching, calls.begin[launching]),
+        (_RUNS, np.arange(len(start)), start),
+        (_BLOCKS, blocking, calls.end[blocking]),
+    )
+    kind = np.concatenate([np.full(len(rows), each) for each, rows, _ in parts])
+    row, time = (np.concatenate([part[at] for part in parts]) for at in (1, 2))
+    order = np.lexsort((row, kind, time))
+    by_end = np.argsort(start + dur, kind="stable")
+    ends = (start + dur)[by_end]
+    done = np.searchsorted(ends, calls.end[blocking], side="right") - 1
+    device = {
+        call: (int(by_end[at]), int(ends[at]))
+        for call, at in zip(blocking.tolist(), done.tolist(), strict=True)
+        if at >= 0 and start[by_end[at]] < calls.end[call]
+    }
+    work: dict[tuple[int, int], int] = {}
+    waits: dict[int, tuple[int, int, int]] = {}
+    now: int | None = None
+    begins = 0
+    events = tuple(zip(kind[order].tolist(), row[order].tolist(), strict=True))
+    for event in events:
+        what, at = event
+        if what == _RUNS:
+            continue
+        begin, end = int(calls.begin[at]), int(calls.end[at])
+        if now is None:
+            now = begins = begin
+        work[event] = max(begin - now, 0)
+        now = max(begin, now)
+        if what == _BLOCKS:
+            other, ended = device.get(at, (-1, now))
+            by_device = other >= 0 and ended > now
+            waits[at] = (
+                other,
+                end - ended if by_device else min(end - now, end - ended),
+                min(end - ended, end - now) if by_device else end - now,
+            )
+            now = end
+    return events, work, waits, float(begins)
