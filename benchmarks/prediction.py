@@ -75,7 +75,7 @@ class Trace:
     @classmethod
     def read(cls, path: Path, execution_trace: Path | None = None) -> Trace:
         timeline = open_trace(path, execution_trace=execution_trace)
-        found = groups(timeline, flow(timeline))
+        found = groups(flow(timeline))
         return cls(timeline, found, row_sets(timeline, found), max(timeline.steps.num_rows, 1))
 
     @property

@@ -225,7 +225,7 @@ def _scanned(path: Path, how: _How) -> Scan:
 
     with reading(path, quiet=how.quiet) as progress:
         timeline = open_trace(path, progress, execution_trace=how.execution_trace)
-    found = groups(timeline, flow(timeline))
+    found = groups(flow(timeline))
     counters = match(timeline, how.reports) if how.reports else None
     rows = row_sets(timeline, found, counters=counters)
     known = device_of(timeline)

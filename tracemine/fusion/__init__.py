@@ -1,7 +1,7 @@
 """Fusion groups: what one kernel could do in place of several, from who reads what.
 
-groups(timeline, flow)  → Groups: their nodes, the kernel each would be, bytes before and after, and what was refused
-FusedKernel             what one kernel reads, computes and writes
+groups(flow)  → Groups: their nodes, the kernel each would be, bytes before and after, and what was refused
+FusedKernel   what one kernel reads, computes and writes
 """
 
 from tracemine.fusion.build import groups

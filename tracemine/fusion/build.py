@@ -10,10 +10,9 @@ from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
 from tracemine.fusion.traffic import traffic_of
-from tracemine.timeline import Timeline
 
 
-def groups(timeline: Timeline, flow: Flow) -> Groups:
+def groups(flow: Flow) -> Groups:
     """The fusion groups of a timeline: what one kernel could legally do, those that save most bytes made first.
 
     Without dataflow there are none. The same input gives the same groups; time grows about linearly with the nodes.
@@ -21,10 +20,11 @@ def groups(timeline: Timeline, flow: Flow) -> Groups:
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> len(groups(empty, flow(empty)))
+    >>> len(groups(flow(empty)))
     0
     """
     timeline = flow.timeline  # with the tensors that were inferred, where none were recorded
+    timeline = flow.timeline  # with the tensors that the flow speaks of
     nodes, meanings, call = fusion_nodes(timeline, flow)
     pairs = pairs_of(timeline, flow, nodes, meanings, call)
     first, stay_apart = merge(flow, nodes, pairs)
