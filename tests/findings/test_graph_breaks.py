@@ -18,6 +18,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 BREAKS = {
     "compiled_breaks": {25: "graph_break_value", 28: "graph_break_print"},
     "compiled_islands": {48: "graph_break_size", 50: "graph_break"},
+    "compiled_loop": {87: "graph_break_value"},  # a function that was given up: where it begins
 }
 
 

@@ -16,7 +16,9 @@ from tests.timelines import Trace
 from tracemine.engine import load_rules, mine
 from tracemine.formats import open_trace
 from tracemine.rows import Rows, row_sets
-from tracemine.rows.compiled import REASONS, _nearest, _within, compilations, compiled
+from tracemine.rows.breaks import REASONS
+from tracemine.rows.compiled import compilations, compiled
+from tracemine.rows.trees import nearest, within
 from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -24,6 +26,8 @@ FUSING = ("memory_bound_chain", "rmsnorm_unfused", "rotary_unfused")
 BREAKS = {  # in each of the two steps
     "compiled_breaks": [(25, ".item()", "value"), (28, "print(", "print")],
     "compiled_islands": [(48, "nonzero(", "size"), (50, "soft_cap(", "disabled")],
+    # torch.compile gave up on the whole function: between its three blocks, which are compiled, it is eager.
+    "compiled_loop": [(87, "def forward(", "value"), (87, "def forward(", "value")],
 }
 
 
@@ -56,7 +60,7 @@ def test_the_lines_are_those_that_the_model_breaks_at() -> None:
         assert text in source[at - 1]
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize("name", ["compiled_breaks", "compiled_islands"])
 def test_what_ran_between_two_graphs_is_an_island_and_no_compiled_kernel_is(name: str) -> None:
     _, rows = recorded(name)
     activities = rows["activities"]
@@ -64,6 +68,17 @@ def test_what_ran_between_two_graphs_is_an_island_and_no_compiled_kernel_is(name
     assert set(island) == {None, 0, 1, 2, 3}
     assert all(by_graph[at] == (island[at] is None) for at in range(activities.count))
     assert None not in region
+
+
+def test_behind_the_last_graph_of_a_function_there_is_no_island() -> None:
+    _, rows = recorded("compiled_loop")
+    activities = rows["activities"]
+    eager = [
+        island
+        for island, by_graph in zip(column(activities, "island"), column(activities, "compiled"), strict=True)
+        if not by_graph
+    ]
+    assert eager == [number for number in (0, 1, None, 2, 3, None) for _ in range(4)]
 
 
 def test_a_break_has_no_more_of_a_gap_than_passed_between_its_graphs() -> None:
@@ -161,6 +176,47 @@ def test_two_graphs_in_one_run_of_a_function_have_a_break_between_them() -> None
     assert column(rows["gaps"], "break_source") == [None, None]  # no stacks, no line
 
 
+def given_up(entries: int = 1, function: bool = True, stranger: bool = False, eager: bool = True) -> Calls:
+    """Two regions beside each other, called by one function that torch.compile entered and did not compile."""
+    trace = Calls()
+    main = trace.frame("train.py(3): step")
+    paths = []
+    for _ in range(entries):
+        path = trace.frame("torch/_dynamo/eval_frame.py(956): compile_wrapper", main)
+        path = trace.frame("model.py(10): forward", path) if function else path
+        paths += [(path, trace.frame("torch/nn/modules/module.py(1783): _call_impl", path))]
+    for number in (0, 1):
+        region = trace.region(5 + 50 * number, 20, f"{number}/0", stack_row=paths[number % entries][1])
+        trace.graph(10 + 50 * number, 10, region)
+    if eager:
+        trace.op("aten::_local_scalar_dense", 30, 4, stack_row=paths[0][0])
+    if stranger:
+        trace.op("aten::add", 40, 4, stack_row=main)
+    return trace
+
+
+def test_a_function_that_was_given_up_is_a_break_at_its_beginning() -> None:
+    timeline = given_up().timeline()
+    assert reasons(timeline) == ["value"]
+    assert column(row_sets(timeline)["gaps"], "break_source") == ["model.py:10 forward"]
+
+
+def compiled_one_by_one() -> Calls:
+    return given_up(entries=2)
+
+
+def a_compiled_function_called_twice() -> Calls:
+    return given_up(function=False)
+
+
+def a_model_called_twice_with_work_in_between() -> Calls:
+    return given_up(stranger=True)
+
+
+def nothing_ran_in_the_function_itself() -> Calls:
+    return given_up(eager=False)
+
+
 def one_region() -> Calls:
     trace = Calls()
     trace.run("eager", 5, None)
@@ -221,7 +277,8 @@ def compiled_meanwhile() -> Calls:
 
 NEAR_MISSES = (
     one_region, two_models, two_threads, one_function_of_two_graphs, only_the_inner_has_a_graph,
-    a_graph_that_calls_a_graph, compiled_meanwhile,
+    a_graph_that_calls_a_graph, compiled_meanwhile, compiled_one_by_one, a_compiled_function_called_twice,
+    a_model_called_twice_with_work_in_between, nothing_ran_in_the_function_itself,
 )  # fmt: skip
 
 
@@ -278,7 +335,7 @@ def test_the_nearest_marked_row_is_the_one_that_walking_up_finds(tree: list[tupl
             row = int(parent[row]) if parent[row] < row else -1  # a damaged parent is none
         return row
 
-    assert _nearest(parent, marked).tolist() == [walk(row) for row in range(len(tree))]
+    assert nearest(parent, marked).tolist() == [walk(row) for row in range(len(tree))]
 
 
 @given(
@@ -300,4 +357,4 @@ def test_the_interval_around_a_moment_is_the_one_that_counting_finds(
         next((i for i, (t, low, high) in enumerate(made) if t == who and low <= when < high), -1)
         for who, when in moments
     ]
-    assert _within(thread, begin, end, on, at).tolist() == counted
+    assert within(thread, begin, end, on, at).tolist() == counted

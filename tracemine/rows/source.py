@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.rows.arrow import categories, numbers, rows_of
-from tracemine.rows.table import Categories
+from tracemine.rows.table import BoolArray, Categories
 
 # Frames of the framework: they say how a call was dispatched, not who made it.
 _FRAMEWORK = re.compile(
@@ -28,6 +28,12 @@ def written_name(function: str) -> str:
     return found[1] if found else function
 
 
+def own_frames(stacks: pa.Table) -> BoolArray:
+    """Which rows of `stacks` are frames of the user's own: in a file that is not the framework's."""
+    file = categories(stacks.column("file"))
+    return np.array([*(_FRAMEWORK.search(name) is None for name in file.values), False], np.bool_)[file.codes]
+
+
 def source_lines(stacks: pa.Table) -> Categories:
     """For each row of `stacks`, `file:line function` of the innermost frame outside the framework; where every frame is
     the framework's, of the innermost frame that has a file; null where none has one.
@@ -37,7 +43,7 @@ def source_lines(stacks: pa.Table) -> Categories:
     parent = rows_of(stacks.column("parent_row")).tolist()
     file, function = categories(stacks.column("file")), categories(stacks.column("function"))
     line = numbers(stacks.column("line")).values.tolist()
-    own = np.array([*(_FRAMEWORK.search(name) is None for name in file.values), False], np.bool_)[file.codes].tolist()
+    own = own_frames(stacks).tolist()
     has_file = (file.codes >= 0).tolist()
     best, fallback = [-1] * len(parent), [-1] * len(parent)
     for row, caller in enumerate(parent):  # callers stand before callees
