@@ -67,3 +67,14 @@ def test_a_function_that_calls_itself_keeps_its_frames() -> None:
     trace = Trace()
     trace.frame("tree.py(5): walk", trace.frame("tree.py(5): walk"))
     assert len(sources(trace.timeline(), 1)) == 2
+
+
+def test_a_compilation_within_the_recording_is_said() -> None:
+    trace = Trace()
+    trace.kernel("k", 0, 5)
+    outer = trace.op("_compile.compile_inner (dynamo_timed)", 10, 2_000_000)
+    trace.op("bytecode_tracing (dynamo_timed)", 20, 1_000_000, parent_row=outer)
+    timeline = trace.timeline()
+    (text,) = [each for each in find(timeline, row_sets(timeline), [], None).warnings if "compiled" in each]
+    assert text.startswith("torch.compile compiled once while this was recorded, for 2.00 ms: ")
+    assert not [each for each in scanned("decoder_prefill_compiled").warnings if "compiled" in each]

@@ -9,6 +9,7 @@ from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.findings.accounts import Accounts
 from tracemine.findings.facts import category, number
 from tracemine.rows.arrow import rows_of
+from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
@@ -54,6 +55,13 @@ def warnings_of(timeline: Timeline, gaps: Rows, accounts: Accounts, device: Devi
         texts.append(
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
             "launched long before, as part of a graph, or by a call that is not recorded."
+        )
+    begin, end = compilations(timeline)
+    if len(begin):
+        times = "once" if len(begin) == 1 else f"{len(begin)} times"
+        texts.append(
+            f"torch.compile compiled {times} while this was recorded, for {time_text(int((end - begin).sum()))}: what "
+            "waited for it is not how the program runs later. Record a later step."
         )
     slowdown = slowdown_of(timeline)
     if slowdown is not None and timeline.activities.num_rows:
