@@ -27,7 +27,7 @@ import numpy as np
 
 from tracemine.curves import Curves, calibration_of
 from tracemine.devices import find_device
-from tracemine.fusion import FusedKernel
+from tracemine.fusion.kernel import FusedKernel, Unfused
 
 # Half of the patterns recorded first, drawn by lot (random.Random(3).shuffle of the sorted names).
 DEVELOPMENT = frozenset(
@@ -81,13 +81,16 @@ class Outcome:
         return saved * predicted > 0 or abs(saved) < NOTHING_TO_WIN * self.unfused
 
 
-def warmth(curves: Curves, point: dict[str, Any], state: str) -> float | None:
+def warmth(curves: Curves, kernel: FusedKernel, point: dict[str, Any], state: str) -> float | None:
     """How warm the inputs are as the unfused kernels tell it; None where it was not kept which of them took what."""
     durations = point[f"eager_{state}_ns"]
     if len(durations) != len(point["unfused"]):
         return None
-    sizes = [(sum(each["reads"]), sum(each["writes"])) for each in point["unfused"]]
-    return max(curves.residency(*size, ns) for size, ns in zip(sizes, durations, strict=True))
+    unfused = [
+        Unfused(reads=sum(each["reads"]), writes=sum(each["writes"]), dur_ns=ns)
+        for each, ns in zip(point["unfused"], durations, strict=True)
+    ]
+    return curves.warmth(kernel, unfused)
 
 
 def product_ns(point: dict[str, Any], state: str) -> int:
@@ -119,7 +122,7 @@ def outcomes(path: Path, by_durations: bool = False) -> list[Outcome]:
             if not unfused or not fused:
                 continue
             if by_durations:
-                told = warmth(curves, point, state)
+                told = warmth(curves, kernels[0], point, state)
                 if told is None:
                     continue
                 warm = told

@@ -9,8 +9,9 @@ pinned(…)        a copy from pinned memory
 from tracemine.cost.copies import pinned
 from tracemine.cost.fuse import Call, Tensor, fused
 from tracemine.cost.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, measured_slowdown
-from tracemine.cost.group import Unfused, one_kernel
+from tracemine.cost.group import one_kernel
 from tracemine.cost.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+from tracemine.fusion.kernel import Unfused
 
 __all__ = [
     "NOTHING",

@@ -6,20 +6,11 @@ The unfused time is never modelled: it is what the trace measured. How warm the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tracemine.cost.ranges import Abstained, Estimate, outwards
 from tracemine.curves import Curves
-from tracemine.fusion import FusedKernel
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unfused:
-    """One member of a group as it is: bytes of what it reads and writes, and its mean duration over all instances."""
-
-    reads: int
-    writes: int
-    dur_ns: float
+from tracemine.fusion.kernel import FusedKernel, Unfused
 
 
 def one_kernel(
@@ -40,7 +31,7 @@ def one_kernel(
     """
     if curves is None:
         return Abstained("device_unknown")
-    warm = max((curves.residency(one.reads, one.writes, one.dur_ns) for one in members), default=0.0)
+    warm = curves.warmth(kernel, members)
     found = curves.predict(kernel, warm)
     low_ns, high_ns = found.low_ns, found.high_ns
     assumptions = [_source(curves), *found.notes]

@@ -22,7 +22,7 @@ from tracemine.curves.lines import Beyond, Line
 from tracemine.curves.record import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
-from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel
+from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel, Unfused
 
 _WHOLE = 1024  # a row up to here is held by one program, and read once
 _STEP = 2048  # elements of a row that one step of a walk takes
@@ -34,6 +34,8 @@ _THREADS_PER_SM = 2048
 _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
 _WAVE_NS = 750  # of one wave of threads that wait for memory
 _TIMED_NS = 6000  # from here on the better shape is found
+_TELLING = 1.15  # of the cold time: a kernel that takes longer is slow for another reason
+_DIFFER = 1.01  # warm and cold times of more than the cache that can be told apart
 _BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
 _PICO = 1e-3  # ns
 
@@ -159,21 +161,49 @@ class Curves:
             return None
         return cls(_scaled(base, known, device), scaled_from=base.gpu)
 
-    def residency(self, reads: int, writes: int, measured_ns: float) -> float:
-        """The share of its inputs that a plain unfused kernel found in the L2 cache, as its own duration tells it.
+    def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
+        """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
 
-        A kernel can be slower than the curve for many reasons and faster for none: a low answer says little, a high
-        one a lot. What the kernels of a group say is their highest. Traffic beyond the cache is cold.
+        The first of them meets the inputs as the one kernel would; the others find what it has just written. Where the
+        first is too slow for its bytes to tell anything, the warmest of all is asked.
+
+        >>> from tracemine.curves.record import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> one = FusedKernel(reads=(4 << 20,), writes=(4 << 20,), rows=2 << 20, item_bytes=2, steps=("simple",) * 2)
+        >>> size = {"reads": 4 << 20, "writes": 4 << 20}
+        >>> curves.warmth(one, [Unfused(**size, dur_ns=3_300), Unfused(**size, dur_ns=1_900)])
+        0.0
+        >>> curves.warmth(one, [Unfused(**size, dur_ns=9_900), Unfused(**size, dur_ns=1_900)])
+        1.0
+        """
+        if not unfused:
+            return 0.0
+        first = unfused[0]
+        if kernel.nbytes > self.calibration.l2_bytes:
+            inside = first.reads + first.writes <= self.calibration.l2_bytes
+            return 1.0 if inside else self.residency(first.reads, first.writes, first.dur_ns)
+        told = [self.residency(one.reads, one.writes, one.dur_ns) for one in unfused]
+        slow = first.dur_ns > _TELLING * self.memory_ns(first.reads, first.writes, 0.0)
+        return max(told) if slow else told[0]
+
+    def residency(self, reads: int, writes: int, measured_ns: float) -> float:
+        """How far a plain unfused kernel's own duration lies on the way from the cold curve to the warm one, 0 to 1.
+
+        Within the L2 cache: the share of its inputs that it found there. A kernel can be slower than the curve for many
+        reasons and faster for none: a low answer says little, a high one a lot. Beyond the cache warm is the slower
+        one, full of lines that must be written back first, which is what other work leaves behind; where the two
+        hardly differ, that is the answer.
 
         >>> from tracemine.curves.record import calibration_of
         >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
         >>> curves.residency(4 << 20, 4 << 20, 3_300), curves.residency(4 << 20, 4 << 20, 1_900)
         (0.0, 1.0)
         """
-        if reads + writes > self.calibration.l2_bytes:
-            return 0.0
         cold, warm = self.memory_ns(reads, writes, 0.0), self.memory_ns(reads, writes, 1.0)
-        if cold <= warm:
+        if reads + writes > self.calibration.l2_bytes:
+            if warm < cold * _DIFFER:
+                return 1.0
+        elif cold <= warm:
             return 0.0
         return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
 
@@ -222,7 +252,11 @@ class Curves:
         return float(np.interp(read / total, list(self._by_share), times))
 
     def predict(self, kernel: FusedKernel, warm: float = 0.0) -> Prediction:
-        """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache."""
+        """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache.
+
+        Of a kernel that moves more than the cache holds, 1 says that the cache is full of what must be written back, as
+        other work leaves it, and 0 that it was cleared.
+        """
         mid, kind, kernels, notes = self._mid(kernel, warm)
         if "random" in kernel.steps:  # a seed is drawn first, by a kernel of its own
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"

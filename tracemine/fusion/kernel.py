@@ -12,6 +12,15 @@ SIMPLE = ("simple", "scale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unfused:
+    """One member of a group as it is: bytes of what it reads and writes, and its mean duration over all instances."""
+
+    reads: int
+    writes: int
+    dur_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedKernel:
     """What one kernel in place of a group reads, computes and writes.
 
