@@ -518,7 +518,8 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
             "t.csv",
             b"Start (ns),Duration (ns)\n1,2\n",
             "is a table (CSV) of nsys stats that is no timeline\n"
-            "  hint: pass an export (nsys export --type sqlite), or the table of nsys stats --report cuda_kern_exec_trace",
+            "  hint: pass an export (nsys export --type sqlite), "
+            "or the table of nsys stats --report cuda_kern_exec_trace",
         ),
         (
             "t.json",

@@ -41,6 +41,7 @@ class Database:
         with self._damage_told():
             self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
             self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
+            self._connection.execute("pragma cell_size_check = on")  # a damaged page is told, not read as fewer rows
             self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
         self._counts = counts

@@ -51,9 +51,9 @@ _UNREADABLE = "line that cannot be read"
 _PROCESS_SHIFT = 24
 
 _LAUNCH = {
-    **{"GrdX": "gridX", "GrdY": "gridY", "GrdZ": "gridZ", "BlkX": "blockX", "BlkY": "blockY", "BlkZ": "blockZ"},
-    **{"Reg/Trd": "registersPerThread", "Ctx": "contextId", "Strm": "streamId"},
-}
+    "GrdX": "gridX", "GrdY": "gridY", "GrdZ": "gridZ", "BlkX": "blockX", "BlkY": "blockY", "BlkZ": "blockZ",
+    "Reg/Trd": "registersPerThread", "Ctx": "contextId", "Strm": "streamId",
+}  # fmt: skip
 
 Row = dict[str, str]
 
