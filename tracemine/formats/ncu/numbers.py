@@ -49,7 +49,7 @@ def parser(style: Style) -> Callable[[str], float | None]:
             value = float(plain)
         except ValueError:
             return None
-        return value if math.isfinite(value) and plain[:1] not in "_" else None
+        return value if math.isfinite(value) and "_" not in plain else None
 
     return number
 
