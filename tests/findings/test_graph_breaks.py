@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.timelines import Trace
 from tracemine.engine import load_rules, mine
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.sources import sources
+from tracemine.flow import flow
 from tracemine.formats import open_trace
+from tracemine.fusion import groups
 from tracemine.rows import row_sets
+from tracemine.rows.arrow import rows_of
+from tracemine.rows.compiled import compiled
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 BREAKS = {
@@ -45,6 +51,20 @@ def test_each_line_that_breaks_a_graph_is_one_finding_of_its_reason(name: str) -
 def test_a_gap_in_a_break_is_no_other_rules_as_well(name: str) -> None:
     waited = [row for f in scanned(name).findings if not f.gpu_saving_ns.high for part in f.activities for row in part]
     assert len(waited) == len(set(waited))  # each activity ends one gap
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_no_fusion_group_reaches_from_one_break_into_another(name: str) -> None:
+    timeline = open_trace(FIXTURES / f"{name}.json.gz")
+    found = groups(flow(timeline))
+    assert len(found)
+    breaks = compiled(timeline).breaks
+    launch = rows_of(timeline.activities["launch_row"])
+    begun = rows_of(timeline.api["start_ns"])[launch]
+    for begin, end in pairwise(found.activity_begin.tolist()):
+        launched = begun[found.activity[begin:end]]
+        # However many graphs have been called by then: the same for all of a group.
+        assert len(set(np.searchsorted(breaks.end_ns, launched, side="right").tolist())) == 1
 
 
 @pytest.mark.parametrize("name", ["decoder_prefill_compiled", "decoder_prefill", "triton_kernel", "convnet_train"])

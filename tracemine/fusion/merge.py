@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.flow.record import Flow, IntArray
+from tracemine.flow.record import Flow, IntArray, Source
 from tracemine.fusion.candidates import ALLOWED, Pairs
 from tracemine.fusion.nodes import FusionNodes
 from tracemine.fusion.record import REFUSALS, Refusal
@@ -219,10 +219,30 @@ class _Accesses:
 
 
 def _successors(flow: Flow, count: int) -> list[list[int]]:
-    before = np.concatenate((flow.edges.producer, flow.order_before))
-    after = np.concatenate((flow.edges.consumer, flow.order_after))
+    from_unknown, to_unknown = _ways_of_the_unknown(flow)
+    before = np.concatenate((flow.edges.producer, flow.order_before, from_unknown))
+    after = np.concatenate((flow.edges.consumer, flow.order_after, to_unknown))
     distinct = np.unique(before * max(count, 1) + after)
     before, after = distinct // max(count, 1), distinct % max(count, 1)
     bounds = np.searchsorted(before, np.arange(count + 1)).tolist()
     following = after.tolist()
     return [following[begin:end] for begin, end in itertools.pairwise(bounds)]
+
+
+def _ways_of_the_unknown(flow: Flow) -> tuple[IntArray, IntArray]:
+    """Ways that may lead through a node of which nobody knows what it reads and writes, such as Inductor's: from all
+    before it, and to those after it that read what may have been written there.
+
+    >>> from tracemine.flow import flow
+    >>> from tracemine.timeline import Meta, Timeline
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> [len(ends) for ends in _ways_of_the_unknown(flow(empty))]
+    [0, 0]
+    """
+    node, unknown = np.arange(len(flow.nodes)), np.flatnonzero(~flow.nodes.known)
+    doubtful = np.unique(flow.reads.node[flow.reads.source == Source.UNCERTAIN])
+    doubtful = doubtful[np.searchsorted(unknown, doubtful) > 0]
+    node = node[np.searchsorted(unknown, node, side="right") < len(unknown)]
+    next_one = unknown[np.searchsorted(unknown, node, side="right")]
+    last_one = unknown[np.searchsorted(unknown, doubtful) - 1]
+    return np.concatenate((node, last_one)), np.concatenate((next_one, doubtful))
