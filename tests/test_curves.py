@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +17,8 @@ from tracemine.curves import Curves, calibration_of, parse_calibration, read_cal
 from tracemine.curves.record import shipped_calibrations
 from tracemine.devices import devices, find_device
 from tracemine.errors import InputError
-from tracemine.fusion import FusedKernel, steps_of
+from tracemine.fusion import FusedKernel, online_softmax, steps_of
+from tracemine.fusion.kernel import Unfused
 
 H200 = Curves(calibration_of("NVIDIA H200 SXM"))
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "h200"
@@ -101,7 +104,88 @@ def test_a_plain_kernel_tells_whether_its_inputs_were_in_the_cache() -> None:
     assert H200.residency(1 << 22, 1 << 22, 2 * cold) == 0
     assert H200.residency(1 << 22, 1 << 22, warm) == pytest.approx(1)
     assert 0 < H200.residency(1 << 22, 1 << 22, (cold + warm) / 2) < 1
-    assert H200.residency(1 << 30, 1 << 30, 1) == 0
+
+
+def test_beyond_the_cache_the_slower_one_is_warm_and_where_nothing_differs_it_is_taken() -> None:
+    cold, warm = H200.memory_ns(1 << 26, 1 << 26, 0), H200.memory_ns(1 << 26, 1 << 26, 1)
+    assert warm > cold
+    assert H200.residency(1 << 26, 1 << 26, cold) == 0
+    assert H200.residency(1 << 26, 1 << 26, 2 * warm) == 1
+    assert H200.residency(1 << 32, 1 << 32, 1) == 1
+
+
+def test_the_first_kernel_tells_how_warm_the_inputs_are_unless_it_is_slow_for_another_reason() -> None:
+    kernel, size = pointwise(1 << 21), 1 << 22
+    cold, warm = H200.memory_ns(size, size, 0), H200.memory_ns(size, size, 1)
+
+    def unfused(*durations: float) -> list[Unfused]:
+        return [Unfused(reads=size, writes=size, dur_ns=ns) for ns in durations]
+
+    assert H200.warmth(kernel, unfused(cold, warm)) == 0
+    assert H200.warmth(kernel, unfused(warm, cold)) == 1
+    assert H200.warmth(kernel, unfused(3 * cold, warm)) == 1
+    assert H200.warmth(kernel, unfused(3 * cold, 3 * cold)) == 0
+    assert H200.warmth(kernel, []) == 0
+    assert H200.warmth(pointwise(1 << 28), unfused(cold)) == 1  # what ran before leaves the cache full
+
+
+def test_reductions_side_by_side_are_walked_together_and_independent_ones_too() -> None:
+    together = H200.predict(rows(8192, 4096, ("exp", "sum", "sum", "divide"))).mid_ns
+    apart = H200.predict(rows(8192, 4096, ("exp", "sum", "simple", "sum", "divide"))).mid_ns
+    independent = replace(rows(8192, 4096, ("exp", "sum", "simple", "sum", "divide")), depth=1)
+    assert together < apart
+    assert H200.predict(independent).mid_ns < apart
+    assert independent.passes == 1
+
+
+def test_a_depth_greater_than_the_walks_is_no_more_than_they_are() -> None:
+    assert replace(rows(8, 8, ("sum",)), depth=5).passes == 1
+
+
+def test_random_numbers_take_a_kernel_more_and_much_arithmetic() -> None:
+    plain, random = (H200.predict(pointwise(1 << 25, steps=steps)) for steps in (("scale",), ("random", "scale")))
+    assert (plain.kernels, random.kernels) == (1, 2)
+    assert random.mid_ns > 2 * plain.mid_ns
+
+
+def test_a_row_is_read_again_from_memory_only_when_the_cache_no_longer_holds_it() -> None:
+    at = {length: H200.predict(rows((1 << 27) // length, length, ("sum", "simple"))).mid_ns for length in (8192, 65536)}
+    nearly = H200.predict(rows((1 << 27) // 12288, 12288, ("sum", "simple"))).mid_ns
+    assert nearly < at[8192] * 1.1
+    assert at[65536] > at[8192] * 1.3
+
+
+def test_a_scan_of_one_step_carries_nothing_over() -> None:
+    short, long = (H200.predict(rows((1 << 25) // n, n, ("scan",))).mid_ns for n in (1024, 4096))
+    one_step = H200.predict(rows((1 << 25) // 2048, 2048, ("scan",))).mid_ns
+    assert one_step <= short * 1.1 < long
+
+
+def test_more_inputs_and_other_axes_cost_columns_more() -> None:
+    size = 8192 * 7168 * 2
+    one = FusedKernel(reads=(size,), writes=(28672,), rows=7168, length=8192, steps=("sum",), columns=True)
+    two = replace(one, reads=(size, size))
+    assert H200.predict(one).kind == "columns"
+    assert H200.predict(two).mid_ns > 1.3 * H200.predict(one).mid_ns
+
+
+@settings(max_examples=40, deadline=None)
+@given(product_ns=st.floats(1e3, 1e7), elements=st.integers(1 << 10, 1 << 26), more=st.integers(0, 3))
+def test_a_product_is_never_faster_for_what_rides_on_it_and_two_kernels_are_the_middle(
+    product_ns, elements, more
+) -> None:
+    out = elements * 2
+    rest = FusedKernel(reads=(out,) * (1 + more), writes=(out,), rows=elements, item_bytes=2, steps=("simple",))
+    got = H200.epilogue(product_ns, out, rest)
+    assert product_ns <= got.low_ns <= got.mid_ns <= got.high_ns
+    assert got.kernels == 2
+
+
+def test_softmax_of_what_was_scaled_is_spelled_out_and_of_a_plain_maximum_merged() -> None:
+    assert online_softmax(steps_of("amax") + steps_of("sub") + steps_of("exp") + steps_of("sum")) == ("softmax",)
+    assert "softmax" not in online_softmax(steps_of("max") + steps_of("sub") + steps_of("exp") + steps_of("sum"))
+    assert "softmax" not in online_softmax(steps_of("mul") + steps_of("_softmax"))
+    assert online_softmax(steps_of("add") + steps_of("_softmax")) == ("simple", "softmax")
 
 
 def test_unknown_operators_are_one_instruction() -> None:
@@ -137,19 +221,22 @@ def test_a_calibration_without_a_pattern_is_refused_by_name() -> None:
         Curves(msgspec.structs.replace(good, points=some))
 
 
-def test_recorded_points_are_predicted_as_well_as_the_benchmark_states() -> None:
+def fields(described: dict[str, Any]) -> FusedKernel:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}
+    return FusedKernel(**values)
+
+
+@pytest.mark.parametrize(("name", "mean", "covered"), [("first", 3.5, 0.9), ("fresh", 3.3, 0.9), ("third", 4.2, 0.85)])
+def test_recorded_points_are_predicted_as_well_as_the_benchmark_states(name: str, mean: float, covered: float) -> None:
     """benchmarks/prediction_points.py in short: mean error of the saving, and how many fall into the interval."""
-    for name, mean, covered in (("first", 3.6, 0.9), ("fresh", 4.2, 0.88)):
-        errors, inside = [], []
-        for point in json.loads((RESULTS / f"points_{name}.json").read_text())["points"]:
-            kernels = [
-                FusedKernel(**{k: tuple(v) if isinstance(v, list) else v for k, v in fused.items()})
-                for fused in point["fused"]
-            ]
-            for state, warm in (("cold", 0.0), ("warm", 1.0)):
-                unfused, fused = sum(point[f"eager_{state}_ns"]), sum(point[f"compiled_{state}_ns"])
-                parts = [H200.predict(kernel, warm) for kernel in kernels]
+    errors, inside = [], []
+    for point in json.loads((RESULTS / f"points_{name}.json").read_text())["points"]:
+        kernels = [fields(described) for described in point["fused"]]
+        for state, warm in (("cold", 0.0), ("warm", 1.0)):
+            unfused, fused = sum(point[f"eager_{state}_ns"]), sum(point[f"compiled_{state}_ns"])
+            parts = [H200.predict(kernel, warm) for kernel in kernels]
+            if parts:  # else a library's kernel is part of it
                 errors.append(abs(sum(p.mid_ns for p in parts) - fused) / unfused)
                 inside.append(sum(p.low_ns for p in parts) <= fused <= sum(p.high_ns for p in parts))
-        assert 100 * np.mean(errors) <= mean
-        assert np.mean(inside) >= covered
+    assert 100 * np.mean(errors) <= mean
+    assert np.mean(inside) >= covered

@@ -3,10 +3,12 @@
     calibration = calibration_of("NVIDIA H200 SXM")         # or read_calibration(path)
     Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
 
-`record` is the calibration file, `predict` the model.
+`record` is the calibration file, `lines` reads it between its points, `predict` is the model, `intervals` how far off
+it is, `scaled` makes a calibration for a device that nobody measured.
 """
 
-from tracemine.curves.predict import Curves, Prediction
+from tracemine.curves.intervals import Prediction
+from tracemine.curves.predict import Curves
 from tracemine.curves.record import Calibration, calibration_of, parse_calibration, read_calibration
 
 __all__ = [

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import filterfalse
 
-import msgspec
 import numpy as np
 
+from tracemine.curves.intervals import INTERVALS, OUTSIDE, SCALED, Prediction
 from tracemine.curves.lines import Beyond, Line
 from tracemine.curves.record import Calibration, Point, calibration_of, shipped_calibrations
+from tracemine.curves.scaled import scaled
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
 from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel, Unfused
@@ -58,46 +58,6 @@ _RANDOM_PS = 2.35  # ten rounds of Philox
 _SIMPLE_PS = 0.03  # one instruction an element on every lane
 _BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """Nanoseconds of one fused kernel (or the few that a split reduction takes), with the 90 % interval."""
-
-    low_ns: float
-    mid_ns: float
-    high_ns: float
-    kind: str  # class of kernel that the interval is calibrated for
-    kernels: int
-    notes: tuple[str, ...] = ()
-
-
-# Measured ÷ predicted, 5th and 95th percentile by class over all recorded patterns but those kept unseen, with the
-# cache's state known and told by durations, rounded, and wider for classes of fewer than 20 points
-# (benchmarks/prediction_points.py --fit; how many of the unseen ones fall in is in benchmarks/README.md). `_small`: all
-# of it fits the L2 cache, and a launch's own time counts.
-_INTERVALS = {
-    "pointwise": (0.95, 1.1),
-    "pointwise_small": (0.8, 1.4),
-    "arithmetic": (0.87, 1.45),
-    "arithmetic_small": (0.88, 1.35),
-    "random": (0.75, 1.25),
-    "random_small": (0.7, 1.4),
-    "rows": (0.87, 1.12),
-    "rows_small": (0.77, 1.32),
-    "rows_looped": (0.82, 1.45),
-    "rows_looped_small": (0.77, 1.45),
-    "softmax_looped": (0.68, 1.12),
-    "softmax_looped_small": (0.8, 1.15),
-    "scan": (0.7, 1.4),
-    "scan_small": (0.65, 1.8),
-    "columns": (0.75, 1.5),
-    "columns_small": (0.7, 1.45),
-    "split": (0.9, 1.3),
-    "split_small": (0.9, 1.45),
-}
-_OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
-_SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another device's curves, scaled
 
 
 class Curves:
@@ -159,7 +119,7 @@ class Curves:
         known = None if base is None else find_device(base.gpu, sm_count=base.sm_count)
         if base is None or known is None:
             return None
-        return cls(_scaled(base, known, device), scaled_from=base.gpu)
+        return cls(scaled(base, known, device), scaled_from=base.gpu)
 
     def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
         """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
@@ -262,12 +222,12 @@ class Curves:
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if kernel.nbytes <= self.calibration.l2_bytes:
             kind += "_small"
-        low, high = _INTERVALS[kind]
+        low, high = INTERVALS[kind]
         if not self._copy.covers(kernel.nbytes):
-            low, high = min(low, _OUTSIDE[0]), max(high, _OUTSIDE[1])
+            low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
             notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
         if self.scaled_from is not None:
-            low, high = low * _SCALED[0], high * _SCALED[1]
+            low, high = low * SCALED[0], high * SCALED[1]
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         return Prediction(low_ns=mid * low, mid_ns=mid, high_ns=mid * high, kind=kind, kernels=kernels, notes=notes)
 
@@ -389,7 +349,7 @@ class Curves:
         full_output = self._full_output(kernel)
         # A scan that needs one step carries nothing over.
         held = kernel.length <= (_STEP if "scan" in reductions else _WHOLE)
-        pattern = _pattern(reductions, kernel.length, full_output)
+        pattern = _pattern(reductions, kernel.passes, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
         length = min(kernel.length, _WHOLE) if held else kernel.length
         beyond = self._beyond[pattern, item].at(kernel.elements, length, warm)
@@ -437,35 +397,11 @@ class Curves:
         return max(kernel.writes, default=0) >= kernel.elements
 
 
-def _scaled(base: Calibration, known: Device, device: Device) -> Calibration:
-    """What a calibrated device's patterns would take on another one: bytes by bandwidth, launches as they are.
-
-    Arithmetic is scaled along: devices whose arithmetic falls behind their bandwidth are why the interval is wide.
-    """
-    ratio = known.achieved_bytes_per_s / device.achieved_bytes_per_s
-    cold, warm = (min(getattr(p, name) for p in base.points) for name in ("cold_ns", "warm_ns"))
-    points = tuple(
-        msgspec.structs.replace(
-            point,
-            cold_ns=round(cold + (point.cold_ns - cold) * ratio),
-            warm_ns=round(warm + (point.warm_ns - warm) * ratio),
-        )
-        for point in base.points
-    )
-    return msgspec.structs.replace(
-        base,
-        gpu=device.title,
-        sm_count=device.sm_count,
-        l2_bytes=base.l2_bytes if device.l2_bytes is None else device.l2_bytes,
-        points=points,
-    )
-
-
-def _pattern(reductions: Sequence[str], length: int, full_output: bool) -> str:
+def _pattern(reductions: Sequence[str], passes: int, length: int, full_output: bool) -> str:
     """The calibrated pattern that waits and reads again as this row kernel does."""
     if "scan" in reductions:
         return "row_scan"
-    if not full_output and len(reductions) == 1 and reductions[0] == "sum":
+    if not full_output and passes == 1 and set(reductions) == {"sum"}:
         return "row_sum"
     if length <= _WHOLE:
         return "row_softmax" if "softmax" in reductions else "row_norm"
@@ -473,7 +409,7 @@ def _pattern(reductions: Sequence[str], length: int, full_output: bool) -> str:
         return "row_softmax_online"
     if "welford" in reductions:
         return "row_welford"
-    return "row_two_sums" if len(reductions) > 1 else "row_norm_looped"
+    return "row_two_sums" if passes > 1 else "row_norm_looped"
 
 
 def _computed(length: int) -> int:

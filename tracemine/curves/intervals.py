@@ -1,0 +1,45 @@
+"""A predicted time with its 90 % interval, which belongs to a class of kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Nanoseconds of one fused kernel (or the few that a split reduction takes), with the 90 % interval."""
+
+    low_ns: float
+    mid_ns: float
+    high_ns: float
+    kind: str  # class of kernel that the interval is calibrated for
+    kernels: int
+    notes: tuple[str, ...] = ()
+
+
+# Measured ÷ predicted, 5th and 95th percentile by class over all recorded patterns but those kept unseen, with the
+# cache's state known and told by durations, rounded, and wider for classes of fewer than 20 points
+# (benchmarks/prediction_points.py --fit; how many of the unseen ones fall in is in benchmarks/README.md). `_small`: all
+# of it fits the L2 cache, and a launch's own time counts.
+INTERVALS = {
+    "pointwise": (0.95, 1.1),
+    "pointwise_small": (0.8, 1.4),
+    "arithmetic": (0.87, 1.45),
+    "arithmetic_small": (0.88, 1.35),
+    "random": (0.75, 1.25),
+    "random_small": (0.7, 1.4),
+    "rows": (0.87, 1.12),
+    "rows_small": (0.77, 1.32),
+    "rows_looped": (0.82, 1.45),
+    "rows_looped_small": (0.77, 1.45),
+    "softmax_looped": (0.68, 1.12),
+    "softmax_looped_small": (0.8, 1.15),
+    "scan": (0.7, 1.4),
+    "scan_small": (0.65, 1.8),
+    "columns": (0.75, 1.5),
+    "columns_small": (0.7, 1.45),
+    "split": (0.9, 1.3),
+    "split_small": (0.9, 1.45),
+}
+OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
+SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another device's curves, scaled
