@@ -2,95 +2,95 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracemine.cost import SLOWDOWNS, Abstained, Call, Estimate, Range, Tensor, closed_gaps, fused, pinned
+from tracemine.cost import (
+    SLOWDOWNS,
+    Abstained,
+    Estimate,
+    Neighbour,
+    Range,
+    closed_gaps,
+    fused_run,
+    one_kernel,
+    pinned,
+)
+from tracemine.curves import Curves
 from tracemine.devices import Device, devices, find_device
+from tracemine.fusion import FusedKernel, Unfused
 
 H200 = find_device("NVIDIA H200")
+CURVES = Curves.of(H200) if H200 else None
 MB = 1_000_000
 
 
-def tensor(kind: str, nbytes: int = 100 * MB) -> Tensor:
-    return Tensor(nbytes // 2, kind, nbytes)
+def relu(**more: Any) -> FusedKernel:
+    return FusedKernel(**({"reads": (64 * MB,), "writes": (64 * MB,), "rows": 32 * MB, "item_bytes": 2} | more))
 
 
-def estimate(*chain: Call, device: Device | None = H200) -> Estimate:
-    result = fused(chain, device)
+def after(kernel: FusedKernel, *members: Unfused, curves: Curves | None = CURVES, **more: Any) -> Estimate:
+    result = one_kernel(kernel, members, curves, **more)
     assert isinstance(result, Estimate)
     return result
 
 
-X, Y = tensor("bfloat16"), tensor("float32", 200 * MB)
-ROW = Tensor(4096, "bfloat16", 8192)
+def test_a_kernel_that_moves_less_takes_less() -> None:
+    more, less = relu(reads=(64 * MB, 64 * MB), steps=("simple",)), relu(steps=("simple",))
+    assert after(less).after_ns.mid < after(more).after_ns.mid
 
 
-def test_an_intermediate_is_neither_read_nor_written_by_the_fused_kernel() -> None:
-    cast = Call(dur_ns=70_000, reads=(X,), writes=(Y,))
-    back = Call(dur_ns=70_000, reads=(Y,), writes=(X,))
-    result = estimate(cast, back)
-    assert result.traffic_bytes is not None
-    assert (result.traffic_bytes.before, result.traffic_bytes.after) == (600 * MB, 200 * MB)
-    assert result.intermediate_bytes == 200 * MB
+def test_members_that_ran_as_out_of_the_cache_say_that_the_fused_kernel_finds_its_inputs_there() -> None:
+    small = relu(reads=(8 * MB,), writes=(8 * MB,), rows=4 * MB, steps=("simple",))
+    cold, warm = (after(small, Unfused(reads=8 * MB, writes=8 * MB, dur_ns=dur)) for dur in (9_000, 3_000))
+    assert warm.after_ns.mid < cold.after_ns.mid
 
 
-def test_a_second_input_of_the_same_kind_comes_from_outside() -> None:
-    silu = Call(dur_ns=50_000, reads=(X,), writes=(X,))
-    mul = Call(dur_ns=70_000, reads=(X, X), writes=(X,))
-    result = estimate(silu, mul)
-    assert result.traffic_bytes is not None
-    assert result.traffic_bytes.after == 300 * MB  # gate, up, and the product
+def test_a_guess_at_who_reads_what_widens_the_interval_and_says_so() -> None:
+    kernel = relu(reads=(64 * MB, 64 * MB), steps=("simple",))
+    sure, guessed = after(kernel), after(kernel, sure=False)
+    assert guessed.after_ns.low < sure.after_ns.low
+    assert guessed.after_ns.high > sure.after_ns.high
+    assert guessed.after_ns.mid == sure.after_ns.mid
+    assert any("likeliest" in text for text in guessed.assumptions)
 
 
-def test_an_output_that_no_later_member_reads_is_still_written() -> None:
-    two = Call(dur_ns=70_000, reads=(X,), writes=(X, Y))
-    last = Call(dur_ns=50_000, reads=(X,), writes=(X,))
-    result = estimate(two, last)
-    assert result.traffic_bytes is not None
-    assert result.traffic_bytes.after == 400 * MB
+def test_a_device_that_nobody_calibrated_has_a_wider_interval_and_says_whose_curves_it_borrows() -> None:
+    device = find_device("NVIDIA A100-SXM4-80GB")
+    borrowed = after(relu(steps=("simple",)), curves=Curves.of(device) if device else None)
+    own = after(relu(steps=("simple",)))
+    assert borrowed.after_ns.high / borrowed.after_ns.mid > own.after_ns.high / own.after_ns.mid
+    assert any("NVIDIA H200" in text for text in borrowed.assumptions)
 
 
-def test_weights_are_read_from_outside() -> None:
-    norm = Call(dur_ns=70_000, reads=(X, ROW), writes=(X,), row_wise=True)
-    scale = Call(dur_ns=70_000, reads=(X, ROW), writes=(X,))
-    result = estimate(norm, scale)
-    assert result.traffic_bytes is not None
-    assert result.traffic_bytes.after == 200 * MB + 2 * ROW.nbytes
-
-
-def test_a_row_reduction_is_expected_to_be_slower_than_pointwise() -> None:
-    pointwise = Call(dur_ns=50_000, reads=(X,), writes=(X,))
-    row_wise = Call(dur_ns=50_000, reads=(X,), writes=(X,), row_wise=True)
-    assert estimate(pointwise, row_wise).after_ns.mid > estimate(pointwise, pointwise).after_ns.mid
-
-
-def test_a_product_keeps_its_time_and_is_no_part_of_the_fused_kernel() -> None:
-    product = Call(dur_ns=900_000, compute=True, reads=(X, X), writes=(X,))
-    pointwise = Call(dur_ns=50_000, reads=(X,), writes=(X,))
-    with_product, without = estimate(product, pointwise, pointwise), estimate(pointwise, pointwise)
-    assert with_product.after_ns.mid == without.after_ns.mid + 900_000
-    assert with_product.after_ns.low == 900_000
-    assert with_product.traffic_bytes is None
-
-
-def test_without_shapes_durations_bound_the_estimate() -> None:
-    result = estimate(Call(dur_ns=30), Call(dur_ns=50), Call(dur_ns=20))
+def test_without_dataflow_durations_bound_the_estimate() -> None:
+    result = fused_run([Neighbour(dur_ns=30), Neighbour(dur_ns=50), Neighbour(dur_ns=20)], H200)
+    assert isinstance(result, Estimate)
     assert result.after_ns == Range(50, 75, 100)
     assert result.traffic_bytes is None
 
 
+def test_a_product_in_a_run_keeps_its_time_and_parts_it() -> None:
+    run = [Neighbour(dur_ns=40), Neighbour(dur_ns=900, compute=True), Neighbour(dur_ns=40), Neighbour(dur_ns=20)]
+    result = fused_run(run, H200)
+    assert isinstance(result, Estimate)
+    assert result.after_ns == Range(900, 900 + 40 + 50, 1000)
+
+
 @pytest.mark.parametrize(
-    ("chain", "device", "reason"),
+    ("run", "device", "reason"),
     [
-        ([Call(dur_ns=1), Call(dur_ns=1)], None, "device_unknown"),
-        ([Call(dur_ns=1, compute=True)], H200, "compute_bound"),
+        ([Neighbour(dur_ns=1), Neighbour(dur_ns=1)], None, "device_unknown"),
+        ([Neighbour(dur_ns=1, compute=True)], H200, "compute_bound"),
     ],
 )
-def test_an_estimate_with_nothing_to_stand_on_abstains(chain: list[Call], device: Device | None, reason: str) -> None:
-    assert fused(chain, device) == Abstained(reason)
+def test_an_estimate_on_nothing_abstains(run: list[Neighbour], device: Device | None, reason: str) -> None:
+    assert fused_run(run, device) == Abstained(reason)
+    assert one_kernel(relu(), [], None) == Abstained("device_unknown")
 
 
 def test_a_copy_of_unknown_size_or_on_an_unknown_gpu_abstains() -> None:
@@ -98,33 +98,38 @@ def test_a_copy_of_unknown_size_or_on_an_unknown_gpu_abstains() -> None:
     assert pinned(1, None) == Abstained("device_unknown")
 
 
-def test_a_measured_device_has_a_narrower_floor_than_an_assumed_one() -> None:
-    small = Call(dur_ns=2_000, reads=(ROW,), writes=(ROW,))
-    known, assumed = (
-        estimate(small, small, device=find_device(n)).after_ns for n in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
-    )
-    assert known.high - known.low < assumed.high - assumed.low
+neighbours = st.builds(Neighbour, dur_ns=st.integers(0, 10**7), compute=st.booleans())
 
 
-tensors = st.builds(lambda n, kind: tensor(kind, n * 1024), st.integers(1, 10**6), st.sampled_from(["a", "b"]))
-some = st.none() | st.lists(tensors, max_size=3).map(tuple)
-calls = st.builds(
-    Call, dur_ns=st.integers(0, 10**7), compute=st.booleans(), row_wise=st.booleans(), reads=some, writes=some
+@settings(max_examples=200, deadline=None)
+@given(run=st.lists(neighbours, min_size=1, max_size=8), device=st.sampled_from(devices()))
+def test_a_run_is_an_ordered_interval_and_never_longer_than_it_was(run: list[Neighbour], device: Device) -> None:
+    result = fused_run(run, device)
+    if isinstance(result, Abstained):
+        assert all(one.compute for one in run)
+        return
+    assert 0 <= result.after_ns.low <= result.after_ns.mid <= result.after_ns.high == sum(one.dur_ns for one in run)
+
+
+steps = st.lists(st.sampled_from(["simple", "exp", "sum", "welford", "softmax", "scan", "divide"]), max_size=5)
+kernels = st.builds(
+    FusedKernel,
+    reads=st.lists(st.integers(0, 1 << 33), max_size=4).map(tuple),
+    writes=st.lists(st.integers(0, 1 << 33), max_size=3).map(tuple),
+    rows=st.integers(1, 1 << 20),
+    length=st.integers(1, 1 << 16),
+    item_bytes=st.sampled_from([1, 2, 4, 8]),
+    steps=steps.map(tuple),
+    columns=st.booleans(),
+    strided=st.booleans(),
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(chain=st.lists(calls, min_size=1, max_size=8), device=st.sampled_from(devices()))
-def test_every_estimate_is_an_ordered_interval_and_never_more_traffic_than_before(
-    chain: list[Call], device: Device
-) -> None:
-    result = fused(chain, device)
-    if isinstance(result, Abstained):
-        assert all(call.compute for call in chain)
-        return
-    assert 0 <= result.after_ns.low <= result.after_ns.mid <= result.after_ns.high
-    if result.traffic_bytes is not None:
-        assert 0 <= result.traffic_bytes.after <= result.traffic_bytes.before
+@given(kernel=kernels, sure=st.booleans(), dur_ns=st.floats(0, 1e9))
+def test_one_kernel_is_an_ordered_interval_whatever_it_is(kernel: FusedKernel, sure: bool, dur_ns: float) -> None:
+    result = after(kernel, Unfused(reads=sum(kernel.reads), writes=sum(kernel.writes), dur_ns=dur_ns), sure=sure)
+    assert 0 < result.after_ns.low <= result.after_ns.mid <= result.after_ns.high
 
 
 @given(

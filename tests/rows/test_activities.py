@@ -220,7 +220,9 @@ def test_a_cats_dtype_is_in_its_kernels_name_alone() -> None:
     trace = Trace()
     name = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::OpaqueType<2u>, unsigned int, 4>"
     halves = [[[16, 32], [16, 32]], []]
-    trace.kernel(name, 0, 5, launch=(0, 2), op="aten::cat", shapes=halves, dtypes=["TensorList", SCALAR])
+    trace.kernel(
+        name, 0, 5, launch=(0, 2), op="aten::cat", shapes=halves, dtypes=["TensorList", SCALAR], concrete=["", "0"]
+    )
     assert (only(trace, "bytes_read"), only(trace, "bytes_written")) == (2048, 2048)
 
 

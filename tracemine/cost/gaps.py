@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.cost.ranges import Range
-from tracemine.rows.table import IntArray
+from tracemine.rows.table import FloatArray, IntArray
 
-# What a graph replay leaves between two kernels; 1–1.3 µs a node is reported for Hopper.
-REPLAY_FLOOR_NS = 1_000
+# What a graph replay leaves between two kernels. 1–1.3 µs a node is reported for Hopper; on an H200 replays of whole
+# models took 0.1–0.7 µs a node more than their kernels together: benchmarks/step_savings.py.
+REPLAY_FLOOR_NS = 500
 # By cause of a gap: the share of what lies above the floor that closing it gives back (low, mid, high).
 _GAP_SHARE = {
     "launch_latency": (0.5, 1.0, 1.0),
@@ -24,8 +25,6 @@ _GAP_SHARE = {
     "graph_not_recorded": (0.0, 0.0, 0.0),  # the device may have been busy
 }
 _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
-# Gaps that are as long as the host's own Python and dispatching takes, which recording slows.
-_SLOWED = frozenset({"host_bound", "data_loading", "compilation", "graph_launch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,52 +47,58 @@ SLOWDOWNS = {
 }
 
 
-def measured_slowdown(alone_step_ns: int, recorded_step_ns: int) -> Slowdown:
-    """What recording did to these very steps; a tenth either way, because steps differ.
+def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int) -> Slowdown:
+    """The pace of the host at which a recorded step would take as long as it takes alone; a tenth either way.
 
-    >>> measured_slowdown(1_000_000, 1_500_000).usual
-    1.5
+    `step_ns`: how long it would take at each of `paces`, which grow from 1. Where the device sets the pace a faster
+    host changes nothing: the least pace counts that comes within a hundredth of what can be reached.
+
+    >>> fitted_slowdown(np.array([1.0, 2.0, 3.0]), np.array([6e6, 3e6, 2e6]), 3_000_000).usual
+    2.0
     """
-    times = round(max(1.0, recorded_step_ns / alone_step_ns), 3)
+    target = max(alone_step_ns, 1.01 * float(step_ns.min()))
+    at = int(np.argmax(step_ns <= target))  # the first
+    pace = float(paces[at])
+    if at and step_ns[at - 1] > step_ns[at]:
+        part = (step_ns[at - 1] - target) / (step_ns[at - 1] - step_ns[at])
+        pace = float(paces[at - 1] + part * (paces[at] - paces[at - 1]))
+    usual = round(pace, 3)
     return Slowdown(
-        "recording", max(1.0, round(0.9 * times, 3)), times, round(1.1 * times, 3), "measured on these steps"
+        "recording", max(1.0, round(0.9 * usual, 3)), usual, round(1.1 * usual, 3), "measured on these steps"
     )
 
 
 def closed_gaps(
-    dur_ns: IntArray, cause: str | None, busy_before_ns: IntArray | None = None, slowdown: Slowdown | None = None
+    dur_ns: IntArray,
+    cause: str | None,
+    alone_ns: tuple[IntArray, IntArray, IntArray] | None = None,
+    slowdown: Slowdown | None = None,
 ) -> tuple[Range, tuple[str, ...]]:
     """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
 
-    A gap in which the device waits for the host is shorter where nobody records: from one gap to the next the host
-    took as long as the device was busy (`busy_before_ns`) and then idle, and `slowdown` made that longer.
+    `alone_ns`: how long each gap is with nobody recording and all done that was found before: least, usual, most.
+    `slowdown` says what was taken off for that.
 
     >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
-    Range(low=5000, mid=10000, high=11600)
-    >>> closed_gaps(np.array([11_000, 600]), "host_bound", np.array([5_000, 5_000]), SLOWDOWNS["stacks"])[0]
-    Range(low=1444, mid=3696, high=7307)
+    Range(low=5250, mid=10600, high=11600)
+    >>> least, usual, most = np.array([2_500, 0]), np.array([4_500, 0]), np.array([7_500, 600])
+    >>> closed_gaps(np.array([11_000, 600]), "host_bound", (least, usual, most), SLOWDOWNS["stacks"])[0]
+    Range(low=1000, mid=4000, high=8100)
     """
     low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
-    total = int(dur_ns.sum())
+    least, usual, most = (dur_ns, dur_ns, dur_ns) if alone_ns is None else alone_ns
     assumptions: tuple[str, ...] = (
         f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
-        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and the whole gap at the high end (assumed)",
+        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and at most {high:.0%} of the gap (assumed)",
     )
-    if slowdown is None or busy_before_ns is None or cause not in _SLOWED:
-        least = usual = most = dur_ns
-    else:
-        busy = busy_before_ns
-        least, usual, most = (
-            np.clip(((busy + dur_ns) / times - busy).astype(np.int64), 0, dur_ns)
-            for times in (slowdown.least, slowdown.usual, slowdown.most)
-        )
+    if slowdown is not None:
         assumptions += (
             f"{slowdown.what} makes the host take {slowdown.usual:g} times as long "
             f"({slowdown.least:g}–{slowdown.most:g}, {slowdown.measured}): gaps count as they last without it",
         )
     saving = Range(
-        int(np.maximum(most - REPLAY_FLOOR_NS, 0).sum() * low),
+        int(np.maximum(least - REPLAY_FLOOR_NS, 0).sum() * low),
         int(np.maximum(usual - REPLAY_FLOOR_NS, 0).sum() * mid),
-        int(least.sum() * high),
+        int(most.sum() * high),
     )
-    return saving.at_most(total), assumptions  # a product can round up
+    return saving.at_most(int(dur_ns.sum())), assumptions  # a product can round up

@@ -10,9 +10,10 @@ from tracemine.curves import Curves
 from tracemine.devices import Device
 from tracemine.findings.accounts import Accounts
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
+from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
 from tracemine.rows.arrow import categories
-from tracemine.rows.table import BoolArray, Categories, Rows
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 from tracemine.timeline import Timeline
 
 
@@ -30,6 +31,10 @@ class Book:
     claimed: dict[str, BoolArray] = field(init=False)
     kernel_names: Categories = field(init=False)
     curves: Curves | None = field(init=False)
+    steps: Steps = field(init=False)
+    alone_ns: tuple[IntArray, IntArray, IntArray] = field(
+        init=False
+    )  # of each gap, nobody recording: least, usual, most
 
     def __post_init__(self) -> None:
         self.facts = {
@@ -39,6 +44,8 @@ class Book:
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
         self.curves = None if self.device is None else Curves.of(self.device)
         self.kernel_names = categories(self.timeline.activities["name"])
+        self.steps = steps_of(self.timeline, self.rows["gaps"])
+        self.alone_ns = self.steps.gaps_ns()
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

@@ -11,13 +11,13 @@ import numpy as np
 from tracemine.cost import (
     NOTHING,
     Abstained,
-    Call,
     Estimate,
+    Neighbour,
     Range,
     Traffic,
     Unfused,
     closed_gaps,
-    fused,
+    fused_run,
     one_kernel,
     pinned,
 )
@@ -26,14 +26,13 @@ from tracemine.engine.rule import Rule
 from tracemine.findings.book import Book
 from tracemine.findings.facts import category, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
-from tracemine.findings.notes import slowdown_of
-from tracemine.findings.tensors import traffic
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.rows.table import FloatArray, IntArray
 
-_ROW_WISE = frozenset({"reduction", "norm", "softmax", "scan", "loss", "pool"})
-_RECORDED_CAUSES = frozenset({"launch_latency", "host_bound", "synchronisation"})
+_RECORDED_CAUSES = frozenset(
+    {"launch_latency", "host_bound", "synchronisation", "allocator", "compilation", "data_loading", "graph_launch"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     groups = book.groups
     group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
     if groups is None or group < 0:
-        estimate, evidence = fused(_calls(book, matrix[0], mean_ns), book.device), Evidence.ADJACENT
+        estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.device), Evidence.ADJACENT
     else:
         estimate = _one_kernel(groups, group, book.curves, matrix[0], mean_ns)
         evidence = Evidence(int(groups.evidence[group]))
@@ -132,13 +131,13 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     rows, facts = book.rows["gaps"], book.facts["gaps"]
     causes = category(rows, "cause")
     cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
-    closable = facts.dur_ns[matrix].reshape(-1)
+    most = facts.dur_ns[matrix].reshape(-1)
     if cause == "synchronisation":  # without the wait the host comes sooner by as long as it waited
-        closable = np.minimum(closable, number(rows, "blocked_ns")[matrix].reshape(-1))
+        most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
     if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
-        closable = np.minimum(closable, number(rows, "break_ns")[matrix].reshape(-1))
-    busy = number(rows, "busy_before_ns")[matrix].reshape(-1)
-    saving, assumptions = closed_gaps(closable, cause, busy, slowdown_of(book.timeline))
+        most = np.minimum(most, number(rows, "break_ns")[matrix].reshape(-1))
+    shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in book.alone_ns)
+    saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), book.steps.slowdown)
     devices = max(book.accounts.devices, 1)
     return Estimated(
         matrix=matrix,
@@ -164,27 +163,13 @@ ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = 
 }
 
 
-def _calls(book: Book, members: IntArray, durations_ns: IntArray) -> list[Call]:
+def _neighbours(book: Book, members: IntArray, durations_ns: FloatArray) -> list[Neighbour]:
     """The operators of one match, neighbours that one operator launched taken together."""
-    facts, rows = book.facts["activities"], book.rows["activities"]
-    written = number(rows, "bytes_written", null=-1)
-    bound, classes = category(rows, "bound"), category(rows, "op_class")
-    lists = next((name for row in members if (name := text_at(facts.dtype, row)) is not None), None)
-    calls = []
-    for part in by_operator(facts, members):
-        at = members[part]
-        shapes, dtypes = text_at(facts.shapes, at[0]), text_at(facts.dtypes, at[0])
-        known = None
-        if shapes is not None and dtypes is not None and (written[at] >= 0).all():
-            op, strides = text_at(facts.op, at[0]) or "", text_at(facts.strides, at[0])
-            known = traffic(op, shapes, dtypes, strides, lists, int(written[at].max()))
-        calls.append(
-            Call(
-                dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving
-                compute=any(text_at(bound, row) == "compute" for row in at),
-                row_wise=any(text_at(classes, row) in _ROW_WISE for row in at),
-                reads=None if known is None else known[0],
-                writes=None if known is None else known[1],
-            )
+    facts, bound = book.facts["activities"], category(book.rows["activities"], "bound")
+    return [
+        Neighbour(
+            dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving
+            compute=any(text_at(bound, row) == "compute" for row in members[part]),
         )
-    return calls
+        for part in by_operator(facts, members)
+    ]

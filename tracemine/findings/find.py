@@ -8,7 +8,7 @@ distinct chain, never once a match.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -33,7 +33,6 @@ from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.record import Finding, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.sources import sources
-from tracemine.findings.steps import launching_ns, queues_of
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.rows.table import IntArray, Rows
@@ -89,7 +88,7 @@ def find(
         summary=summarise(book.accounts, findings),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], book.accounts, device),
+        warnings=warnings_of(timeline, rows["gaps"], book.accounts, device, book.steps.slowdown),
     )
 
 
@@ -104,9 +103,10 @@ def fingerprint(parts: dict[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """A finding, and for each class of its matches the rows and the saving of GPU time."""
+    """A finding, its rule, and for each class of its matches the rows and the saving of GPU time."""
 
     finding: Finding
+    rule: Rule
     matrices: list[IntArray]
     savings: list[Range]
 
@@ -132,7 +132,8 @@ def _of_rule(book: Book, found: Matches, threshold_ns: int) -> list[_Reported]:
             continue
         for one in classes:
             book.claimed[kind][one.matrix] = True
-        reported.append(_Reported(finding, [one.matrix for one in classes], [one.gpu_saving_ns for one in classes]))
+        savings = [one.gpu_saving_ns for one in classes]
+        reported.append(_Reported(finding, rule, [one.matrix for one in classes], savings))
     return reported
 
 
@@ -254,51 +255,32 @@ def _total(traffics: Sequence[Traffic]) -> Traffic | None:
 
 
 def _with_steps(book: Book, reported: Sequence[_Reported]) -> list[Finding]:
-    """The findings with what the step gains of their GPU time, all of them done at once."""
+    """The findings with what the step gains, all done at once: on the GPU first, then gaps that are still there."""
     on_gpu = [one for one in reported if one.finding.gpu_saving_ns != NOTHING]
-    findings = [one.finding for one in reported if one.finding.gpu_saving_ns == NOTHING]
+    idle = [one for one in reported if one.finding.gpu_saving_ns == NOTHING]
     if not on_gpu:
-        return findings
-    queues = queues_of(book.timeline, book.rows)
-    nothing = np.zeros(len(book.accounts.dur_ns), dtype=np.int64)
-    # Where the device set the pace, fewer launches shorten the host's time as well: at the high end by all that lay
-    # between them. Where the host does, its time is what closing the gaps gives back.
-    sooner = nothing.copy()
-    for matrix in (matrix for one in on_gpu for matrix in one.matrices):
-        sooner[matrix[:, -1]] = np.where(queues.queued(matrix), launching_ns(book.timeline, matrix), 0)
-    hosts = (nothing, nothing, sooner)
-    gained = [queues.gained(_saved(book, on_gpu, end), host) for end, host in zip(_ENDS, hosts, strict=True)]
-    for one in on_gpu:
-        ends = [sum(_gained(book, part, matrix) for matrix in one.matrices) for part in gained]
-        low, mid, high = (end // max(book.accounts.devices, 1) for end in ends)
-        # What a finding gains also depends on the others: larger savings behind it can leave it less.
-        step = Range(min(low, mid), mid, max(mid, high))
-        note = (
-            "the step gains what moves everything behind: each activity can start earlier by no more than it waited in "
-            "its queue; streams are taken one by one; the high end also counts the launches that the host need not make"
-            if step.high
-            else "the host sets the pace here: nothing behind was waiting, and the step gains nothing"
-        )
-        finding = one.finding
-        findings.append(msgspec.structs.replace(finding, step_saving_ns=step, assumptions=(*finding.assumptions, note)))
+        return [one.finding for one in idle]
+    gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
+    findings = [_gaining(one.finding, gained) for one, gained in zip(on_gpu, gains, strict=True)]
+    changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
+    book.alone_ns = book.steps.gaps_ns(changes)
+    left = max(book.accounts.span_ns - sum(gained.high for gained in gains), 0)
+    for one in idle:
+        again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
+        step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING).at_most(left)
+        left -= step.high
+        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step))
     return findings
 
 
-def _saved(book: Book, reported: Sequence[_Reported], end: Callable[[Range], int]) -> IntArray:
-    """What each activity is shorter by: a chain's saving counts where it ends."""
-    saved = np.zeros(len(book.accounts.dur_ns), dtype=np.int64)
-    for one in reported:
-        for matrix, saving in zip(one.matrices, one.savings, strict=True):
-            saved[matrix[:, -1]] = end(saving) // len(matrix)
-    return saved
-
-
-def _gained(book: Book, gained: IntArray, matrix: IntArray) -> int:
-    """Of that, what the device is less busy by: not what other streams were doing meanwhile."""
-    return int(np.minimum(gained[matrix[:, -1]], book.accounts.exclusive_ns[matrix].sum(axis=1)).sum())
-
-
-_ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
+def _gaining(finding: Finding, gained: Range) -> Finding:
+    note = (
+        "the step gains what its critical path does, after the findings that claim before: GPU time where the device sets "
+        "the pace; where the host does, launches that are not made any more (none of them at the low end)"
+        if gained.high
+        else "something else sets the pace here, and the step gains nothing"
+    )
+    return msgspec.structs.replace(finding, step_saving_ns=gained, assumptions=(*finding.assumptions, note))
 
 
 def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:

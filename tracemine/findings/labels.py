@@ -79,8 +79,8 @@ def common_module(patterns: Sequence[str | None]) -> str | None:
 
 
 def _read_dtype(facts: Facts, row: np.int64) -> str | None:
-    op, shapes, dtypes = (text_at(column, row) for column in (facts.op, facts.shapes, facts.dtypes))
-    return None if op is None or shapes is None or dtypes is None else read_dtype(op, shapes, dtypes)
+    op, dtypes = text_at(facts.op, row), text_at(facts.dtypes, row)
+    return None if op is None or dtypes is None else read_dtype(op, dtypes)
 
 
 def _shapes_text(recorded: Sequence[str | None]) -> str | None:

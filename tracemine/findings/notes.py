@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.cost import SLOWDOWNS, Slowdown, measured_slowdown
+from tracemine.cost import Slowdown
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.findings.accounts import Accounts
 from tracemine.findings.facts import category, number
@@ -28,33 +28,24 @@ def gpu_name(timeline: Timeline) -> str | None:
     return next((d.name for d in _active(timeline) if d.name), None)
 
 
-def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """What recording did to the host: as a capture measured it, else what the costliest kind recorded usually does.
-
-    None where no host events were recorded.
-    """
-    alone_ns, recorded_ns = timeline.meta.alone_step_ns, timeline.meta.recorded_step_ns
-    if alone_ns and recorded_ns:
-        return measured_slowdown(alone_ns, recorded_ns)
-    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows and timeline.meta.format != "nsys":
-        return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
-    if timeline.stacks.num_rows:
-        return SLOWDOWNS["stacks"]
-    return SLOWDOWNS["operators"] if timeline.ops.num_rows else None
-
-
-def warnings_of(timeline: Timeline, gaps: Rows, accounts: Accounts, device: Device | None) -> tuple[str, ...]:
+def warnings_of(
+    timeline: Timeline, gaps: Rows, accounts: Accounts, device: Device | None, slowdown: Slowdown | None
+) -> tuple[str, ...]:
     """One sentence each: the ingest's own, then what the findings rest on."""
     texts = list(timeline.meta.ingest.warnings)
     if device is None and timeline.activities.num_rows:
         texts.append(unknown_device_text(gpu_name(timeline)))
-    causes = category(gaps, "cause")
-    unknown = np.array([*(cause == "unknown" for cause in causes.values), False], dtype=bool)[causes.codes]
-    unexplained_ns = int(number(gaps, "dur_ns")[unknown].sum())
+    missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
+    if missing:
+        texts.append(
+            f"Kernels of CUDA graphs are missing in this trace: for {time_text(missing_ns)} that look idle a graph may "
+            "have been running, so nothing is claimed for them."
+        )
+    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in ("unknown", "event_wait"))
     if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
         texts.append(
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
-            "launched long before, as part of a graph, or by a call that is not recorded."
+            "launched long before and waited for an event or another rank, or by a call that is not recorded."
         )
     begin, end = compilations(timeline)
     if len(begin):
@@ -63,7 +54,6 @@ def warnings_of(timeline: Timeline, gaps: Rows, accounts: Accounts, device: Devi
             f"torch.compile compiled {times} while this was recorded, for {time_text(int((end - begin).sum()))}: what "
             "waited for it is not how the program runs later. Record a later step."
         )
-    slowdown = slowdown_of(timeline)
     if slowdown is not None and timeline.activities.num_rows:
         what = slowdown.what[0].upper() + slowdown.what[1:]
         texts.append(
@@ -71,6 +61,13 @@ def warnings_of(timeline: Timeline, gaps: Rows, accounts: Accounts, device: Devi
             "production, and what closing them saves is estimated without that."
         )
     return tuple(texts)
+
+
+def _idle_ns(gaps: Rows, cause: str) -> tuple[int, int]:
+    """Length of all gaps of one cause together, and their number."""
+    causes = category(gaps, "cause")
+    chosen = np.array([*(each == cause for each in causes.values), False], dtype=bool)[causes.codes]
+    return int(number(gaps, "dur_ns")[chosen].sum()), int(chosen.sum())
 
 
 def _active(timeline: Timeline) -> list[RecordedDevice]:

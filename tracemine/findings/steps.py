@@ -1,111 +1,116 @@
-"""From GPU time saved to the step's: how much of a saving moves everything behind it, and how much waits for the host.
+"""What the step gains: of GPU time saved and launches not made, by the critical path; of idle time, what is left then.
 
-The timeline is replayed with shorter activities. On a stream each activity starts when the one before it ends, but not
-before its launch: so it can start earlier by no more than the time that it waited in the queue, and a shift that is
-larger than that is lost there. Where the host itself waited for the device, it goes on earlier by the whole shift, and
-so does all that it launches afterwards. Streams are taken one by one. The host's time is taken as recorded; a caller
-can say by how much fewer launches shorten it.
+The findings on the GPU are made one after another, in the order in which their rules claim, each for what it adds to
+those before it. Then the gaps are closed that are still there. So nothing is gained twice: an idle nanosecond that went
+with a launch is not closed again, and all of it together is what the replayed timeline is shorter by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from tracemine.findings.facts import category, number, numbers_of
-from tracemine.rows.arrow import rows_of, take_numbers
-from tracemine.rows.table import BoolArray, IntArray, Numbers, Rows
+from tracemine.cost import SLOWDOWNS, Range, Slowdown, fitted_slowdown
+from tracemine.findings.facts import number
+from tracemine.findings.replay import Change, Floats, Replay, replay_of
+from tracemine.rows.arrow import rows_of
+from tracemine.rows.table import Flags, IntArray, Rows
 from tracemine.timeline import Timeline
 
-_UNLIMITED_NS = 1 << 62
+# Paces of the host between which the one is looked for at which a step takes as long as it does alone.
+_PACES = np.geomspace(1.0, 16.0, 25)
+ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
 
 
 @dataclass(frozen=True, slots=True)
-class Queues:
-    """The activities stream by stream, and what each waited for."""
+class Steps:
+    """The timeline as it is with nobody recording, and what changes gain in it."""
 
-    order: IntArray  # activity rows, stream by stream, in order of start
-    bounds: IntArray  # cuts of `order`: streams, and within them where the host had waited for the device
-    slack_ns: IntArray  # in that order: how much earlier each could start for all its launch has to do with it
-    last_ns: IntArray  # for each piece between bounds: the slack of what follows it
+    replay: Replay
+    slowdown: Slowdown | None
+    device: IntArray  # of each activity
+    next_row: IntArray  # of each gap: the activity that ends it
+    recorded_ns: IntArray  # of each gap
 
-    def queued(self, matrix: IntArray) -> BoolArray:
-        """For each match, whether all its activities were queued behind other work."""
-        waited = np.zeros(len(self.order), dtype=bool)
-        waited[self.order] = self.slack_ns > 0
-        found: BoolArray = np.asarray(waited[matrix].all(axis=1), dtype=bool)
-        return found
+    @property
+    def paces(self) -> tuple[float, float, float]:
+        """By how much the host is faster: least, usual, most."""
+        return (
+            (1.0, 1.0, 1.0) if self.slowdown is None else (self.slowdown.least, self.slowdown.usual, self.slowdown.most)
+        )
 
-    def gained(self, saved_ns: IntArray, host_ns: IntArray) -> IntArray:
-        """Of what each activity is shorter, the part that is still gained at the end. By activity row, nanoseconds.
+    def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
+        """How long each gap is with nobody recording and these changes made: least, usual, most; no more than it was."""
+        if self.slowdown is None and not changes:
+            return self.recorded_ns, self.recorded_ns, self.recorded_ns
+        _, starts, ends = self.replay.run(np.array(self.paces[::-1]), changes)
+        least, usual, most = np.minimum(
+            idle_before(starts, ends, self.device)[self.next_row], self.recorded_ns[:, None]
+        ).T
+        return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
-        `host_ns`: by how much sooner the host is done with what it launches up to each activity. Where not all of
-        several savings can be gained, the later ones count.
+    def gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[Range]:
+        """What the step gains of each finding, done after those before: of its matches' rows and savings of GPU time."""
+        found = []
+        for end, pace in zip(ENDS, self.paces, strict=True):
+            fewer = end is not ENDS[0]  # at the low end fewer launches gain nothing
+            changes = [self.change(*each, end, fewer) for each in zip(matrices, savings, strict=True)]
+            found.append(self.replay.gains(changes, pace).astype(np.int64).tolist())
+        return [Range(min(low, mid), mid, max(mid, high)) for low, mid, high in zip(*found, strict=True)]
 
-        >>> queues = Queues(np.arange(3), np.array([0, 3]), np.array([0, 9, 5]), np.array([1 << 62]))
-        >>> queues.gained(np.array([4, 4, 4]), np.zeros(3, int)).tolist()
-        [1, 4, 4]
-        """
-        saved, host = saved_ns[self.order], host_ns[self.order]
-        total, sooner = np.cumsum(saved), np.cumsum(host)
-        # What may be left of the shifts before an activity: its slack, less what was saved in between.
-        room = self.slack_ns + (sooner - host) - (total - saved)
-        gained = np.zeros_like(saved_ns)
-        for (start, stop), last in zip(pairwise(self.bounds.tolist()), self.last_ns.tolist(), strict=True):
-            before = sooner[start] - host[start]  # a host that waited for the device gains nothing from before
-            behind = np.append(room[start + 1 : stop], last + sooner[stop - 1] - total[stop - 1])
-            left = np.minimum.accumulate(behind[::-1])[::-1] + total[start:stop] - before
-            gained[self.order[start:stop]] = np.clip(left, 0, saved[start:stop])
-        return gained
+    def change(
+        self, matrices: Sequence[IntArray], savings: Sequence[Range], end: Callable[[Range], int], fewer: bool = True
+    ) -> Change:
+        """One finding as a change: of each match the last activities get shorter, and only the first is launched."""
+        rows, saved, unlaunched = [], [], []
+        for matrix, saving in zip(matrices, savings, strict=True):
+            left = np.full(len(matrix), end(saving) // max(len(matrix), 1))
+            for column in matrix.T[::-1]:
+                part = np.minimum(left, self.replay.dur[column])
+                rows.append(column)
+                saved.append(part)
+                left = left - part
+            if fewer:
+                unlaunched.append(matrix[:, 1:].reshape(-1))
+        return Change(*(np.concatenate([np.zeros(0, np.int64), *each]) for each in (rows, saved, unlaunched)))
 
 
-def queues_of(timeline: Timeline, rows: dict[str, Rows]) -> Queues:
-    """What stood in which queue.
+def steps_of(timeline: Timeline, gaps: Rows) -> Steps:
+    """The timeline with nobody recording: the host is faster by what recording costs it, as far as that is known."""
+    replay = replay_of(timeline)
+    device = rows_of(timeline.activities["device"])
+    next_row = number(gaps, "next_row")
+    slowdown = slowdown_of(timeline)
+    alone_ns = timeline.meta.alone_step_ns
+    if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
+        between = gaps.columns["between_steps"]
+        assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
+        done, starts, ends = replay.run(_PACES)
+        of_profiler = idle_before(starts, ends, device)[next_row[between.values]].sum(axis=0)
+        slowdown = fitted_slowdown(_PACES, (done - of_profiler) / timeline.steps.num_rows, alone_ns)
+    return Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"))
 
-    An activity whose launch is not recorded is taken to have waited for nothing; within a graph replay each follows the
-    one before it whatever the host does. What would follow the last activity of a stream is taken to wait as long as
-    that did: the host is assumed to go on as it did, not to wait for the device at the end of the recording.
+
+def slowdown_of(timeline: Timeline) -> Slowdown | None:
+    """What recording usually does to the host, by the costliest kind recorded; None where no host events were."""
+    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows and timeline.meta.format != "nsys":
+        return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
+    if timeline.stacks.num_rows:
+        return SLOWDOWNS["stacks"]
+    return SLOWDOWNS["operators"] if timeline.ops.num_rows else None
+
+
+def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:
+    """For each activity how long its device was idle before it, in each scenario; activities in order of start.
+
+    >>> idle_before(np.array([[0.0], [9.0]]), np.array([[5.0], [12.0]]), np.array([0, 0])).tolist()
+    [[0.0], [4.0]]
     """
-    activities = timeline.activities
-    launch, start = rows_of(activities["launch_row"]), rows_of(activities["start_ns"])
-    returned = take_numbers(Numbers(rows_of(timeline.api["start_ns"]) + rows_of(timeline.api["dur_ns"])), launch)
-    gap = numbers_of(rows["activities"], "gap_ns")
-    known = (launch >= 0) & (True if gap.valid is None else gap.valid)
-    waited = np.where(known, start - returned.values - gap.values.astype(np.int64), 0)
-    place = np.stack((rows_of(activities["stream"]), rows_of(activities["device"])))
-    order = np.lexsort((np.arange(len(start)), *place))
-    begins = _begins(place[:, order])
-    replayed = ~begins & (launch[order] >= 0)
-    replayed[1:] &= launch[order][1:] == launch[order][:-1]
-    slack = np.where(replayed, _UNLIMITED_NS, np.maximum(waited[order], 0))
-    causes = category(rows["gaps"], "cause")
-    released = np.zeros(len(start), dtype=bool)
-    synced = np.array([*(cause == "synchronisation" for cause in causes.values), False], dtype=bool)[causes.codes]
-    released[number(rows["gaps"], "next_row")[synced]] = True
-    bounds = np.append(np.flatnonzero(begins | released[order]), len(order))
-    launched = np.maximum.accumulate(np.where(replayed, 0, np.arange(len(order))))  # what began each replay
-    ends_stream = np.append(begins[1:], True)[bounds[1:] - 1] if len(order) else begins
-    last = np.where(ends_stream, slack[launched[bounds[1:] - 1]], _UNLIMITED_NS)
-    return Queues(order, bounds, slack, last)
-
-
-def launching_ns(timeline: Timeline, matrix: IntArray) -> IntArray:
-    """For each match, the host's time from its first launch to its last; 0 where that is not known.
-
-    One launch in place of all takes none of it.
-    """
-    api = timeline.api
-    if not api.num_rows:
-        return np.zeros(len(matrix), dtype=np.int64)
-    first, last = (rows_of(timeline.activities["launch_row"])[matrix[:, at]] for at in (0, -1))
-    begin, thread = rows_of(api["start_ns"]), rows_of(api["tid"])
-    known = (first >= 0) & (last >= 0) & (thread[first] == thread[last])
-    return np.where(known, np.maximum(begin[last] - begin[first], 0), 0)
-
-
-def _begins(place: IntArray) -> BoolArray:
-    begins = np.ones(place.shape[1], dtype=bool)
-    begins[1:] = (place[:, 1:] != place[:, :-1]).any(axis=0)
-    return begins
+    idle = np.zeros_like(starts)
+    for ordinal in np.unique(device):
+        rows = np.flatnonzero(device == ordinal)
+        latest = np.maximum.accumulate(ends[rows], axis=0)
+        idle[rows[1:]] = np.maximum(starts[rows[1:]] - latest[:-1], 0.0)
+    return idle

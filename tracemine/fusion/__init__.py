@@ -5,7 +5,7 @@ FusedKernel   what one kernel reads, computes and writes
 """
 
 from tracemine.fusion.build import groups
-from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
+from tracemine.fusion.kernel import REDUCTIONS, FusedKernel, Unfused
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
 from tracemine.fusion.steps import online_softmax, steps_of
 
@@ -16,6 +16,7 @@ __all__ = [
     "Groups",
     "Refusal",
     "Refusals",
+    "Unfused",
     "groups",
     "online_softmax",
     "steps_of",

@@ -10,15 +10,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tracemine.ops import CLASSES, classify, functor, lookup
+from tracemine.ops.infer import infer
 from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, take, take_numbers
 from tracemine.rows.signature import first_tensor, texts
 from tracemine.rows.source import source_lines
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
-from tracemine.rows.traffic import UNKNOWN, Traffic, traffic
 from tracemine.timeline import Timeline
 
 # Operators whose main kernel is theirs alone to choose: what else they launch cannot be fused by anybody outside.
@@ -26,6 +27,7 @@ _LIBRARY_CLASSES = frozenset({"gemm", "conv", "attention", "rnn", "linalg", "fft
 # An operator's class says nothing of a kernel where the operator itself does no work.
 _IDLE_CLASSES = frozenset({"view", "allocate", "metadata", "sync", "other"})
 _GENERATED = frozenset({"inductor", "inductor_template"})  # families that torch.compile writes
+_OF_WIDTH = {"1": "uint8", "2": "float16", "4": "float32", "8": "float64", "16": "complex128"}
 _ELEMENT_BYTES = re.compile(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy names its element's size
 
 
@@ -180,8 +182,8 @@ class _Calls:
         self.op_class = coded([_class_of_call(op, dtypes) for op, _, dtypes, *_ in calls], of)
         counts = [_traffic(*call) for call in calls]
         of_alone = np.where(alone, of, -1)
-        self.read = _spread([each.read_bytes for each in counts], of_alone)
-        self.written = _spread([each.written_bytes for each in counts], of_alone)
+        self.read = _spread([read for read, _ in counts], of_alone)
+        self.written = _spread([written for _, written in counts], of_alone)
 
 
 def _class_of_call(op: str | None, dtypes: str | None) -> str | None:
@@ -201,10 +203,18 @@ def _traffic(
     strides: str | None,
     concrete: str | None,
     element_bytes: str | None,
-) -> Traffic:
-    if op is None:
-        return UNKNOWN
-    return traffic(op, shapes, dtypes, strides, concrete, None if element_bytes is None else int(element_bytes))
+) -> tuple[int | None, int | None]:
+    """Bytes that a call must read and write; None where what was recorded does not tell."""
+    if op is None or shapes is None or dtypes is None:
+        return None, None
+    try:
+        sizes, types = msgspec.json.decode(shapes), msgspec.json.decode(dtypes)
+        steps, values = (None if text is None else msgspec.json.decode(text) for text in (strides, concrete))
+    except (msgspec.DecodeError, RecursionError):
+        return None, None
+    # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count bytes.
+    found = infer(op, sizes, types, steps, values, _OF_WIDTH.get(element_bytes or ""))
+    return found.bytes_read, found.bytes_written
 
 
 def _operation(op: str) -> str:
