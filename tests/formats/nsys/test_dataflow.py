@@ -1,0 +1,182 @@
+"""`input_op_ids` as dataflow: what they prove, against execution traces of the same process, and where they lie."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.formats.nsys.make import Export, timeline
+from tracemine.flow import flow
+from tracemine.formats import open_trace
+from tracemine.timeline import Timeline
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "nsys"
+_COMPAT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
+
+Edge = tuple[str, str]
+
+
+def reads(t: Timeline) -> set[Edge]:
+    """Who reads what whom wrote, by name and op_id."""
+    found = flow(t)
+    row, name, number = found.nodes.op_row, t.ops["name"].to_pylist(), t.ops["record_function_id"].to_pylist()
+    label = [f"{name[r]}#{number[r]}" for r in row.tolist()]
+    return {(label[a], label[b]) for a, b in zip(found.edges.producer, found.edges.consumer, strict=True)}
+
+
+def unknown(t: Timeline) -> list[str]:
+    """Names of the operators of which it is not known what they read."""
+    nodes = flow(t).nodes
+    return [t.ops["name"][r].as_py() for r in nodes.op_row[~nodes.known].tolist()]
+
+
+def outer_edges(t: Timeline, outermost: set[int]) -> tuple[set[tuple[int, int]], set[int]]:
+    """Edges, and unknown nodes, by the rows of `outermost` around them."""
+    parent = t.ops["parent_row"].to_pylist()
+
+    def outer(row: int) -> int:
+        at: int | None = row
+        while at is not None and at not in outermost:
+            at = parent[at]
+        return row if at is None else at
+
+    found = flow(t)
+    op = [outer(row) for row in found.nodes.op_row.tolist()]
+    pairs = zip(found.edges.producer.tolist(), found.edges.consumer.tolist(), strict=True)
+    edges = {(op[a], op[b]) for a, b in pairs if op[a] != op[b]}
+    return edges, {op[i] for i in (~found.nodes.known).nonzero()[0].tolist()}
+
+
+def test_of_a_training_step_no_edge_is_wrong_and_none_is_missing_where_all_is_known() -> None:
+    nvtx = open_trace(FIXTURES / "block_train.sqlite")
+    both = open_trace(FIXTURES / "block_train.sqlite", execution_trace=FIXTURES / "block_train.et.json.gz")
+    truth = flow(both)
+    outermost = set(truth.nodes.op_row.tolist())
+    true_edges, _ = outer_edges(both, outermost)
+    edges, not_known = outer_edges(nvtx, outermost)
+    assert len(true_edges) == 96
+    assert edges - true_edges == set()
+    missing = true_edges - edges
+    assert len(missing) == 4
+    assert {reader for _, reader in missing} <= not_known
+
+
+def test_dtypes_are_not_made_up() -> None:
+    t = open_trace(FIXTURES / "block_train.sqlite")
+    assert t.ops["input_dtypes"].null_count == t.ops.num_rows
+    assert t.tensors["dtype"].null_count == t.tensors["itemsize_bytes"].null_count == t.tensors.num_rows > 0
+
+
+@pytest.mark.skipif(not _COMPAT.is_dir(), reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
+@pytest.mark.parametrize("export", ["h200_seed_chains_nvtx.sqlite", "seed_chains_nvtx_cuda_kern_exec_trace.csv"])
+def test_operators_and_dataflow_are_those_of_the_profilers_trace_with_its_execution_trace(export: str) -> None:
+    folder = _COMPAT / "h200" / "seed_chains"
+    nsys = open_trace(_COMPAT / "nsys" / export)
+    kineto = open_trace(folder / "eager.json.gz", execution_trace=folder / "et.json.gz")
+    steps = []
+    for t in (nsys, kineto):
+        found, name = flow(t), t.ops["name"].to_pylist()
+        of_step = defaultdict(list)
+        for node, step in enumerate(found.nodes.step_row.tolist()):
+            of_step[step].append(node)
+        per_step = []
+        for nodes in of_step.values():
+            place = {node: at for at, node in enumerate(nodes)}
+            pairs = zip(found.edges.producer.tolist(), found.edges.consumer.tolist(), strict=True)
+            edges = {(place[a], place[b]) for a, b in pairs if a in place and b in place}
+            per_step.append(([name[found.nodes.op_row[node]] for node in nodes], sorted(edges)))
+        steps.append(per_step)
+        assert found.nodes.known.all()
+    assert steps[0] == steps[1]
+    assert [len(edges) for _, edges in steps[0]] == [25, 25]
+
+
+def test_a_view_and_what_is_written_in_place_share_their_inputs_storage(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]")
+    export.op(2, "aten::view", 200, "[[4, 8], []]", "[(1,0), (0,-1)]", kernels=0)
+    export.op(3, "aten::relu_", 300, "[[32]]", "[(2,0)]")
+    export.op(4, "aten::exp", 400, "[[4, 8]]", "[(1,0)]")
+    t = timeline(tmp_path, export)
+    assert reads(t) == {("aten::neg#1", "aten::relu_#3"), ("aten::relu_#3", "aten::exp#4")}
+    assert len(set(t.tensors["storage_id"].to_pylist())) == 3
+
+
+def test_a_maker_of_another_shape_is_a_tensor_object_used_again(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]")
+    export.op(2, "aten::exp", 200, "[[9]]", "[(1,0)]")
+    t = timeline(tmp_path, export)
+    assert reads(t) == set()
+    assert unknown(t) == ["aten::exp"]
+    assert sum(count for reason, count in t.meta.ingest.skipped.items() if "beyond doubt" in reason) == 1
+
+
+def test_a_scalar_wrapped_as_a_tensor_is_no_reader_of_its_predecessor(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]").op(2, "aten::exp", 200, "[[4, 8]]", "[(1,0)]")
+    export.op(3, "aten::add", 300, "[[4, 8], [], []]", "[(2,0), (1,0), (0,-1)]")
+    t = timeline(tmp_path, export)
+    assert reads(t) == {("aten::neg#1", "aten::exp#2"), ("aten::exp#2", "aten::add#3")}
+    assert unknown(t) == []
+
+
+def test_an_operator_inside_another_reads_only_what_that_one_was_given(tmp_path: Path) -> None:
+    # copy_ inside clone writes memory that clone allocated; its object lies where that of neg's output lay.
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]").op(2, "aten::exp", 200, "[[4, 8]]", "[(0,-1)]")
+    export.range("aten::clone, op_id = 3, sizes = [[4, 8], []], input_op_ids = [(2,0), (0,-1)]", 300, 340)
+    export.op(4, "aten::copy_", 310, "[[4, 8], [4, 8], []]", "[(1,0), (2,0), (0,-1)]")
+    export.op(5, "aten::abs", 400, "[[4, 8]]", "[(3,0)]").op(6, "aten::sin", 500, "[[4, 8]]", "[(1,0)]")
+    t = timeline(tmp_path, export)
+    assert reads(t) == {
+        ("aten::exp#2", "aten::copy_#4"),
+        ("aten::copy_#4", "aten::abs#5"),
+        ("aten::neg#1", "aten::sin#6"),
+    }
+
+
+def test_a_node_of_the_backward_pass_reads_what_its_forward_operator_had(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]")
+    export.range("aten::exp, seq = 9, op_id = 2, sizes = [[4, 8]], input_op_ids = [(1,0)]", 200, 210)
+    export.call(202, 203, 201).kernel(1200, 1205, 201)
+    export.op(3, "aten::cos", 300, "[[4, 8]]", "[(0,-1)]")
+    export.range("ExpBackward0, seq = 9, op_id = 4, sizes = [[4, 8]], input_op_ids = [(3,0)]", 400, 490)
+    export.op(5, "aten::mul", 410, "[[4, 8], [4, 8]]", "[(3,0), (2,0)]")
+    export.range("SinBackward0, seq = 8, op_id = 6, sizes = [[4, 8]], input_op_ids = [(5,0)]", 500, 590)
+    export.op(7, "aten::mul", 510, "[[4, 8], [4, 8]]", "[(5,0), (1,0)]")
+    t = timeline(tmp_path, export)
+    assert ("aten::exp#2", "aten::mul#5") in reads(t)
+    assert ("aten::neg#1", "aten::mul#7") not in reads(t)
+    assert unknown(t) == ["aten::mul"]
+
+
+def test_a_write_through_a_view_of_a_part_makes_its_readers_unknown(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]")
+    export.op(2, "aten::slice", 200, "[[4, 8], [], [], [], []]", "[(1,0), (0,-1), (0,-1), (0,-1), (0,-1)]", kernels=0)
+    export.op(3, "aten::relu_", 300, "[[4, 4]]", "[(2,0)]").op(4, "aten::exp", 400, "[[4, 8]]", "[(1,0)]")
+    assert {"aten::relu_", "aten::exp"} <= set(unknown(timeline(tmp_path, export)))
+
+
+def test_what_writes_a_tensor_of_no_operator_may_write_one_that_was_read(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]").op(2, "aten::relu_", 200, "[[4, 8]]", "[(0,-1)]")
+    export.op(3, "aten::relu_", 300, "[[7]]", "[(0,-1)]")
+    assert unknown(timeline(tmp_path, export)) == ["aten::relu_"]
+
+
+def test_lists_of_another_length_than_the_makers_prove_nothing(tmp_path: Path) -> None:
+    export = (
+        Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]").op(2, "aten::exp", 200, "[[4, 8]]", "[(1,0), (0,-1)]")
+    )
+    t = timeline(tmp_path, export)
+    assert (reads(t), unknown(t)) == (set(), ["aten::exp"])
+
+
+def test_op_ids_count_within_their_process(tmp_path: Path) -> None:
+    export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]").op(2, "aten::exp", 200, "[[4, 8]]", "[(1,0)]")
+    for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"):
+        for row in export.rows[table][-1:]:
+            for column in ("globalTid", "globalPid"):
+                if column in row:
+                    row[column] += 77 << 24
+    t = timeline(tmp_path, export)
+    assert (reads(t), unknown(t)) == (set(), ["aten::exp"])
