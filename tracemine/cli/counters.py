@@ -11,19 +11,20 @@ import typer
 from tracemine.cli.console import say, write
 from tracemine.errors import UsageError
 from tracemine.report.escape import code_cell, line, shorten
-from tracemine.units import bytes_text, ratio_text, time_text
+from tracemine.units import bytes_text, count_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.findings.counted import KernelLine
 
 _FORMATS = ("text", "json", "markdown")
+# Of what was left out of a report: what it is, and why.
 _REASONS = {
-    "ragged_row": "rows that are cut off or broken by other output",
-    "no_kernel_name": "rows without a kernel's name",
-    "value_of_unknown_unit": "values in a unit that is not known",
-    "second_kernel_of_one_id": "rows that repeat the ID of another kernel",
-    "not_a_kernel": "ranges or graphs profiled as a whole",
+    "ragged_row": ("row", "cut off, or broken by other output"),
+    "no_kernel_name": ("row", "without a kernel's name"),
+    "value_of_unknown_unit": ("value", "in a unit that is not known"),
+    "second_kernel_of_one_id": ("row", "with the ID of another kernel"),
+    "not_a_kernel": ("result", "of a range or graph profiled as a whole"),
 }
 
 
@@ -79,7 +80,8 @@ def said_report(path: Path, *, quiet: bool) -> Report:
     report = read_counters(path)
     if not quiet:
         for reason, count in report.dropped.items():
-            say(f"{path}: left out {count:,} {_REASONS.get(reason, reason)}")
+            noun, why = _REASONS[reason]
+            say(f"{path}: left out {count_text(count, noun)} {why}")
         for warning in report.warnings:
             say(f"{path}: {warning}")
     return report
