@@ -69,7 +69,8 @@ def traffic_of(
     member = np.flatnonzero(node_group >= 0)
     flops = _summed(node_group, count, np.maximum(nodes.flops, 0))
     flops[np.unique(node_group[member[nodes.flops[member] < 0]])] = -1
-    kernels, kernel = _kernels(timeline, flow, nodes, node_group, count, reading, writing)
+    depth = depths(nodes.rows > 0, node_group, count, edges.producer[inside], edges.consumer[inside])
+    kernels, kernel = _kernels(timeline, flow, nodes, node_group, count, reading, writing, depth)
     after = np.bincount(reading.group, reading.bytes, count) + np.bincount(writing.group, writing.bytes, count)
     return GroupTraffic(
         kernels=kernels,
@@ -184,6 +185,7 @@ def _kernels(
     count: int,
     reading: _Distinct,
     writing: _Distinct,
+    depth: IntArray,
 ) -> tuple[tuple[FusedKernel, ...], IntArray]:
     """The distinct kernels, and which of them each group is."""
     members = np.flatnonzero(node_group >= 0)
@@ -207,8 +209,8 @@ def _kernels(
     kernels: dict[FusedKernel, int] = {}
     known: dict[tuple[int, ...], tuple[str, ...]] = {}
     which = []
-    facts = zip(rows.tolist(), length.tolist(), columns.tolist(), widest.tolist(), strided.tolist(), strict=True)
-    for at, ((begin, end), (many, long, across, width, is_strided)) in enumerate(
+    facts = zip(*(each.tolist() for each in (rows, length, columns, widest, strided, depth)), strict=True)
+    for at, ((begin, end), (many, long, across, width, is_strided, deep)) in enumerate(
         zip(itertools.pairwise(bounds), facts, strict=True)
     ):
         codes = tuple(each for each, is_full in zip(code[begin:end], full_size[begin:end], strict=True) if is_full)
@@ -226,6 +228,7 @@ def _kernels(
             steps=steps,
             columns=across,
             strided=is_strided,
+            depth=deep or None,
         )
         which.append(kernels.setdefault(kernel, len(kernels)))
     return tuple(kernels), np.array(which, np.int64)
@@ -242,6 +245,26 @@ def _spaces(nodes: FusionNodes, node_group: IntArray, count: int) -> tuple[IntAr
     length[node_group[reducing]] = nodes.length[reducing]
     columns[node_group[reducing]] = nodes.columns[reducing]
     return np.where(rows > 0, rows, np.maximum(largest, 1)), length, columns
+
+
+def depths(reduces: BoolArray, node_group: IntArray, count: int, producer: IntArray, consumer: IntArray) -> IntArray:
+    """The most reductions of each group of which each needs the one before. Edges are those inside groups, forwards.
+
+    >>> chain = np.arange(3)
+    >>> depths(np.array([True, False, True]), np.zeros(3, np.int64), 1, chain[:-1], chain[1:])
+    array([2])
+    """
+    level = reduces.astype(np.int64)
+    for _ in range(len(level)):  # as often as the longest chain has members
+        before = np.zeros(len(level), np.int64)
+        np.maximum.at(before, consumer, level[producer])
+        if np.array_equal(before + reduces, level):
+            break
+        level = before + reduces
+    depth = np.zeros(count, np.int64)
+    members = np.flatnonzero(node_group >= 0)
+    np.maximum.at(depth, node_group[members], level[members])
+    return depth
 
 
 def _layouts(timeline: Timeline) -> tuple[IntArray, IntArray]:
