@@ -96,9 +96,11 @@ def closed_gaps(
             f"{slowdown.what} makes the host take {slowdown.usual:g} times as long "
             f"({slowdown.least:g}–{slowdown.most:g}, {slowdown.measured}): gaps count as they last without it",
         )
-    saving = Range(
+    lower, middle, upper = (
         int(np.maximum(least - REPLAY_FLOOR_NS, 0).sum() * low),
         int(np.maximum(usual - REPLAY_FLOOR_NS, 0).sum() * mid),
         int(most.sum() * high),
     )
+    # Once launches are gone, a gap can be shorter where the host is slower: it waits elsewhere.
+    saving = Range(min(lower, middle), middle, max(middle, upper))
     return saving.at_most(int(dur_ns.sum())), assumptions  # a product can round up
