@@ -1,0 +1,420 @@
+"""The body of one kernel as text: loads, one line a computed node with the call it comes from, reductions, stores.
+
+Three shapes of kernel: `pointwise` tiles rows and columns; `whole` holds rows in registers; `looped` walks rows that
+are too long for that, once for each reduction that needs an earlier one's result, and once more to store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tracemine.verify import ir
+from tracemine.verify.expressions import TRITON_TYPE, constant, index, sizes, template, typed
+from tracemine.verify.ir import Axis, Buffer, Kernel, Node, Program
+from tracemine.verify.operators import table
+
+POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
+_ZERO_OF_ZERO = frozenset({"{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
+_ROW, _COLUMN = "row", "column"
+
+
+_ROW_HEAD = ("row = (tl.program_id(0).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", "row_mask = row < rows")
+_MASKS = {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask", (False, False): None}
+_HEADS = {
+    POINTWISE: (
+        "blocks = tl.cdiv(columns, RBLOCK)",
+        "row = ((tl.program_id(0) // blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
+        "row_mask = row < rows",
+        "column = ((tl.program_id(0) % blocks).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK))[None, :]",
+    ),
+    WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
+    LOOPED: _ROW_HEAD,
+}
+
+
+class Body:
+    """Prints one kernel. `mode`: its shape. `exact`: correctly rounded division and roots."""
+
+    def __init__(self, program: Program, kernel: Kernel, mode: str, exact: bool) -> None:
+        self.program, self.kernel, self.mode, self.exact = program, kernel, mode, exact
+        self.lines: list[str] = []
+        self.strides: dict[str, None] = {}
+        self.sizes: dict[Axis, None] = {}
+        self.scalars: dict[str, None] = {}
+        self.pointers: dict[str, None] = {}
+        self._indent = 1
+        self._names: dict[Node, str] = {}
+        self._taken: dict[str, int] = {}
+        self._rows = {a.number for a in kernel.rows}
+        self._columns = {a.number for a in kernel.columns}
+        self._walked: dict[Node, frozenset[int]] = {}
+        self._ats = {n.axis: n for n in self._all() if isinstance(n, ir.At)}
+        self._depths: dict[Node, int] = {}
+        self._reserved = {name for name, _ in program.scalars}
+        self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
+
+    def print(self) -> list[str]:
+        """The lines, indented."""
+        for line in _HEADS[self.mode]:
+            self.say(line)
+        self._places(self.kernel.rows, _ROW)
+        values = [s.value for s in self.kernel.stores]
+        if self.mode != LOOPED:
+            self._column_places()
+            for store in self.kernel.stores:
+                self.store(store)
+            return self.lines
+        for depth in range(1, 1 + max(map(self._depth, values), default=0)):
+            self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth])
+        rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
+        for store in rowwise:
+            self.store(store)
+        if len(rowwise) < len(self.kernel.stores):
+            inside = [s for s in self.kernel.stores if self._in_loop(s)]
+            self._hoist(n for s in inside for n in (s.value, *s.index))
+            with self._loop():
+                for store in inside:
+                    self.store(store)
+        return self.lines
+
+    # Lines.
+
+    def say(self, text: str, node: Node | None = None) -> None:
+        """A line, with the call that a node comes from."""
+        origin = self.program.origins.get(node) if node is not None else None
+        self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
+
+    def _named(self, node: Node, text: str, name: str | None = None) -> str:
+        origin = self.program.origins.get(node, "")
+        stem = name or origin.removeprefix("aten::").partition(".")[0].strip("_") or "value"
+        fresh = self._fresh(stem)
+        self.say(f"{fresh} = {text}", node)
+        self._names[node] = fresh
+        return fresh
+
+    def _fresh(self, stem: str) -> str:
+        """A name that is no other's."""
+        while True:
+            count = self._taken[stem] = self._taken.get(stem, 0) + 1
+            if (name := f"{stem}_{count}") not in self._reserved:
+                return name
+
+    @contextmanager
+    def _loop(self) -> Iterator[None]:
+        """A walk over the columns: what is named inside is forgotten after it."""
+        before = dict(self._names)
+        self.say("for start in range(0, columns, RBLOCK):")
+        self._indent += 1
+        self.say("column = (start + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
+        self._column_places()
+        yield
+        self._indent -= 1
+        self._names = before
+
+    def _column_places(self) -> None:
+        self.say("column_mask = column < columns")
+        self.say("mask = row_mask & column_mask")
+        self._places(self.kernel.columns, _COLUMN)
+
+    def _places(self, axes: tuple[Axis, ...], whole: str) -> None:
+        """Where the program stands on each of several axes that are walked as one."""
+        for place, axis in enumerate(axes):
+            inner = axes[place + 1 :]
+            text = whole
+            if inner:
+                text = f"{whole} // {_grouped(sizes(inner))}"
+            if place > 0:
+                text = f"{text} % {sizes((axis,))}" if inner else f"{whole} % {sizes((axis,))}"
+            self._note_sizes(inner)
+            self._note_sizes((axis,) if place > 0 else ())
+            node = self._ats.get(axis)
+            if node is None:
+                continue
+            if len(axes) == 1:
+                self._names[node] = whole
+            else:
+                self.say(f"{whole}_{axis.name} = {text}")
+                self._names[node] = f"{whole}_{axis.name}"
+
+    def _all(self) -> list[Node]:
+        found: dict[Node, None] = {}
+        todo = [n for s in self.kernel.stores for n in (s.value, *s.index)]
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found[node] = None
+                todo.extend(ir.children(node))
+        return list(found)
+
+    def _note_sizes(self, axes: Iterable[Axis]) -> None:
+        self.sizes.update((a, None) for a in axes if not a.pinned)
+
+    # What a node walks, and how deep it lies under reductions.
+
+    def walked(self, node: Node) -> frozenset[int]:
+        """The axes that a node changes along."""
+        found = self._walked.get(node)
+        if found is None:
+            if isinstance(node, ir.At):
+                found = frozenset((node.axis.number,))
+            else:
+                found = frozenset().union(*(self.walked(child) for child in ir.children(node)))
+            if isinstance(node, ir.Reduce):
+                found -= self._columns
+            self._walked[node] = found
+        return found
+
+    def _across(self, *nodes: Node) -> bool:
+        return any(self.walked(n) & self._columns for n in nodes)
+
+    def _down(self, *nodes: Node) -> bool:
+        return any(self.walked(n) & self._rows for n in nodes)
+
+    def _in_loop(self, store: ir.Store) -> bool:
+        return self._across(store.value, *store.index)
+
+    def _depth(self, node: Node) -> int:
+        if node not in self._depths:
+            below = max((self._depth(c) for c in ir.children(node)), default=0)
+            self._depths[node] = below + isinstance(node, ir.Reduce)
+        return self._depths[node]
+
+    def _reductions(self) -> list[ir.Reduce]:
+        return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
+
+    # Passes of a looped kernel.
+
+    def _hoist(self, nodes: Iterable[Node]) -> None:
+        """Compute before the loop what does not change along the columns."""
+        seen: set[Node] = set()
+
+        def visit(node: Node) -> None:
+            if node in seen or node in self._names:
+                return
+            seen.add(node)
+            if isinstance(node, ir.Value) and not self._across(node):
+                self.value(node)
+                return
+            for child in ir.children(node):
+                visit(child)
+
+        for node in nodes:
+            visit(node)
+
+    def _reduce_pass(self, found: list[ir.Reduce]) -> None:
+        jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
+        for node in found:
+            family = node.kind.partition("_")[0]
+            jobs.setdefault((family if family in _LOOPED else node.kind, node.arg), []).append(node)
+        self._hoist(n.arg for n in found)
+        lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
+        with self._loop():
+            for (kind, arg), names in lanes.items():
+                text = self.value(arg)
+                if kind in _LOOPED:
+                    for line in _LOOPED[kind].step:
+                        self.say(line.format(x=text, **names))
+                else:
+                    acc = names["acc"]
+                    more = table().reductions[kind].lanes.format(acc, text)
+                    plain = self._nothing_beyond(jobs[kind, arg][0])
+                    self.say(f"{acc} = {more}" if plain else f"{acc} = tl.where(mask, {more}, {acc})")
+        for key, members in jobs.items():
+            self._end(key[0], members, lanes[key])
+
+    def _lanes(self, kind: str, node: ir.Reduce) -> dict[str, str]:
+        """Start the running values of a reduction."""
+        running = kind in _LOOPED
+        parts = _LOOPED[kind].start if running else {"acc": table().reductions[kind].other}
+        names = {part: self._fresh(kind if running and part == "a" else part) for part in parts}
+        for part, start in parts.items():
+            self.say(f"{names[part]} = tl.full((XBLOCK, RBLOCK), {start}, {TRITON_TYPE[node.type]})")
+        return names
+
+    def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
+        """The lanes of a row become one."""
+        if kind not in _LOOPED:
+            self._named(members[0], table().reductions[kind].end.format(names["acc"]))
+            return
+        for line in _LOOPED[kind].end:
+            self.say(line.format(**names))
+        for node in members:
+            self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
+
+    # Nodes.
+
+    def value(self, node: Node) -> str:
+        """The text of a value, computed on lines before where it is not a name or a number already."""
+        if node in self._names:
+            return self._names[node]
+        if isinstance(node, ir.Number):
+            self.scalars[node.name] = None
+            return node.name
+        if isinstance(node, ir.Constant):
+            return constant(node)
+        if isinstance(node, ir.Count):
+            self._note_sizes(node.axes)
+            return f"({sizes(node.axes)} * 1.0)"
+        if isinstance(node, ir.Place):
+            return f"({self._index(node.index)})"
+        if isinstance(node, ir.Load):
+            return self._load(node)
+        if isinstance(node, ir.Compute):
+            return self._named(node, template(node.template, [self.value(a) for a in node.args], self.exact))
+        if isinstance(node, ir.Cast):
+            arg = self.value(node.arg)
+            assert isinstance(node.arg, ir.Value)  # noqa: S101
+            text = typed(arg, node.arg.type, node.dtype)
+            return self._named(node, typed(text, node.dtype, node.type))
+        if isinstance(node, ir.Random):
+            return self._random(node)
+        if isinstance(node, ir.Scan):
+            arg = self.value(node.arg)
+            return self._named(node, f"tl.cumsum(tl.where(column_mask, {arg}, 0), 1)")
+        assert isinstance(node, ir.Reduce)  # noqa: S101
+        return self._reduce(node)
+
+    def _random(self, node: ir.Random) -> str:
+        self.scalars[node.seed] = None
+        return self._named(node, f"tl.rand({node.seed}, {self._index(node.place)})", "random")
+
+    def _reduce(self, node: ir.Reduce) -> str:
+        """A reduction of rows that are held whole."""
+        arg = self.value(node.arg)
+        family, _, part = node.kind.partition("_")
+        if family in _LOOPED:
+            known = self._pairs.get((family, node.arg))
+            if known is None:
+                known = self._pairs[family, node.arg] = self._fresh(family)
+                for line in _LOOPED[family].whole:
+                    self.say(line.format(a=known, x=arg), node)
+            self._names[node] = f"{known}_{part}"
+            return self._names[node]
+        row = table().reductions[node.kind]
+        kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
+        return self._named(node, row.end.format(kept))
+
+    def _nothing_beyond(self, node: ir.Reduce) -> bool:
+        """Whether lanes beyond the row add nothing as they are: what was loaded there is 0."""
+
+        def zero(value: Node) -> bool:
+            if isinstance(value, ir.Load):
+                return self._across(*value.index)
+            if isinstance(value, ir.Cast):
+                return zero(value.arg)
+            return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(zero, value.args))
+
+        return node.kind == "sum" and zero(node.arg)
+
+    def _load(self, node: ir.Load) -> str:
+        buffer = self.program.buffers[node.buffer]
+        guard = None if node.guard is None else self.value(node.guard)
+        across, down = self._across(*node.index), self._down(*node.index)
+        if node.guard is not None:
+            across, down = across or self._across(node.guard), down or self._down(node.guard)
+        pointer = self._pointer(buffer, node.index, across, down)
+        masks = [
+            {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask"}.get((across, down), "")
+        ]
+        masks = [m for m in (*masks, guard or "") if m]
+        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+        text = f"tl.load({pointer}{mask})"
+        return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
+
+    def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
+        """Address of an element, as wide as what it is masked with."""
+        self.pointers[buffer.name] = None
+        terms: list[str] = []
+        for d, place in enumerate(places):
+            if isinstance(place, ir.Int) and place.value == 0:
+                continue
+            self.strides[f"{buffer.name}_s{d}"] = None
+            text = self._index(place)
+            terms.append(f"({text}) * {buffer.name}_s{d}" if " " in text else f"{text} * {buffer.name}_s{d}")
+        if across and not self._across(*places):
+            terms.append("column * 0")
+        if down and not self._down(*places):
+            terms.append("row * 0")
+        return " + ".join([f"{buffer.name}_ptr", *terms])
+
+    def _index(self, node: Node) -> str:
+        """An index expression; values in it are computed first."""
+        todo = [node]
+        while todo:
+            here = todo.pop()
+            if isinstance(here, ir.Fetched):
+                self._names.setdefault(here.value, self.value(here.value))
+                todo.extend((here.wrap,) if here.wrap is not None else ())
+            elif isinstance(here, ir.Size):
+                self._note_sizes(here.axes)
+            else:
+                todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
+        return index(node, self._names)
+
+    def store(self, store: ir.Store) -> None:
+        """Write one value."""
+        buffer = self.program.buffers[store.buffer]
+        value = self.value(store.value)
+        across = self._across(*store.index)
+        pointer = self._pointer(buffer, store.index, across, True)
+        assert isinstance(store.value, ir.Value)  # noqa: S101
+        # A number is no tensor: it takes the buffer's type as it is stored.
+        plain = isinstance(store.value, ir.Constant | ir.Number | ir.Count)
+        text = value if plain else typed(value, store.value.type, buffer.dtype)
+        self.say(f"tl.store({pointer}, {text}, mask={'mask' if across else 'row_mask'})")
+
+
+def _grouped(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+class _Running:
+    """A reduction of several running values: how they start, take in an element, and become one a row."""
+
+    def __init__(self, start: dict[str, str], step: list[str], end: list[str], whole: list[str]) -> None:
+        self.start, self.step, self.end, self.whole = start, step, end, whole
+
+
+_LOOPED = {
+    # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes.
+    "welford": _Running(
+        start={"seen": "0.0", "a": "0.0", "spread": "0.0"},
+        step=[
+            "{seen} = tl.where(mask, {seen} + 1.0, {seen})",
+            "delta = {x} - {a}",
+            "{a} = tl.where(mask, {a} + delta / tl.maximum({seen}, 1.0), {a})",
+            "{spread} = tl.where(mask, {spread} + delta * ({x} - {a}), {spread})",
+        ],
+        end=[
+            "{a}_mean = (tl.sum({a} * {seen}, 1) / tl.sum({seen}, 1))[:, None]",
+            "delta = tl.where({seen} > 0, {a} - {a}_mean, 0.0)",
+            "{a}_squares = tl.sum({spread} + {seen} * delta * delta, 1)[:, None]",
+        ],
+        whole=[
+            "{a}_mean = tl.sum(tl.where(column_mask, {x}, 0.0), 1)[:, None] / columns",
+            "{a}_centred = tl.where(column_mask, {x} - {a}_mean, 0.0)",
+            "{a}_squares = tl.sum({a}_centred * {a}_centred, 1)[:, None]",
+        ],
+    ),
+    # The maximum so far and the sum of exponentials less it, in one walk; a lane that saw nothing counts nothing.
+    "online": _Running(
+        start={"a": "-float('inf')", "total": "0.0"},
+        step=[
+            "top = tl.where(mask, tl.maximum({a}, {x}, propagate_nan=tl.PropagateNan.ALL), {a})",
+            "kept = tl.where(top == -float('inf'), 1.0, tl.exp({a} - top))",
+            "more = tl.where(top == -float('inf'), 1.0, tl.exp({x} - top))",
+            "{total} = tl.where(mask, {total} * kept + more, {total})",
+            "{a} = top",
+        ],
+        end=[
+            "{a}_max = tl.max({a}, 1)[:, None]",
+            "kept = tl.where({total} == 0.0, 0.0, {total} * tl.exp({a} - {a}_max))",
+            "{a}_sum = tl.sum(kept, 1)[:, None]",
+        ],
+        whole=[
+            "{a}_max = tl.max(tl.where(column_mask, {x}, -float('inf')), 1)[:, None]",
+            "{a}_sum = tl.sum(tl.where(column_mask, tl.exp({x} - {a}_max), 0.0), 1)[:, None]",
+        ],
+    ),
+}

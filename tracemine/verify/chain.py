@@ -1,0 +1,329 @@
+"""A chain: the ATen calls that one fused kernel stands for, in dataflow order, as plain records. Needs no torch.
+
+Values are numbered: the chain's inputs first, then the tensors that its calls give, in order. A call refers to
+values by number, so what reads what is said once and nowhere guessed.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+from itertools import chain as flatten
+from typing import Any
+
+import msgspec
+
+from tracemine.errors import TracemineError
+from tracemine.ops import Argument, Overload, itemsize, lookup, scalar_type
+from tracemine.ops.infer import TensorSpec, infer
+from tracemine.ops.infer.tensor import contiguous
+
+MOST_CALLS = 512
+# Profilers write a dtype argument as torch's number of it.
+_SCALAR_TYPE_NUMBERS = {name: str(k) for k in range(64) if (name := scalar_type(str(k))) is not None}
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+# Names of the generated source's own.
+_TAKEN = re.compile(
+    r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|delta|top|kept|seed|index|device"
+)
+_SHAPING = frozenset({"exponent", "ord", "correction"})  # numbers that decide what is computed
+_NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
+
+
+class ChainError(TracemineError):
+    """A chain that cannot be: what is wrong with which call."""
+
+
+class Unsupported(TracemineError):
+    """A sound chain that no kernel can be generated for: the reason, in words for a user."""
+
+
+class Ref(msgspec.Struct, frozen=True, tag="ref"):
+    """A value of the chain, by its number."""
+
+    value: int
+
+
+class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
+    """A number that the fused kernel takes as an argument. `recorded`: whether the trace told its value."""
+
+    name: str
+    value: int | float
+    recorded: bool = True
+
+
+class Literal(msgspec.Struct, frozen=True, tag="literal"):
+    """What shapes the kernel itself: an axis, sizes, a flag, a dtype's name."""
+
+    value: bool | int | float | str | tuple[int, ...]
+
+
+class Refs(msgspec.Struct, frozen=True, tag="refs"):
+    """A list of tensors; None where an optional member is not given."""
+
+    values: tuple[int | None, ...]
+
+
+class Scalars(msgspec.Struct, frozen=True, tag="scalars"):
+    """A list of numbers, one for each member of a TensorList."""
+
+    values: tuple[Scalar, ...]
+
+
+Value = Ref | Refs | Scalar | Scalars | Literal | None
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A tensor that the chain reads and does not make. `below`: it holds indices, each in [0, below)."""
+
+    name: str
+    spec: TensorSpec
+    below: int | None = None
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One ATen call: its overload, a value for each argument of the schema, and the tensors that it gives."""
+
+    operator: str  # with namespace: aten::mul
+    overload: str
+    arguments: tuple[Value, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def schema(self) -> Overload:
+        """The overload in the operator table. Raises ChainError where it has none of this name."""
+        found = lookup(self.operator)
+        for overload in found.overloads if found is not None else ():
+            if overload.name == self.overload:
+                return overload
+        raise ChainError(f"{self.label} is not in the operator table")
+
+    @property
+    def label(self) -> str:
+        """Operator and overload.
+
+        >>> Call("aten::mul", "Tensor", (), ()).label
+        'aten::mul.Tensor'
+        """
+        return f"{self.operator}.{self.overload}" if self.overload else self.operator
+
+    def given(self) -> dict[str, Value]:
+        """The arguments by the schema's names."""
+        return {a.name: value for a, value in zip(self.schema.arguments, self.arguments, strict=True)}
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """Calls in dataflow order. `live`: values that somebody outside reads, which the fused kernel must write."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    calls: tuple[Call, ...]
+    live: tuple[int, ...]
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Shape, dtype and strides of every value."""
+        return (*(i.spec for i in self.inputs), *flatten.from_iterable(c.outputs for c in self.calls))
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Every scalar argument, once, in the order of the calls."""
+        found: dict[str, Scalar] = {}
+        for call in self.calls:
+            for value in call.arguments:
+                members = value.values if isinstance(value, Scalars) else (value,)
+                found.update((s.name, s) for s in members if isinstance(s, Scalar))
+        return tuple(found.values())
+
+    def first_output(self, call: int) -> int:
+        """The number of a call's first output."""
+        return len(self.inputs) + sum(len(c.outputs) for c in self.calls[:call])
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Inputs that a call writes in place."""
+        count = len(self.inputs)
+        return tuple(dict.fromkeys(v for call in self.calls for v in mutated(call) if v < count))
+
+
+def usable(name: str) -> bool:
+    """Whether a kernel's argument may be called so.
+
+    >>> usable("weight"), usable("n3"), usable("import"), usable("x; y")
+    (True, False, False, False)
+    """
+    return bool(_NAME.fullmatch(name)) and not keyword.iskeyword(name) and not _TAKEN.fullmatch(name)
+
+
+def mutated(call: Call) -> tuple[int, ...]:
+    """Values that a call writes in place."""
+    found: list[int] = []
+    for place in call.schema.mutates:
+        value = call.arguments[place]
+        if isinstance(value, Ref):
+            found.append(value.value)
+        elif isinstance(value, Refs):
+            found.extend(v for v in value.values if v is not None)
+    return tuple(found)
+
+
+def reads(call: Call) -> tuple[int, ...]:
+    """Values that a call takes, in the order of its arguments."""
+    found: list[int] = []
+    for value in call.arguments:
+        if isinstance(value, Ref):
+            found.append(value.value)
+        elif isinstance(value, Refs):
+            found.extend(v for v in value.values if v is not None)
+    return tuple(found)
+
+
+def check(chain: Chain) -> Chain:
+    """The chain itself. Raises ChainError, naming the call, where it is not sound."""
+    if not chain.calls or len(chain.calls) > MOST_CALLS:
+        raise ChainError(f"{chain.name}: a chain has 1 to {MOST_CALLS} calls, not {len(chain.calls)}")
+    names = [i.name for i in chain.inputs] + [s.name for s in chain.scalars]
+    if bad := [n for n in names if not usable(n)]:
+        raise ChainError(f"{chain.name}: {bad[0]!r} is no name for an argument")
+    if len(set(names)) < len(names):
+        raise ChainError(f"{chain.name}: two arguments have one name")
+    known = len(chain.inputs)
+    for number, call in enumerate(chain.calls):
+        place = f"{chain.name}: call {number} ({call.label})"
+        if len(call.schema.arguments) != len(call.arguments):
+            raise ChainError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
+        for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
+            if isinstance(value, Ref | Refs) and not argument.is_tensor:
+                raise ChainError(f"{place}: a tensor is given for {argument.name}")
+        if any(not 0 <= v < known for v in reads(call)):
+            raise ChainError(f"{place}: it reads a value that no earlier call gives")
+        known += len(call.outputs)
+    if any(not 0 <= v < known for v in chain.live):
+        raise ChainError(f"{chain.name}: a live value is not in the chain")
+    for number, spec in enumerate(chain.specs):
+        if spec.dtype is None or spec.strides is None or len(spec.strides) != len(spec.shape):
+            raise ChainError(f"{chain.name}: shape, dtype or strides of value {number} are not known")
+    if not chain.live and not chain.written:
+        raise ChainError(f"{chain.name}: nothing that it computes is wanted")
+    return chain
+
+
+class Builder:
+    """Builds a chain call by call; what a call gives is inferred from the operator table.
+
+    >>> b = Builder("scaled")
+    >>> x = b.input("x", (4, 8), "bfloat16")
+    >>> y = b.call("aten::mul.Tensor", x, 0.5)
+    >>> chain = b.done(b.call("aten::relu", y))
+    >>> chain.calls[1].outputs[0].dtype, chain.live, chain.scalars[0].value
+    ('bfloat16', (2,), 0.5)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._inputs: list[Input] = []
+        self._calls: list[Call] = []
+        self._specs: list[TensorSpec] = []
+        self._names: set[str] = set()
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str,
+        strides: Sequence[int] | None = None,
+        below: int | None = None,
+    ) -> Ref:
+        """A tensor from outside. strides: in elements; None is contiguous. Inputs come before the first call."""
+        if self._calls:
+            raise ChainError(f"{self.name}: inputs are named before the first call")
+        spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
+        self._inputs.append(Input(name, spec, below))
+        self._names.add(name)
+        self._specs.append(spec)
+        return Ref(len(self._specs) - 1)
+
+    def call(self, operator: str, *given: Any, **named: Any) -> Any:
+        """One call; gives the Ref of its output, or a tuple of them. Raises ChainError where nothing can be inferred.
+
+        operator: with the overload where it has a name. given: Refs, lists of Refs, and Python values in the
+        schema's order. A number where the schema has a Scalar, a float or a Tensor becomes an argument of the kernel.
+        """
+        name, _, overload_name = operator.partition(".")
+        call = Call(name, overload_name, (), ())
+        schema = call.schema
+        places = {a.name: a for a in schema.arguments}
+        values = dict(zip(places, given, strict=False)) | named
+        if unknown := values.keys() - places.keys():
+            raise ChainError(f"{self.name}: {operator} has no argument {min(unknown)}")
+        arguments = tuple(self._value(a, values.get(a.name)) for a in schema.arguments)
+        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self._specs)
+        self._calls.append(Call(name, overload_name, arguments, outputs))
+        self._specs += outputs
+        refs = tuple(Ref(len(self._specs) - len(outputs) + at) for at in range(len(outputs)))
+        return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
+
+    def done(self, *live: Ref) -> Chain:
+        """The chain, checked."""
+        return check(Chain(self.name, tuple(self._inputs), tuple(self._calls), tuple(r.value for r in live)))
+
+    def _value(self, argument: Argument, given: Any) -> Value:
+        if given is None or isinstance(given, Ref):
+            return given
+        if isinstance(given, list | tuple) and argument.is_tensor:
+            return Refs(tuple(None if r is None else r.value for r in given))
+        if isinstance(given, list | tuple) and argument.type == "Scalar[]":
+            return Scalars(tuple(self._scalar(argument.name, v) for v in given))
+        kind = argument.type.removesuffix("?")
+        if argument.name in _SHAPING:
+            return Literal(given)
+        if kind in _NUMBERS and type(given) in (int, float):
+            return self._scalar(argument.name, given)
+        return Literal(tuple(given) if isinstance(given, list | tuple) else given)
+
+    def _scalar(self, name: str, value: float) -> Scalar:
+        taken = next(n for n in (name, *(f"{name}_{k}" for k in range(1, 10_000))) if self._free(n))
+        self._names.add(taken)
+        return Scalar(taken, value)
+
+    def _free(self, name: str) -> bool:
+        return name not in self._names and usable(name) and name not in ("self", "input", "seed")
+
+
+def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """What a call gives. Raises ChainError where the operator table cannot tell."""
+    recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
+    lists = [v.values for v in call.arguments if isinstance(v, Refs)]
+    member = next((specs[v].dtype for values in lists for v in values if v is not None), None)
+    if not call.schema.outputs:
+        return ()
+    shapes, dtypes, strides, texts = (list(column) for column in zip(*recorded, strict=True))
+    found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, member)
+    outputs = tuple(s for s in found.outputs or () if s is not None)
+    if not outputs or any(s.strides is None or s.dtype is None or itemsize(s.dtype) is None for s in outputs):
+        raise ChainError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
+    return outputs
+
+
+def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> tuple[Any, str, Any, str]:
+    """An argument as a profiler records it: shape, type, strides, text."""
+    if isinstance(value, Ref):
+        spec = specs[value.value]
+        return list(spec.shape), str(spec.dtype), list(spec.strides or ()), ""
+    if isinstance(value, Refs):
+        members = [specs[v] for v in value.values if v is not None]
+        return [list(m.shape) for m in members], "TensorList", [list(m.strides or ()) for m in members], ""
+    if isinstance(value, Scalar):
+        if argument.is_tensor:
+            return [], "double" if isinstance(value.value, float) else "long int", [], ""
+        return [], "Scalar", [], repr(value.value)
+    if isinstance(value, Scalars):
+        return [], "ScalarList", [], ""
+    if value is None:
+        return [], "", [], ""
+    if isinstance(value.value, tuple):
+        return [], "ScalarList", [], "[" + ", ".join(map(str, value.value)) + "]"
+    if argument.type in ("str", "str?"):
+        return [], "", [], ""
+    return [], "Scalar", [], _SCALAR_TYPE_NUMBERS.get(str(value.value), str(value.value))

@@ -1,0 +1,106 @@
+"""Prove a chain on a CPU: generate its kernels and wrong ones beside them, and have a process of its own judge them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+
+import msgspec
+
+from tracemine.errors import TracemineError
+from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.generate import Source, generate
+from tracemine.verify.lower import lower
+from tracemine.verify.mutants import spoiled
+from tracemine.verify.proof import Job, Proof
+
+
+class Interpreter:
+    """A process that runs kernels in Triton's interpreter; use it in a `with`, for several chains."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tracemine.verify.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def prove(self, chain: Chain, mutants: bool = True) -> Proof:
+        """The verdict on a chain. Raises TracemineError where the process ends without one."""
+        try:
+            job = make_job(chain, mutants)
+        except Unsupported as refusal:
+            return refused(chain, refusal.message)
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        self._process.stdin.write(msgspec.json.encode(job) + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise TracemineError(f"{chain.name}: the process that interprets kernels ended without a verdict")
+        return msgspec.json.decode(line, type=Proof)
+
+
+def prove(chains: Iterable[Chain], mutants: bool = True) -> Iterator[Proof]:
+    """A verdict on each chain, in order."""
+    with Interpreter() as process:
+        for chain in chains:
+            yield process.prove(chain, mutants)
+
+
+def make_job(chain: Chain, mutants: bool) -> Job:
+    """All sources that a verdict is about. Raises Unsupported where no kernel can be generated."""
+    drops = bool(lower(chain).drawn)
+    source = generate(chain, export_masks=drops)
+    rounded = generate(chain, rounds=True, export_masks=drops)
+    return Job(
+        chain=msgspec.Raw(msgspec.json.encode(chain)),
+        source=source.text,
+        rounded=rounded.text,
+        masks=source.masks,
+        kernels=source.kernels,
+        mutants=_wrong(chain, source, rounded) if mutants else (),
+    )
+
+
+def _wrong(chain: Chain, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None], ...]:
+    found = [w for w in spoiled(chain, source.text) if w.needs != "rounding"]
+    found += [w for w in spoiled(chain, rounded.text) if w.needs == "rounding"]
+    return tuple((w.name, w.line, w.source, w.needs) for w in found)
+
+
+def refused(chain: Chain, reason: str) -> Proof:
+    """The verdict on a chain that no kernel can be generated for."""
+    return Proof(
+        chain=chain.name,
+        kernels=(),
+        trials=0,
+        skipped=(),
+        faults=(),
+        error=0.0,
+        eager_error=0.0,
+        equal_share=0.0,
+        exact=False,
+        bytes_read=0,
+        bytes_written=0,
+        mutants=(),
+        seconds=0.0,
+        refused=reason,
+    )

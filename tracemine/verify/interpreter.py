@@ -1,0 +1,191 @@
+# mypy: ignore-errors
+"""Triton's interpreter, made exact and made to watch: import this before a generated kernel, under TRITON_INTERPRET=1.
+
+As it ships (3.6 to 3.9) the interpreter truncates where a GPU rounds to nearest even, for bfloat16 and fp8, and lets
+out-of-bounds accesses and races pass. Here casts go through torch, and every load and store is checked.
+
+It patches the interpreter's internals, which no type checker follows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+_NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+_WIDE = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64}
+_stock_convert = interpreter._convert_float
+
+
+def _convert(values, from_type, to_type, rounding):
+    """A cast between float types, to nearest even, by torch."""
+    source, target = getattr(from_type, "scalar", from_type), getattr(to_type, "scalar", to_type)
+    values = np.ascontiguousarray(values)
+    if source in _WIDE and target in _NARROW and rounding != interpreter._ir.ROUNDING_MODE.RTZ:
+        bits, plain = (torch.uint8, np.uint8) if target.primitive_bitwidth == 8 else (torch.int16, np.uint16)
+        return torch.from_numpy(values).to(_NARROW[target]).view(bits).numpy().view(plain)
+    if source in _NARROW and target in _WIDE:
+        bits = values.view(np.uint8) if source.primitive_bitwidth == 8 else values.view(np.int16)
+        return torch.from_numpy(bits).view(_NARROW[source]).to(_WIDE[target]).numpy()
+    return _stock_convert(values, from_type, to_type, rounding)
+
+
+@dataclass(eq=False)
+class Watched:
+    """Memory that kernels may touch, and who touched it during the launch at hand. Elements count from `begin`."""
+
+    begin: int
+    end: int
+    item: int
+    writer: np.ndarray = field(init=False)
+    reader: np.ndarray = field(init=False)
+    covered: np.ndarray = field(init=False)
+
+    def __post_init__(self):
+        count = (self.end - self.begin) // self.item
+        self.writer = np.full(count, -1, np.int64)
+        self.reader = np.full(count, -1, np.int64)
+        self.covered = np.zeros(count, np.bool_)
+
+
+class Watch:
+    """Bounds, races, double writes and bytes of all launches since it was made."""
+
+    def __init__(self):
+        self.ranges: list[Watched] = []
+        self.faults: dict[str, int] = {}
+        self.bytes_read = self.bytes_written = 0
+        self.launches: list[dict] = []
+
+    def allow(self, tensor):
+        """A tensor's elements, from the first to the last, may be touched; gaps between them count as its own."""
+        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        if tensor.numel():
+            begin = tensor.data_ptr()
+            self.ranges.append(Watched(begin, begin + reach * tensor.element_size(), tensor.element_size()))
+
+    def written(self, tensor):
+        """Whether every element of a tensor was written."""
+        if not tensor.numel():
+            return True
+        home = next(r for r in self.ranges if r.begin == tensor.data_ptr())
+        steps = [np.arange(n) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
+        places = steps[0] if steps else np.zeros(1, np.int64)
+        for step in steps[1:]:
+            places = np.add.outer(places, step)
+        return bool(home.covered[places.ravel()].all())
+
+    def launch(self, arguments):
+        """A new launch: what earlier ones did is done."""
+        self.launches.append(arguments)
+        for r in self.ranges:
+            r.writer.fill(-1)
+            r.reader.fill(-1)
+
+    def note(self, fault, count):
+        self.faults[fault] = self.faults.get(fault, 0) + int(count)
+
+    def touch(self, stores, pointers, mask, program):
+        places = pointers.data[mask.data].astype(np.int64).ravel()
+        if not places.size:
+            return
+        item = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        if stores:
+            self.bytes_written += places.size * item
+        else:
+            self.bytes_read += places.size * item
+        home = max(self.ranges, key=lambda r: int(((places >= r.begin) & (places + item <= r.end)).sum()), default=None)
+        inside = np.zeros(places.shape, np.bool_)
+        if home is not None:
+            inside = (places >= home.begin) & (places + item <= home.end)
+        if not inside.all():
+            self.note("writes out of bounds" if stores else "reads out of bounds", (~inside).sum())
+        if home is None or item != home.item:
+            return
+        self._who(home, (places[inside] - home.begin) // item, stores, program)
+
+    def _who(self, home, elements, stores, program):
+        others = home.writer[elements]
+        clash = (others >= 0) & (others != program)
+        if stores:
+            readers = home.reader[elements]
+            if np.unique(elements).size != elements.size:
+                self.note("elements written twice by one program", elements.size - np.unique(elements).size)
+            if clash.any():
+                self.note("elements written by two programs", clash.sum())
+            if ((readers != -1) & (readers != program)).any():
+                self.note("elements written that another program reads", 1)
+            home.writer[elements] = program
+            home.covered[elements] = True
+            return
+        if clash.any():
+            self.note("elements read that another program writes", clash.sum())
+        before = home.reader[elements]
+        home.reader[elements] = np.where((before == -1) | (before == program), program, -2)
+
+
+_watch: list[Watch] = []
+
+
+def _program(builder):
+    x, y, z = builder.grid_idx
+    return x + (y << 21) + (z << 42)
+
+
+_stock_load = interpreter.InterpreterBuilder.create_masked_load
+_stock_store = interpreter.InterpreterBuilder.create_masked_store
+_stock_launch = interpreter.GridExecutor.__call__
+
+
+def _load(self, pointers, mask, *rest, **named):
+    if _watch:
+        _watch[-1].touch(False, pointers, mask, _program(self))
+    return _safe(_stock_load, self, pointers, mask, *rest, **named)
+
+
+def _store(self, pointers, value, mask, *rest, **named):
+    if _watch:
+        _watch[-1].touch(True, pointers, mask, _program(self))
+    return _safe(_stock_store, self, pointers, value, mask, *rest, **named)
+
+
+def _safe(access, self, pointers, *rest, **named):
+    """An access that lies outside is not carried out: it is known by now, and would take the process with it."""
+    if _watch and any("out of bounds" in fault for fault in _watch[-1].faults):
+        raise OutOfBounds
+    return access(self, pointers, *rest, **named)
+
+
+def _launch(self, *args, **named):
+    if _watch:
+        given = dict(zip(inspect.getfullargspec(self.fn).args, args, strict=False))
+        _watch[-1].launch({k: int(given[k]) for k in ("rows", "columns", "XBLOCK", "RBLOCK")})
+    return _stock_launch(self, *args, **named)
+
+
+class OutOfBounds(Exception):
+    """A kernel touched memory that is none of its tensors'."""
+
+
+class watching:
+    """All launches inside are watched."""
+
+    def __enter__(self):
+        _watch.append(Watch())
+        return _watch[-1]
+
+    def __exit__(self, *_):
+        _watch.pop()
+
+
+def install():
+    """Patch the interpreter of this process, once."""
+    interpreter._convert_float = _convert
+    interpreter.InterpreterBuilder.create_masked_load = _load
+    interpreter.InterpreterBuilder.create_masked_store = _store
+    interpreter.GridExecutor.__call__ = _launch

@@ -1,0 +1,254 @@
+"""The loop-level language between a chain and its kernels: index arithmetic, values of one element, stores.
+
+A kernel walks rows × columns. Rows are spread over programs; columns are what it reduces, or the innermost axis
+where it reduces nothing. Every node says what one element is, at the row and the column that the program stands at.
+Nodes are made by `Nodes.make`, which gives the same object for the same fields: equal work is done once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+FLOAT, INT, LONG, BOOL = "float32", "int32", "int64", "bool"  # what is computed in, whatever is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis that a kernel walks. `pinned`: its size is part of the kernel; else the launcher reads it."""
+
+    number: int
+    size: int
+    pinned: bool
+
+    @property
+    def name(self) -> str:
+        """How the source calls its size.
+
+        >>> Axis(2, 64, pinned=False).name
+        'n2'
+        """
+        return f"n{self.number}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """Base of index expressions and of values."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class At(Node):
+    """Where the program stands on an axis."""
+
+    axis: Axis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Int(Node):
+    """A whole number."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Size(Node):
+    """The product of the sizes of axes."""
+
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic(Node):
+    """`+ - * // %` of two index expressions."""
+
+    symbol: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetched(Node):
+    """An index that was itself computed: an element of an index tensor. Negative ones count from `wrap`."""
+
+    value: Node
+    wrap: Node | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value(Node):
+    """Base of what is computed; `type` is what it is computed in."""
+
+    type: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Value):
+    """An element of a buffer, at an index for each of its dimensions; 0 where `guard` does not hold."""
+
+    buffer: str
+    index: tuple[Node, ...]
+    guard: Node | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number(Value):
+    """A scalar argument of the kernel."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Value):
+    """A number that is part of the operator's meaning, never of the trace."""
+
+    value: float | int | bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Count(Value):
+    """A product of sizes, as a number to compute with."""
+
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place(Value):
+    """An index expression as a value."""
+
+    index: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute(Value):
+    """An expression of the operator table over values. `{0}` … in the template stand for them."""
+
+    template: str
+    args: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast(Value):
+    """Rounded to a dtype, and computed on in `type`."""
+
+    arg: Node
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduce(Value):
+    """All columns of a row become one. `kind` is a row of generate's table of reductions."""
+
+    kind: str
+    arg: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan(Value):
+    """Running sum along the columns."""
+
+    arg: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Random(Value):
+    """A number in [0, 1), the same for the same seed and place."""
+
+    seed: str
+    place: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """One element written: to which buffer, where, what."""
+
+    buffer: str
+    index: tuple[Node, ...]
+    value: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """A tensor that kernels read or write. `dims`: for each dimension the axes whose sizes multiply to its size."""
+
+    name: str
+    dtype: str
+    dims: tuple[tuple[Axis, ...], ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    role: str  # input, output, scratch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One walk over rows × columns."""
+
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What takes a chain's place: kernels in order, and the buffers between them. `origins`: the call a node is of."""
+
+    name: str
+    buffers: dict[str, Buffer]
+    kernels: tuple[Kernel, ...]
+    outputs: tuple[str, ...]  # buffers that the launcher gives back, for each live value
+    scalars: tuple[tuple[str, int | float], ...]
+    origins: dict[Node, str]
+
+
+N = TypeVar("N", bound=Node)
+
+
+class Nodes:
+    """Makes nodes; equal fields give the same node."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Node] = {}
+
+    def make(self, kind: type[N], *fields: Any) -> N:
+        """A node of a kind.
+
+        >>> nodes = Nodes()
+        >>> nodes.make(Int, 3) is nodes.make(Int, 3)
+        True
+        """
+        key = (kind, *((type(f), f) for f in fields))
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = kind(*fields)
+        return found  # type: ignore[return-value]
+
+    def arithmetic(self, symbol: str, left: Node, right: Node) -> Node:
+        """An index expression, the trivial ones folded.
+
+        >>> nodes = Nodes()
+        >>> nodes.arithmetic("+", nodes.make(Int, 2), nodes.make(Int, 3)).value
+        5
+        """
+        if isinstance(left, Int) and isinstance(right, Int) and (symbol not in ("//", "%") or right.value):
+            a, b = left.value, right.value
+            value = {"+": a + b, "-": a - b, "*": a * b, "//": a // (b or 1), "%": a % (b or 1)}[symbol]
+            return self.make(Int, value)
+        if isinstance(right, Int) and right.value == 0 and symbol in "+-":
+            return left
+        if isinstance(left, Int) and left.value == 0:
+            return right if symbol == "+" else left
+        if isinstance(right, Int) and right.value == 1 and symbol in ("*", "//"):
+            return left
+        return self.make(Arithmetic, symbol, left, right)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes that a node is made of, in order."""
+    found: list[Node] = []
+    names: tuple[str, ...] = type(node).__slots__
+    for name in names:
+        field = getattr(node, name)
+        if isinstance(field, Node):
+            found.append(field)
+        elif isinstance(field, tuple):
+            found.extend(f for f in field if isinstance(f, Node))
+    return tuple(found)

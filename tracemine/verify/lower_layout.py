@@ -1,0 +1,227 @@
+"""Rules for what moves no value: views, slices, joins, lookups. Each is a map from an index to an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracemine.verify.axes import Dim, Dims
+from tracemine.verify.chain import Unsupported
+from tracemine.verify.ir import BOOL, LONG
+from tracemine.verify.lower import Given, Lowering, rule
+from tracemine.verify.values import Joined, Num, Permuted, Picked, Position, Regrouped, Sliced, Tensor
+
+
+@rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")
+def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    shape = given.output.shape
+    kept = [(size, dim) for size, dim in zip(low.shape(source), source.dims, strict=True) if size != 1]
+    if [size for size, _ in kept] == [size for size in shape if size != 1]:  # dimensions of 1 come or go
+        rest = iter(kept)
+        dims = tuple(() if size == 1 else next(rest)[1] for size in shape)
+        return (Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
+    return (low.regroup(source, low.fresh(shape)),)
+
+
+def _permuted(low: Lowering, source: Tensor, order: Sequence[int | None], dims: Dims) -> Tensor:
+    return Permuted(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=tuple(order))
+
+
+@rule("permute", "transpose", "t", "swapaxes", "movedim", "numpy_T")
+def _permute(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    rank = len(source.dims)
+    order = list(range(rank))
+    name = given.call.operator.removeprefix("aten::")
+    if name == "permute":
+        order = [d % rank for d in given.integers("dims") or ()]
+    elif rank > 1:
+        first, second = (0, 1) if name == "t" else (given.integer("dim0", 0) % rank, given.integer("dim1", 1) % rank)
+        order[first], order[second] = order[second], order[first]
+    return (_permuted(low, source, order, tuple(source.dims[d] for d in order)),)
+
+
+@rule("expand", "expand_as", "broadcast_to")
+def _expand(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, shape = given.tensor("self"), given.output.shape
+    lead = len(shape) - len(source.dims)
+    sizes = (None,) * lead + low.shape(source)
+    fresh = low.axes.dims(shape)
+    repeats = [place < lead or sizes[place] != size for place, size in enumerate(shape)]
+    dims = tuple(fresh[at] if repeats[at] else source.dims[at - lead] for at in range(len(shape)))
+    low.axes.keep_apart(dims)
+    order = [None if repeats[at] else at - lead for at in range(len(shape))]
+    return (_permuted(low, source, order, dims),)
+
+
+def sliced(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
+    """`size` elements of a dimension; the sizes on both sides are pinned."""
+    here = low.shape(source)[dim]
+    if (start, size, step) == (0, here, 1):
+        return source
+    low.axes.pin(source.dims[dim])
+    (fresh,) = low.fresh((size,), pinned=True)
+    dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
+    low.axes.keep_apart(dims)
+    return Sliced(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
+
+
+def _without(low: Lowering, source: Tensor, dim: int) -> Tensor:
+    """A dimension of size 1 goes."""
+    dims = source.dims[:dim] + source.dims[dim + 1 :]
+    return Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
+
+
+@rule("slice", "narrow")
+def _slice(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    dim = given.integer("dim", 0) % len(source.dims)
+    here = low.shape(source)[dim]
+    start = given.integer("start", 0)
+    start = min(max(start + here if start < 0 else start, 0), here)
+    return (sliced(low, source, dim, start, given.output.shape[dim], given.integer("step", 1)),)
+
+
+@rule("select")
+def _select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    dim = given.integer("dim", 0) % len(source.dims)
+    here = low.shape(source)[dim]
+    return (_without(low, sliced(low, source, dim, given.integer("index", 0) % here, 1), dim),)
+
+
+@rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
+def _split(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    dim = given.integer("dim", 0) % len(source.dims)
+    parts: list[Tensor] = []
+    start = 0
+    unbinds = given.call.operator == "aten::unbind"
+    for spec in given.call.outputs:
+        size = 1 if unbinds else spec.shape[dim]
+        part = sliced(low, source, dim, start, size)
+        parts.append(_without(low, part, dim) if unbinds else part)
+        start += size
+    return tuple(parts)
+
+
+@rule("flip")
+def _flip(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    for dim in given.integers("dims") or ():
+        here = low.shape(source)[dim % len(source.dims)]
+        source = sliced(low, source, dim % len(source.dims), here - 1, here, -1) if here > 1 else source
+    return (source,)
+
+
+def _joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
+    sizes = tuple(low.shape(m)[dim] for m in members)
+    for member in members:
+        low.axes.pin(member.dims[dim])
+    dims: list[Dim] = []
+    for at in range(len(shape)):
+        if at == dim:
+            dims.extend(low.fresh((shape[at],), pinned=True))
+            continue
+        here = [m.dims[at] for m in members]
+        for other in here[1:]:
+            if shape[at] != 1:
+                low.axes.join(here[0], other)
+        dims.append(here[0])
+    low.axes.keep_apart(tuple(dims))
+    cast = tuple(low.rounded(m, dtype) for m in members)
+    return Joined(dims=tuple(dims), dtype=dtype, origin=low.at, args=cast, dim=dim, sizes=sizes)
+
+
+@rule("cat", "concat")
+def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    spec = given.output
+    members = [m for m in given.members("tensors") if m is not None and low.shape(m) != (0,)]
+    dim = given.integer("dim", 0) % len(spec.shape)
+    return (_joined(low, members, dim, spec.shape, str(spec.dtype)),)
+
+
+@rule("stack")
+def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    spec = given.output
+    dim = given.integer("dim", 0) % len(spec.shape)
+    members: list[Tensor] = []
+    for member in given.members("tensors"):
+        if member is not None:
+            dims = (*member.dims[:dim], (), *member.dims[dim:])
+            members.append(Regrouped(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
+    return (_joined(low, members, dim, spec.shape, str(spec.dtype)),)
+
+
+@rule("embedding")
+def _embedding(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    weight, indices = given.tensor("weight"), given.tensor("indices")
+    dims = (*indices.dims, weight.dims[1])
+    return (_picked(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
+
+
+def _picked(
+    low: Lowering,
+    weight: Tensor,
+    places: tuple[int | Tensor, ...],
+    asked: tuple[int, ...],
+    dims: Dims,
+    wraps: bool = False,
+) -> Tensor:
+    low.axes.keep_apart(dims)
+    return Picked(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
+
+
+@rule("index_select")
+def _index_select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, index = given.tensor("self"), given.tensor("index")
+    dim = given.integer("dim", 0) % len(source.dims)
+    places = tuple(index if d == dim else d for d in range(len(source.dims)))
+    dims = (*source.dims[:dim], *index.dims, *source.dims[dim + 1 :])
+    return (_picked(low, source, places, (dim,), dims),)
+
+
+@rule("gather")
+def _gather(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, index = given.tensor("self"), given.tensor("index")
+    dim = given.integer("dim", 0) % len(source.dims)
+    for d, (own, asked) in enumerate(zip(source.dims, index.dims, strict=True)):
+        same = low.shape(source)[d] == low.shape(index)[d]
+        if d != dim and same and own:
+            low.axes.join(own, asked)
+        elif d != dim and not same:
+            low.axes.pin(asked)
+    places = tuple(index if d == dim else d for d in range(len(source.dims)))
+    return (_picked(low, source, places, tuple(range(len(index.dims))), index.dims),)
+
+
+@rule("index", "_unsafe_index")
+def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    found = list(given.members("indices"))
+    found += [None] * (len(source.dims) - len(found))
+    used = [at for at, index in enumerate(found) if index is not None]
+    tensors = [t for t in found if t is not None]
+    if not used or used != list(range(used[0], used[-1] + 1)):
+        raise Unsupported("indices that are not next to each other")
+    if any(t.dtype == BOOL for t in tensors):
+        raise Unsupported("a mask as an index: the size of its result depends on values")
+    together = low.point("{0}", tensors, LONG) if len(tensors) > 1 else tensors[0]
+    rank = len(together.dims)
+    dims = (*source.dims[: used[0]], *together.dims, *source.dims[used[-1] + 1 :])
+    places: list[int | Tensor] = []
+    for at, index in enumerate(found):
+        later = at + rank - len(used) if at > used[-1] else at
+        places.append(later if index is None else index)
+    return (_picked(low, source, tuple(places), tuple(range(used[0], used[0] + rank)), dims, wraps=True),)
+
+
+@rule("tril", "triu")
+def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    rank = len(source.dims)
+    row, column = (Position(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))
+    side = "<=" if given.call.operator.startswith("aten::tril") else ">="
+    inside = low.point(f"({{1}} - {{0}}) {side} {{2}}", [row, column, Num(given.integer("diagonal", 0))], LONG, BOOL)
+    kept = low.point("tl.where({1} != 0, {0}, 0)", [source, inside], source.type)
+    return (low.rounded(kept, source.dtype),)

@@ -1,0 +1,151 @@
+"""Wrong kernels: each is the right one's source with one line spoiled, as a bug in the generator would spoil it.
+
+A verifier that lets one of them pass proves nothing. Where a spoiled line cannot change any result (a bound that is
+one too high where no lane lies beyond it), the mutant is equivalent, and is reported as that, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tracemine.verify.chain import Chain
+
+MOST_OF_A_KIND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spoil:
+    """One kind of mistake: which text, and what it becomes. `needs`: what a launch must have for it to matter."""
+
+    name: str
+    pattern: str
+    becomes: str
+    needs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A wrong source."""
+
+    name: str
+    line: str
+    source: str
+    needs: str | None
+
+
+_V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
+SPOILS = (
+    Spoil("columns end one early", r"column_mask = column < columns$", "column_mask = column < columns - 1"),
+    Spoil("columns end one late", r"column_mask = column < columns$", "column_mask = column < columns + 1", "column"),
+    Spoil("rows end one early", r"row_mask = row < rows$", "row_mask = row < rows - 1"),
+    Spoil("rows end one late", r"row_mask = row < rows$", "row_mask = row < rows + 1", "row"),
+    Spoil(
+        "mask of a reduction dropped", r"tl\.where\(column_mask, (?=.*, 1\)|\w+ -)", "tl.where(column >= 0, ", "column"
+    ),
+    Spoil("mask of a loop dropped", r"tl\.where\(mask, ", "tl.where(column >= 0, ", "column"),
+    Spoil("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
+    Spoil("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
+    Spoil("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
+    Spoil("divisor and dividend swapped", rf"= tl\.div_rn\(({_V}), ({_V})\)", r"= tl.div_rn(\2, \1)"),
+    Spoil("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
+    Spoil("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
+    Spoil("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
+    Spoil("minus for plus", rf"= ({_V}) \+ ({_V})(?=$|  #)", r"= \1 - \2", "second"),
+    Spoil("one element fewer counted", r"\(([\w* ]+) \* 1\.0\)", r"(\1 * 1.0 - 1.0)"),
+    Spoil("root for its inverse", r"tl\.rsqrt\(", "tl.sqrt_rn("),
+    Spoil("another exponential", r"tl\.exp\(", "tl.exp2("),
+    Spoil("another maximum", r"tl\.max\(", "tl.min("),
+    Spoil("another comparison", r" < (?=\w+(_\d+)?(  #|$))(?<!column < )(?<!row < )", " <= ", "comparison"),
+    Spoil("a number rounded less", r"\.to\(tl\.(?:bfloat16|float16)\)\.to\(tl\.float32\)", "", "rounding"),
+    Spoil("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),
+    Spoil("guard of a join dropped", r"mask=(\w+) & \w+, other", r"mask=\1, other", "guard"),
+    Spoil("index not looked up", r"\b(?<=\()?(indices|index|target)_\d+ \* (\w+_s\d)", r"row * \2"),
+)
+
+
+def spoiled(chain: Chain, text: str) -> list[Wrong]:
+    """Wrong sources beside a right one, a few of each kind, in the order of the table."""
+    lines = text.split("\n")
+    inside = _kernel_lines(lines)
+    found: list[Wrong] = []
+    for spoil in SPOILS:
+        for at in [a for a in inside if re.search(spoil.pattern, lines[a])][:MOST_OF_A_KIND]:
+            if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
+                continue
+            found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), spoil.needs)
+    found += _scalars(chain, lines, inside)
+    found += _stores(lines, inside)
+    return found
+
+
+def _uses(lines: list[str], at: int) -> list[str]:
+    """The lines that use what a line names, without their comments."""
+    name = lines[at].strip().partition(" = ")[0]
+    return [line.partition("  #")[0] for k, line in enumerate(lines) if k != at and re.search(rf"\b{name}\b", line)]
+
+
+def _computed_alone(lines: list[str], at: int) -> bool:
+    """Something is computed of this value and no other: no other operand would widen it."""
+    return any(len(set(re.findall(r"\b[a-z]\w*_\d+\b", use.partition(" = ")[2]))) == 1 for use in _uses(lines, at))
+
+
+def _computed_on(lines: list[str], at: int) -> bool:
+    """Something is computed of this value; a store alone would round it anyhow."""
+    return any("tl.store(" not in use for use in _uses(lines, at))
+
+
+_MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
+
+
+def _made(lines: list[str], at: int, name: str, line: str, needs: str | None) -> list[Wrong]:
+    if line == lines[at]:
+        return []
+    return [Wrong(name, lines[at].strip(), "\n".join([*lines[:at], line, *lines[at + 1 :]]), needs)]
+
+
+def _kernel_lines(lines: list[str]) -> list[int]:
+    """Lines inside kernels; helpers and the launcher are left alone."""
+    found: list[int] = []
+    inside = False
+    for at, line in enumerate(lines):
+        if line.startswith("def "):
+            inside = bool(re.match(r"def \w+_kernel(_\d+)?\($", line))
+        elif inside and line.startswith("    ") and not line.rstrip().endswith((",",)):
+            found.append(at)
+    return found
+
+
+def _scalars(chain: Chain, lines: list[str], inside: list[int]) -> list[Wrong]:
+    """A scalar that is not the argument's: the recorded value baked in, another, none."""
+    found: list[Wrong] = []
+    for scalar in chain.scalars:
+        for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
+            for name, instead in (
+                ("recorded scalar baked in", repr(scalar.value)),
+                ("wrong scalar", f"({scalar.name} * 2 + 1)"),
+                ("scalar left out", f"({scalar.name} * 0)"),
+            ):
+                line = re.sub(rf"\b{scalar.name}\b(?![_=])", instead, lines[at], count=1)
+                needs = f"scalar {scalar.name}" if scalar.value == 0 and name == "scalar left out" else None
+                found += _made(lines, at, name, line, needs)
+    return found
+
+
+def _stores(lines: list[str], inside: list[int]) -> list[Wrong]:
+    """A result that is not written; the last step of one left out."""
+    found: list[Wrong] = []
+    stores = [a for a in inside if "tl.store(" in lines[a]]
+    for at in stores:
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        found += _made(lines, at, "result not written", f"{indent}pass", None)
+    for at in stores[:MOST_OF_A_KIND]:
+        stored = re.search(r", ([a-z]\w*_\d+)(\.to\([\w.]+\))?, mask=", lines[at])
+        made = next((a for a in inside if stored and re.match(rf"\s*{stored[1]} = ", lines[a])), None)
+        if stored is None or made is None:
+            continue
+        operand = re.search(r"\b([a-z]\w*_\d+)\b", lines[made].split(" = ", 1)[1].partition("  #")[0])
+        if operand is not None and "tl.load" not in lines[made]:
+            line = lines[at].replace(f", {stored[1]}", f", ({operand[1]} + 0 * {stored[1]})", 1)
+            found += _made(lines, at, "last step left out", line, "epilogue")
+    return found

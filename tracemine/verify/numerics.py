@@ -1,0 +1,138 @@
+"""Whether a fused result is right: its error against float64, measured by eager's own.
+
+"Equal to eager" would be the wrong target: kernels that keep float32 on the way differ from eager and are nearer to
+the truth. So a result may err as eager errs, not more: overall, at its worst element, and in every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+_UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+_WORST_FLOOR = 4.0  # roundings that any element may be off by, whatever eager's luck was
+_ROW_FACTOR = 4.0
+_CODES = {torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One output of one trial. Errors are root mean squares against float64; `faults` is empty where it passed."""
+
+    faults: tuple[str, ...]
+    error: float = 0.0
+    eager_error: float = 0.0
+    equal_share: float = 1.0  # of elements that equal eager's bit for bit (or both are NaN)
+
+
+def compare(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, ulp: float) -> Comparison:
+    """One output. ulp: error that the chain's functions may have, in units in the last place of float32."""
+    if fused.shape != eager.shape:
+        return Comparison(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
+    same = equal(fused, eager)
+    share = float(same.double().mean()) if same.numel() else 1.0
+    if not fused.numel():
+        return Comparison(faults=())
+    if not fused.dtype.is_floating_point or fused.dtype in _CODES:
+        return Comparison(faults=_discrete(fused, eager, truth), equal_share=share)
+    f, e, r = fused.double(), eager.double(), truth.double()
+    faults = list(_classes(f, e, r.to(fused.dtype).double(), fused.dtype))
+    finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r)
+    unit = _UNIT[fused.dtype]
+    f, e, r = (torch.where(finite, t, 0.0) for t in (f, e, r))
+    ours, its = (f - r).abs(), (e - r).abs()
+    size = _rms(r)
+    slack = _UNIT[torch.float32] * (1 + ulp)
+    error, eager_error = _rms(ours), _rms(its)
+    if error > 1.25 * eager_error + (unit / 8 + slack) * size:
+        faults.append(f"error {error:.3g} where eager's is {eager_error:.3g}")
+    rows = [t.reshape(-1, t.shape[-1]) if t.dim() else t.reshape(1, 1) for t in (ours, its, r)]
+    row_ours, row_its, row_size = (t.square().mean(1).sqrt() for t in rows)
+    allowed = _ROW_FACTOR * torch.maximum(row_its, torch.full_like(row_its, 0.25 * eager_error))
+    allowed = allowed + (unit + slack) * row_size + slack * size
+    if bool((row_ours > allowed).any()):
+        row = int(torch.argmax(row_ours / allowed.clamp_min(1e-300)))
+        faults.append(f"row {row}: error {float(row_ours[row]):.3g} where {float(allowed[row]):.3g} is allowed")
+    scale = unit * rows[2].abs() + (row_its + slack * (row_size + size))[:, None]
+    worst = rows[0] / scale.clamp_min(1e-300)
+    limit = max(2 * float((rows[1] / scale.clamp_min(1e-300)).max()), _WORST_FLOOR)
+    if float(worst.max()) > limit:
+        place = int(worst.argmax())
+        faults.append(
+            f"element {place}: {float(fused.reshape(-1)[place]):.6g}, eager {float(eager.reshape(-1)[place]):.6g}, "
+            f"float64 {float(truth.reshape(-1)[place]):.6g}"
+        )
+    return Comparison(faults=tuple(faults), error=error, eager_error=eager_error, equal_share=share)
+
+
+def _rms(t: torch.Tensor) -> float:
+    return float(t.square().mean().sqrt())
+
+
+def equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Where two are the same number, of either sign if it is 0, or both NaN."""
+    if not a.dtype.is_floating_point:
+        return a == b.to(a.dtype)
+    x, y = a.double(), b.to(a.dtype).double()
+    return (x == y) | (x.isnan() & y.isnan())
+
+
+def _classes(f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype) -> list[str]:
+    """NaN and infinities where eager has them. Where eager itself left the truth (an overflow on the way), either."""
+
+    def kind(t: torch.Tensor) -> torch.Tensor:
+        return torch.where(t.isnan(), 3, torch.where(t.isinf(), 1 + (t < 0).long(), 0))
+
+    agreed = kind(e) == kind(r)
+    edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype])) & e.isfinite()
+    wrong = (kind(f) != kind(e)) & (agreed | (kind(f) != kind(r))) & ~edge
+    if not bool(wrong.any()):
+        return []
+    place = int(wrong.reshape(-1).long().argmax())
+    return [
+        f"{int(wrong.sum())} elements differ in being NaN or infinite, the first at {place}: "
+        f"{float(f.reshape(-1)[place])}, eager {float(e.reshape(-1)[place])}"
+    ]
+
+
+def _discrete(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> tuple[str, ...]:
+    """Integers, booleans, fp8: equal to eager, but for as many neighbours as eager itself misses."""
+    f, e, r = (t.double() for t in (fused, eager, truth))
+    settled = torch.isfinite(r) if truth.is_floating_point() else torch.ones_like(r, dtype=torch.bool)
+    differ = ~equal(fused, eager) & settled
+    missed = ((e != r) & settled).double().mean()
+    if float(differ.double().mean()) > float(missed) + 1e-3 + 1.0 / max(f.numel(), 1) * (float(missed) > 0):
+        return (f"{int(differ.sum())} of {f.numel()} elements differ from eager's",)
+    step = _CODES.get(fused.dtype)
+    far = (f - e).abs() > (1.0 if step is None else 2.01 * step * torch.maximum(f.abs(), e.abs()) + 2.0**-9)
+    if fused.dtype != torch.bool and bool((far & differ).any()):
+        return (f"{int((far & differ).sum())} elements are more than one code from eager's",)
+    return ()
+
+
+def wiring(fused: torch.Tensor, eager: torch.Tensor, exact: bool, ulp: float) -> str | None:
+    """What is wrong with the build that rounds as eager does; None where it equals eager.
+
+    exact: nothing in the chain may differ by a bit. Else few may: where a function's last place differs, a rounding
+    after it may fall to the other side.
+    """
+    if not fused.numel():
+        return None
+    same = equal(fused, eager)
+    share = float(same.double().mean())
+    if share == 1.0:
+        return None
+    if exact:
+        return f"{int((~same).sum())} of {same.numel()} elements differ by a bit"
+    unit = _UNIT.get(fused.dtype)
+    if unit is None or fused.dtype == torch.float32:
+        f, e = fused.double(), eager.double()
+        scale = e.abs() + (e[torch.isfinite(e)].square().mean().sqrt() if torch.isfinite(e).any() else 0.0)
+        near = (f - e).abs() <= (8 + 4 * ulp) * _UNIT[torch.float32] * scale
+        return (
+            None if bool((near | equal).all()) or fused.dtype != torch.float32 else "it differs by more than rounding"
+        )
+    if share < 0.95 and int((~same).sum()) > 2:
+        return f"{1 - share:.1%} of elements differ from eager's bits"
+    return None

@@ -1,0 +1,94 @@
+"""The closed table of what operators compute: `operators.toml`, checked when it is read."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+
+class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of the table: the fields are explained where the rows stand."""
+
+    ops: tuple[str, ...]
+    args: tuple[str, ...]
+    expr: str
+    compute: str = "common"
+    types: tuple[str, ...] = ()
+    defaults: Mapping[str, float | int] = {}
+    unless: str | None = None
+    short: str | None = None
+    exact: str | None = None
+    gives: str | None = None
+    ulp: int = 0
+
+
+class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """x raised to one particular exponent."""
+
+    expr: str
+    ulp: int
+    exact: str | None = None
+
+
+class Reduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How elements become one."""
+
+    other: str
+    lanes: str
+    end: str
+
+
+class Foreach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an operator over lists does to each member."""
+
+    base: str
+    args: tuple[str, ...]
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of `operators.toml`."""
+
+    pointwise: tuple[Pointwise, ...]
+    powers: Mapping[str, Power]
+    reductions: Mapping[str, Reduction]
+    helpers: Mapping[str, str]
+    foreach: Mapping[str, Foreach]
+
+
+@cache
+def table() -> Table:
+    """The table, read once."""
+    text = resources.files(__package__).joinpath("operators.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), Table)
+
+
+@cache
+def pointwise_rows() -> Mapping[str, Pointwise]:
+    """Each pointwise operator's row, by its name without namespace.
+
+    >>> pointwise_rows()["silu"].expr
+    '{0} / (1.0 + tl.exp(-{0}))'
+    """
+    return {name: row for row in table().pointwise for name in row.ops}
+
+
+@cache
+def exact_templates() -> Mapping[str, str]:
+    """For each template that is not correctly rounded on a GPU, one that is.
+
+    >>> exact_templates()["{0} / {1}"]
+    'tl.div_rn({0}, {1})'
+    """
+    rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
+    return {row.expr: row.exact for row in rows if row.exact is not None}
+
+
+@cache
+def error_ulp() -> Mapping[str, int]:
+    """Error of each template, in units in the last place of float32; what is not here has none."""
+    rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
+    return {row.expr: row.ulp for row in rows if row.ulp}

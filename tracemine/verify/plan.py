@@ -1,0 +1,257 @@
+"""Which kernels a chain becomes: as few as walk the same rows and columns, each after those that it loads from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tracemine.ops.infer.tensor import contiguous
+from tracemine.verify import ir
+from tracemine.verify.axes import Axes, Dim
+from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.emit import Emitter, columns_of, fronts
+from tracemine.verify.ir import Buffer, Kernel, Node, Nodes, Program, Store
+from tracemine.verify.lower import Lowered, lower
+from tracemine.verify.values import Reduced, Tensor
+
+# Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
+_FEW_ROWS, _LONG_ROW = 32, 8192
+
+
+@dataclass(slots=True, eq=False)
+class _Target:
+    """A recipe to be stored, and the kernel that suits it."""
+
+    tensor: Tensor
+    buffer: str
+    columns: Dim
+    rows: Dim
+    level: int
+
+
+@dataclass(slots=True)
+class _Planner:
+    chain: Chain
+    lowered: Lowered
+    rounds: bool
+    nodes: Nodes = field(default_factory=Nodes)
+    origins: dict[Node, int] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    targets: dict[Tensor, _Target] = field(default_factory=dict)
+    homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each recipe is stored in
+    names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
+
+    @property
+    def axes(self) -> Axes:
+        return self.lowered.axes
+
+
+def plan(chain: Chain, rounds: bool = False, export_masks: bool = False) -> Program:
+    """The kernels for a chain.
+
+    rounds: round after every call as eager does, which proves the wiring bit for bit; else values stay in float32
+    until they are stored. export_masks: what dropout kept is given back too, after the live values.
+    Raises Unsupported where no kernel can be generated.
+    """
+    lowered = lower(chain)
+    p = _Planner(chain, lowered, rounds)
+    for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
+        p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
+    outputs = _homes(p, export_masks)
+    for tensor in tuple(p.homes):
+        _target(p, tensor)
+    kernels = tuple(_kernel(p, members) for members in _groups(p))
+    _check_in_place(p, kernels)
+    scalars = tuple((s.name, s.value) for s in chain.scalars)
+    origins = {node: f"{chain.calls[call].label}" for node, call in p.origins.items()}
+    if lowered.drawn:
+        scalars = (*scalars, ("seed", 0))
+    return Program(
+        name=chain.name,
+        buffers=p.buffers,
+        kernels=kernels,
+        outputs=outputs,
+        scalars=scalars,
+        origins=origins,
+    )
+
+
+def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> Buffer:
+    dims = tuple(tuple(p.axes.axis(leaf) for leaf in p.axes.leaves(dim)) for dim in tensor.dims)
+    shape = tuple(prod(a.size for a in dim) for dim in dims)
+    return Buffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
+
+
+def _homes(p: _Planner, export_masks: bool) -> tuple[str, ...]:
+    """Where each wanted recipe is stored; the names of what the launcher gives back."""
+    for value, tensor in p.lowered.written.items():
+        p.homes[tensor] = p.chain.inputs[value].name
+    specs = p.chain.specs
+    wanted = [(t, specs[v].strides or ()) for v, t in zip(p.chain.live, p.lowered.live, strict=True)]
+    if export_masks:
+        masks = (kept for _, kept in p.lowered.drawn)
+        wanted += [(t, contiguous([p.axes.size(p.axes.leaves(dim)) for dim in t.dims])) for t in masks]
+    found: list[str] = []
+    for place, (tensor, strides) in enumerate(wanted):
+        name = f"out{place}" if len(wanted) > 1 else "out"
+        if tensor not in p.homes:
+            p.homes[tensor] = name
+            p.buffers[name] = _buffer(p, name, tensor, strides, "output")
+        found.append(p.homes[tensor])
+    return tuple(found)
+
+
+def _target(p: _Planner, tensor: Tensor) -> _Target:
+    """Registers what must be stored, after what it needs stored before."""
+    known = p.targets.get(tensor)
+    if known is not None:
+        return known
+    if tensor not in p.homes:
+        p.homes[tensor] = f"scratch{sum(b.role == 'scratch' for b in p.buffers.values())}"
+        p.buffers[p.homes[tensor]] = _scratch(p, p.homes[tensor], tensor)
+    columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
+    rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns)
+    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds)
+    trial.store(tensor, p.homes[tensor])
+    if tensor in trial.demanded:
+        raise Unsupported("a reduction that needs its own result elsewhere")
+    needs = [_target(p, needed) for needed in trial.demanded]
+    p.names.update((placeholder, p.homes[needed]) for needed, placeholder in trial.demanded.items())
+    level = 1 + max((n.level for n in needs), default=-1)
+    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, level)
+    return target
+
+
+def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
+    made = _buffer(p, name, tensor, (), "scratch")
+    return Buffer(
+        name=name, dtype=tensor.type, dims=made.dims, shape=made.shape, strides=contiguous(made.shape), role="scratch"
+    )
+
+
+def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
+    """The axes to walk inside a program: what is reduced, or else the innermost."""
+    leaves = p.axes.flat(tensor.dims)
+    found = [columns_of(p.axes, t) for t in fronts(tensor)]
+    if isinstance(tensor, Reduced) and found:
+        return found[0]
+    inside = [c for c in found if set(c) <= set(leaves)] or found
+    best = max(inside, key=p.axes.size, default=())
+    rows = p.axes.size([leaf for leaf in leaves if leaf not in best])
+    if best and set(best) <= set(leaves) and rows < _FEW_ROWS and p.axes.size(best) > _LONG_ROW:
+        best = ()
+    if best or not leaves:
+        return best
+    order = sorted(range(len(buffer.dims)), key=lambda d: (buffer.strides[d] if buffer.strides else 0, -d))
+    innermost = next(d for d in order if p.axes.leaves(tensor.dims[d]))
+    return (p.axes.leaves(tensor.dims[innermost])[-1],)
+
+
+def _groups(p: _Planner) -> list[list[_Target]]:
+    """Targets that one kernel can store, in the order of the kernels."""
+    groups: dict[tuple[int, frozenset[int], frozenset[int]], list[_Target]] = {}
+    plain: list[_Target] = []
+    for target in p.targets.values():
+        if not fronts(target.tensor):
+            plain.append(target)
+            continue
+        key = (target.level, frozenset(target.rows), frozenset(target.columns))
+        groups.setdefault(key, []).append(target)
+    for target in plain:  # joins a kernel that walks its elements anyhow
+        leaves = frozenset(target.rows) | frozenset(target.columns)
+        home = next((m for (_, rows, columns), m in groups.items() if rows | columns == leaves), None)
+        if home is None:
+            groups[(target.level, frozenset(target.rows), frozenset(target.columns))] = [target]
+        else:
+            target.columns, target.rows = (
+                home[0].columns,
+                tuple(a for a in target.rows + target.columns if a not in home[0].columns),
+            )
+            home.append(target)
+    return [members for _, members in sorted(groups.items(), key=lambda item: item[0][0])]
+
+
+def _kernel(p: _Planner, members: list[_Target]) -> Kernel:
+    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds)
+    stores = [_renamed(p, emitter.store(target.tensor, target.buffer)) for target in members]
+    main = max(members, key=lambda t: p.axes.size(t.rows))
+    buffer = p.buffers[main.buffer]
+    by_leaf = {
+        leaf: stride
+        for dim, stride in zip(main.tensor.dims, buffer.strides, strict=False)
+        for leaf in p.axes.leaves(dim)
+    }
+    rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
+    return Kernel(
+        rows=tuple(p.axes.axis(leaf) for leaf in rows),
+        columns=tuple(p.axes.axis(leaf) for leaf in members[0].columns),
+        stores=tuple(stores),
+    )
+
+
+def _renamed(p: _Planner, store: Store) -> Store:
+    """Placeholders of demanded values become the names of their buffers."""
+    memo: dict[Node, Node] = {}
+    return Store(
+        store.buffer,
+        tuple(rebuilt(p.nodes, n, memo, p.names, p.origins) for n in store.index),
+        rebuilt(p.nodes, store.value, memo, p.names, p.origins),
+    )
+
+
+def rebuilt(
+    nodes: Nodes, node: Node, memo: dict[Node, Node], names: Mapping[str, str], origins: dict[Node, int]
+) -> Node:
+    """The same node with buffers renamed."""
+    found = memo.get(node)
+    if found is not None:
+        return found
+    fields: list[object] = []
+    for name in _fields(node):
+        value = getattr(node, name)
+        if isinstance(value, Node):
+            value = rebuilt(nodes, value, memo, names, origins)
+        elif isinstance(value, tuple):
+            value = tuple(rebuilt(nodes, v, memo, names, origins) if isinstance(v, Node) else v for v in value)
+        elif name == "buffer":
+            value = names.get(value, value)
+        fields.append(value)
+    found = memo[node] = nodes.make(type(node), *fields)
+    if node in origins:
+        origins.setdefault(found, origins[node])
+    return found
+
+
+def _fields(node: Node) -> tuple[str, ...]:
+    return tuple(type(node).__dataclass_fields__)
+
+
+def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
+    """What is written in place may be read only before, or by the same program at the same place."""
+    written = {p.chain.inputs[v].name for v in p.lowered.written}
+    done: set[str] = set()
+    for kernel in kernels:
+        places = {s.buffer: s.index for s in kernel.stores if s.buffer in written}
+        for load in loads(kernel):
+            if load.buffer in done:
+                raise Unsupported("a later kernel reads what an earlier one writes in place")
+            if load.buffer in places and load.index != places[load.buffer]:
+                raise Unsupported("it writes in place what another program still reads")
+        done |= places.keys()
+
+
+def loads(kernel: Kernel) -> list[ir.Load]:
+    """Every load of a kernel, once."""
+    found: dict[ir.Load, None] = {}
+    seen: set[Node] = set()
+    todo: list[Node] = [n for s in kernel.stores for n in (*s.index, s.value)]
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, ir.Load):
+            found[node] = None
+        todo.extend(ir.children(node))
+    return list(found)

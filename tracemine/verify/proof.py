@@ -1,0 +1,62 @@
+"""What the proof of a chain on a CPU says."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong: in which trial, and what."""
+
+    trial: str
+    says: str
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    """A wrong kernel beside the right one. killed_by: what gave it away; equivalent: why nothing could."""
+
+    name: str
+    line: str
+    killed_by: str | None = None
+    equivalent: str | None = None
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on one chain's kernels. `faults` is empty where they passed every trial."""
+
+    chain: str
+    kernels: tuple[str, ...]
+    trials: int
+    skipped: tuple[str, ...]  # trials that eager itself does not allow, with the reason
+    faults: tuple[Fault, ...]
+    error: float  # worst output of the first trial, root mean square against float64
+    eager_error: float
+    equal_share: float  # of elements that equal eager's in the build that rounds as eager does
+    exact: bool  # that build must equal eager bit for bit
+    bytes_read: int  # that the kernels asked for in the first trial
+    bytes_written: int
+    mutants: tuple[Mutant, ...]
+    seconds: float
+    refused: str | None = None  # why no kernel was generated
+
+    @property
+    def passed(self) -> bool:
+        """Right in every trial, and every wrong kernel was told from it."""
+        return self.refused is None and not self.faults and all(m.killed_by or m.equivalent for m in self.mutants)
+
+    @property
+    def killed(self) -> tuple[int, int]:
+        """Wrong kernels that were found out, and those that could be."""
+        able = [m for m in self.mutants if m.equivalent is None]
+        return sum(m.killed_by is not None for m in able), len(able)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain to prove: as JSON of the record, with its sources and those of wrong kernels."""
+
+    chain: msgspec.Raw
+    source: str
+    rounded: str
+    masks: int
+    kernels: tuple[str, ...]
+    mutants: tuple[tuple[str, str, str, str | None], ...]  # name, line, source, what it needs to differ

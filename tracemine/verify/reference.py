@@ -1,0 +1,113 @@
+"""A chain run call by call through torch.ops on a CPU: as eager does it, and in float64.
+
+Operators are looked up by names that the operator table has confirmed; nothing else of a chain can name code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a chain gave: its live values, and its inputs afterwards."""
+
+    live: tuple[torch.Tensor, ...]
+    inputs: tuple[torch.Tensor, ...]
+
+
+def run(
+    chain: Chain,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    double: bool = False,
+) -> Run:
+    """Run a chain on copies of tensors.
+
+    scalars: a value for each scalar argument. masks: for each call that drops elements, by its number, what it keeps.
+    double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
+    """
+    values: list[Any] = [_copied(t, double) for t in inputs]
+    for number, call in enumerate(chain.calls):
+        if call.operator == "aten::native_dropout":
+            values += _dropped(call, values, scalars, masks[number])
+            continue
+        found = _called(call, values, scalars, double)
+        values += found
+    return Run(live=tuple(values[v] for v in chain.live), inputs=tuple(values[: len(chain.inputs)]))
+
+
+def _copied(tensor: torch.Tensor, double: bool) -> torch.Tensor:
+    if double and tensor.dtype in (*_FLOATS, *_CODES):
+        return tensor.to(torch.float64)
+    copy = torch.empty_strided(tensor.shape, _dense(tensor), dtype=tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides without gaps, in the tensor's own order of dimensions."""
+    order = sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
+    strides, step = [0] * tensor.dim(), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(tensor.shape[d], 1)
+    return tuple(strides)
+
+
+def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> list[torch.Tensor]:
+    """The outputs of one call, lists laid out flat."""
+    name = call.operator.removeprefix("aten::")
+    function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
+    given = call.given()
+    arguments = {n: _argument(n, v, values, scalars, double) for n, v in given.items()}
+    code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
+    widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
+    if widens:
+        arguments["half_to_float"] = False
+        if not double:
+            arguments["self"] = arguments["self"].float()
+    required = {a.name for a in function._schema.arguments if not a.has_default_value()}
+    found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
+    if double and code is not None:
+        found = found.to(torch.float64)
+    if isinstance(found, torch.Tensor):
+        return [found] if call.outputs else []
+    flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
+    return flat if call.outputs else []
+
+
+def _argument(name: str, value: Value, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> Any:
+    if isinstance(value, Ref):
+        return values[value.value]
+    if isinstance(value, Refs):
+        return [None if v is None else values[v] for v in value.values]
+    if isinstance(value, Scalars):
+        return [scalars[s.name] for s in value.values]
+    if isinstance(value, Scalar):
+        return scalars[value.name]
+    if not isinstance(value, Literal):
+        return None
+    if name == "dtype":
+        dtype = getattr(torch, str(value.value))
+        return torch.float64 if double and dtype in _FLOATS else dtype
+    return list(value.value) if isinstance(value.value, tuple) else value.value
+
+
+def _dropped(call: Call, values: Sequence[Any], scalars: Mapping[str, float], mask: torch.Tensor) -> list[torch.Tensor]:
+    """Dropout with a given mask, by torch's formula."""
+    given = call.given()
+    tensor, p = given["input"], given["p"]
+    assert isinstance(tensor, Ref)  # noqa: S101  (its schema says so)
+    probability = scalars[p.name] if isinstance(p, Scalar) else 0.0
+    scale = 0.0 if probability >= 1 else 1.0 / (1.0 - probability)
+    return [values[tensor.value] * mask * scale, mask]

@@ -1,0 +1,84 @@
+"""The same chain at other sizes: what a kernel that takes sizes as arguments must get right too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.chain import Call, Chain, Input, Literal, Value, infer_outputs
+from tracemine.verify.lower import Lowered
+from tracemine.verify.values import Tensor
+
+_SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
+
+
+def free_axes(lowered: Lowered) -> dict[int, int]:
+    """Axes whose size the kernels take as an argument, and their sizes."""
+    found: dict[int, int] = {}
+    for source in lowered.inputs:
+        for leaf in lowered.axes.flat(source.dims):
+            if not lowered.axes.axis(leaf).pinned:
+                found[leaf] = lowered.axes.size((leaf,))
+    return found
+
+
+def resized(chain: Chain, lowered: Lowered, sizes: Mapping[int, int]) -> Chain:
+    """The chain with other sizes for some axes. Raises ChainError where its calls do not allow them."""
+    if not sizes:
+        return chain
+    shape = _shapes(lowered, sizes)
+    before = _shapes(lowered, {})
+    changed = {lowered.axes.size((a,)): n for a, n in sizes.items()}
+    inputs = tuple(
+        Input(e.name, _spec(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
+        for e, v in zip(chain.inputs, lowered.values, strict=False)
+    )
+    specs = [e.spec for e in inputs]
+    calls: list[Call] = []
+    for number, call in enumerate(chain.calls):
+        first = chain.first_output(number)
+        arguments = tuple(
+            _argument(a.name, v, call, first, lowered, shape, before)
+            for a, v in zip(call.schema.arguments, call.arguments, strict=True)
+        )
+        outputs = infer_outputs(Call(call.operator, call.overload, arguments, ()), specs) if call.outputs else ()
+        calls.append(Call(call.operator, call.overload, arguments, outputs))
+        specs += outputs
+    return Chain(chain.name, inputs, tuple(calls), chain.live)
+
+
+class _shapes:
+    """Shapes of recipes under given sizes."""
+
+    def __init__(self, lowered: Lowered, sizes: Mapping[int, int]) -> None:
+        self._axes, self._sizes = lowered.axes, sizes
+
+    def __call__(self, tensor: Tensor) -> tuple[int, ...]:
+        axes = self._axes
+        return tuple(prod(self._sizes.get(a, axes.size((a,))) for a in axes.leaves(dim)) for dim in tensor.dims)
+
+
+def _argument(
+    name: str, value: Value, call: Call, first: int, lowered: Lowered, shape: _shapes, before: _shapes
+) -> Value:
+    if not isinstance(value, Literal) or not isinstance(value.value, tuple):
+        return value
+    if name in _SHAPES and call.outputs:
+        return Literal(shape(lowered.values[first]))
+    if name == "normalized_shape":
+        return Literal(shape(lowered.values[first])[-len(value.value) :])
+    return value
+
+
+def _spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    """Another shape in the same order of dimensions; what was repeated stays so."""
+    if shape == spec.shape:
+        return spec
+    old = spec.strides or ()
+    order = sorted((d for d in range(len(shape)) if old[d]), key=lambda d: (-old[d], d))
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return TensorSpec(shape, spec.dtype, tuple(strides))

@@ -1,0 +1,168 @@
+"""What a kernel is tried on: values that break things, layouts, sizes and scalars other than the recorded ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.chain import Chain
+
+ZONE = 256  # elements on either side of a tensor that nothing may touch
+
+NORMAL, INTEGERS = "normal", "whole numbers"
+# Kinds of values, most telling first.
+KINDS = (
+    NORMAL,
+    INTEGERS,
+    "planted NaN and infinities",
+    "wide magnitudes",
+    "constant rows",
+    "outliers",
+    "negative, and a row of -inf",
+    "signed zeros and ties",
+    "denormals",
+    "near overflow",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One set of inputs. `sizes`: other sizes for axes; `layout`: how inputs lie in memory; `scalars`: other values."""
+
+    kind: str = NORMAL
+    seed: int = 0
+    layout: str = "recorded"
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    scalars: str = "recorded"
+
+    @property
+    def says(self) -> str:
+        """In words."""
+        sized = ", ".join(f"axis {a} of {n}" for a, n in self.sizes.items())
+        parts = [self.kind, f"seed {self.seed}"]
+        parts += [f"{self.layout} layout"] * (self.layout != "recorded") + [sized] * bool(sized)
+        return ", ".join(parts + [f"{self.scalars} scalars"] * (self.scalars != "recorded"))
+
+
+def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
+    """All trials of a chain. free: axes whose size the kernel takes as an argument, and their recorded sizes."""
+    yield Trial()
+    yield Trial(kind=INTEGERS)
+    if chain.scalars:
+        yield Trial(scalars="changed", seed=1)
+    for axis, size in free.items():
+        yield Trial(sizes={axis: size + 1})
+    for kind in KINDS[2:]:
+        yield Trial(kind=kind)
+    for layout in ("gaps", "reversed order", "offset"):
+        yield Trial(layout=layout, seed=2)
+    for axis, size in free.items():
+        for other in (size - 1, 1, 0, 7):
+            if other != size and other >= 0:
+                yield Trial(sizes={axis: other}, seed=3)
+    if any(not s.recorded for s in chain.scalars):
+        for scalars in ("zero", "one", "minus one", "tiny", "large"):
+            yield Trial(scalars=scalars, seed=4)
+    yield Trial(seed=5)
+
+
+def scalar_values(chain: Chain, trial: Trial) -> dict[str, Any]:
+    """A value for each scalar argument. Recorded ones change only in the trials that change scalars."""
+    fixed = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
+    found: dict[str, Any] = {}
+    for scalar in chain.scalars:
+        value: float = scalar.value
+        if trial.scalars == "changed":
+            value = value * 0.75 + 0.25 if isinstance(value, float) else value + 1
+        elif trial.scalars in fixed and not scalar.recorded:
+            value = type(scalar.value)(fixed[trial.scalars])
+        found[scalar.name] = value
+    return found
+
+
+def tensors(chain: Chain, trial: Trial) -> list[torch.Tensor]:
+    """The chain's inputs, each in memory of its own between zones of poison."""
+    generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
+    found = []
+    for entry in chain.inputs:
+        tensor = placed(entry.spec, trial.layout)
+        tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
+        found.append(tensor)
+    return found
+
+
+def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
+    """A tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
+    shape, strides = spec.shape, spec.strides or ()
+    if layout in ("gaps", "reversed order") and 0 not in strides:
+        order = sorted(range(len(shape)), key=lambda d: -strides[d])
+        order = order[::-1] if layout == "reversed order" else order
+        step, wide = (2 if layout == "gaps" else 1), [0] * len(shape)
+        for d in reversed(order):
+            wide[d] = step
+            step *= max(shape[d], 1)
+        strides = tuple(wide)
+    offset = ZONE + (1 if layout == "offset" else 0)
+    reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if spec.elements else 0
+    dtype = getattr(torch, str(spec.dtype))
+    width = torch.empty((), dtype=dtype).element_size()
+    memory = torch.full(((reach + 2 * ZONE + 1) * width,), 255, dtype=torch.uint8)
+    if dtype == torch.bool:
+        memory.fill_(1)
+    return memory.view(dtype).as_strided(shape, strides, offset)
+
+
+def zones(tensor: torch.Tensor) -> torch.Tensor:
+    """All memory of a tensor made by `placed`, as bytes."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+
+
+def _values(spec: TensorSpec, below: int | None, kind: str, generator: torch.Generator) -> torch.Tensor:
+    shape, dtype = spec.shape, getattr(torch, str(spec.dtype))
+    if below is not None:
+        index = torch.randint(0, max(below, 1), shape, generator=generator)
+        if kind == "constant rows":
+            index = torch.zeros_like(index)
+        return index.to(dtype)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if not dtype.is_floating_point:
+        return torch.randint(-100 if dtype != torch.uint8 else 0, 100, shape, generator=generator).to(dtype)
+    values = _floats(shape, dtype, kind, generator)
+    limit = torch.finfo(dtype).max if dtype.itemsize == 1 else math.inf
+    return values.clamp(-limit, limit).to(dtype)
+
+
+def _floats(shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: torch.Generator) -> torch.Tensor:
+    normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if kind == INTEGERS:
+        return torch.randint(-4, 5, shape, generator=generator).double()
+    if kind == "wide magnitudes":
+        return normal.sign() * torch.exp2(torch.rand(shape, generator=generator, dtype=torch.float64) * 40 - 20)
+    if kind == "constant rows" and shape:
+        return normal[..., :1].expand(shape).clone()
+    if kind == "negative, and a row of -inf":
+        negative = -normal.abs() - 1
+        if len(shape) > 1 and 0 not in shape:
+            negative.view(-1, shape[-1])[-1] = -math.inf
+        return negative
+    if kind == "signed zeros and ties":
+        return (normal * 2).round() / 2 * torch.where(normal < 0.5, 0.0, 1.0)
+    if kind == "denormals":
+        return normal * torch.finfo(dtype).tiny
+    if kind == "near overflow":
+        return normal.sign() * torch.finfo(dtype).max * (0.5 + 0.5 * torch.rand(shape, generator=generator))
+    if kind == "outliers" and 0 not in shape:
+        flat = normal.view(-1)
+        flat[:: max(1, flat.numel() // 5)] *= 1e3
+    if kind.startswith("planted") and 0 not in shape:
+        flat = normal.view(-1)
+        places = (0, flat.numel() // 3, flat.numel() // 2, flat.numel() - 1)
+        for place, value in zip(places, (math.inf, math.nan, -math.inf, math.nan), strict=True):
+            flat[place] = value
+    return normal
