@@ -47,6 +47,13 @@ def test_each_line_that_breaks_a_graph_is_one_finding_of_its_reason(name: str) -
         assert 0 < finding.step_saving_ns.mid <= finding.step_saving_ns.high < finding.measured_ns
 
 
+def test_three_pointwise_kernels_between_two_graphs_are_an_island() -> None:
+    (island,) = [f for f in scanned("compiled_islands").findings if f.gpu_saving_ns.high]
+    assert (island.rule, island.ops) == ("eager_island", ("aten::div", "aten::tanh", "aten::mul"))
+    assert island.source[0].function == "soft_cap"
+    assert len(island.activities) == 2  # one a step
+
+
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_gap_in_a_break_is_no_other_rules_as_well(name: str) -> None:
     waited = [row for f in scanned(name).findings if not f.gpu_saving_ns.high for part in f.activities for row in part]

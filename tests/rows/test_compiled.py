@@ -22,7 +22,7 @@ from tracemine.rows.trees import nearest, within
 from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-FUSING = ("memory_bound_chain", "rmsnorm_unfused", "rotary_unfused")
+FUSING = ("memory_bound_chain", "eager_island", "rmsnorm_unfused", "rotary_unfused")
 BREAKS = {  # in each of the two steps
     "compiled_breaks": [(25, ".item()", "value"), (28, "print(", "print")],
     "compiled_islands": [(48, "nonzero(", "size"), (50, "soft_cap(", "disabled")],
