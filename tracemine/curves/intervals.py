@@ -39,7 +39,7 @@ INTERVALS = {
     "columns": (0.75, 1.5),
     "columns_small": (0.7, 1.45),
     "split": (0.9, 1.3),
-    "split_small": (0.9, 1.45),
+    "split_small": (0.82, 1.35),
 }
 OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
 SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another device's curves, scaled

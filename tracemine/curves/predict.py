@@ -323,7 +323,7 @@ class Curves:
         total = self._together(memory, base + self._function_ns(kernel), kernel.elements, warm)
         return total + self._narrow_ns(total, kernel)
 
-    def _narrow_ns(self, total: float, kernel: FusedKernel) -> float:
+    def _narrow_ns(self, total: float, kernel: FusedKernel, share: float = _NARROW_SHARE) -> float:
         """What small kernels lose on average to the narrower of the two shapes that a compiler tries.
 
         Two elements a thread in place of eight: more waves of threads, each of which waits for memory once. Timing
@@ -331,7 +331,7 @@ class Curves:
         """
         waves = kernel.elements / (_NARROW * self.wave)
         lost = self.floor_ns[1] + waves * _WAVE_NS - total
-        return _NARROW_SHARE * max(lost, 0.0) if total < _TIMED_NS else 0.0
+        return share * max(lost, 0.0) if total < _TIMED_NS else 0.0
 
     def _together(self, memory: float, arithmetic: float, elements: float, warm: float) -> float:
         """Memory and arithmetic side by side: all of the longer one, and of the shorter what the waves leave over."""
@@ -390,7 +390,7 @@ class Curves:
             last = self._together(
                 self.memory_ns(read, sum(kernel.writes), again), self._function_ns(kernel), kernel.elements, again
             )
-            total += last + self._narrow_ns(last, kernel)
+            total += last + self._narrow_ns(last, kernel, 1.0)  # it looks its row up: nothing is loaded in one go
         return total, 2 * stages + full
 
     def _full_output(self, kernel: FusedKernel) -> bool:
