@@ -41,7 +41,7 @@ def counters(
 ) -> int:
     """Say what Nsight Compute counted: traffic, arithmetic, what limits each kernel, and its place on the roofline.
 
-    Kernels with equal names, grids and blocks share a line, with the middle one's counters.
+    Launches of one kernel with equal grid, block and modelled traffic share a line, with the middle one's counters.
 
     \b
     Examples:

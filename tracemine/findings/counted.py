@@ -17,7 +17,7 @@ from tracemine.timeline import Timeline
 
 
 class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Launches with equal name, grid, block and operator. Null: not recorded, or no activity is known to be it."""
+    """Launches with equal name, grid, block, operator and modelled traffic. Null: not recorded, or in no trace."""
 
     name: str  # the function's, with the operation that the whole name shows
     op: str | None  # operator that owns the activities
@@ -44,8 +44,9 @@ def kernel_lines(timeline: Timeline, counters: Counters) -> list[KernelLine]:
     rows_of = _activities(counters)
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, kernel in enumerate(counters.kernels):
-        op = _op(modelled, rows_of.get(i))
-        groups.setdefault((canonical(kernel.name), kernel.grid, kernel.block, op), []).append(i)
+        rows = rows_of.get(i)
+        model = _op(modelled, rows), _number(modelled, "bytes_read", rows), _number(modelled, "bytes_written", rows)
+        groups.setdefault((canonical(kernel.name), kernel.grid, kernel.block, *model), []).append(i)
     lines = [_line(timeline, counters, members, modelled, rows_of) for members in groups.values()]
     return sorted(lines, key=lambda each: -(each.kernel.dur_ns or 0) * each.launches)
 
