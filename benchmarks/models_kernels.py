@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from prediction import Trace, predicted
+from prediction_models import Trace, predicted
 
 from tracemine.curves import Curves
 from tracemine.findings import device_of

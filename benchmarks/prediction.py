@@ -13,300 +13,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from prediction_models import Outcome, outcome
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from tracemine.cost import Unfused, one_kernel
 from tracemine.curves import Curves
-from tracemine.engine import Rule, load_rules, mine
-from tracemine.findings import NOTHING, device_of, find
-from tracemine.flow import Evidence, flow
-from tracemine.formats import open_trace
-from tracemine.fusion import Groups, groups
-from tracemine.ops import COMPUTE_BOUND_CLASSES
-from tracemine.rows import Rows, row_sets
-from tracemine.rows.table import BoolArray, IntArray, Numbers
+from tracemine.engine import load_rules
+from tracemine.findings import device_of
 from tracemine.timeline import Timeline
 
-FloatArray = npt.NDArray[np.float64]
-
 HERE = Path(__file__).parent
-TRACES = {
-    "eager": "eager/trace.json.gz",
-    "lean": "lean.json.gz",
-    "compiled": "compiled.json.gz",
-    "graph": "graph.json.gz",
-}
 WITHIN = 10.0  # points of eager GPU time that a prediction may be off
 HOST_BOUND = 0.8  # of a step, the part that the GPU is busy: below, the host sets the pace
 GPU_BOUND = 0.95
 GAP_WITHIN = 15.0  # percent, of what is saved with no gaps left
 LEAN_WITHIN = 6.0
-SAME_KERNELS = 0.97  # of a graph's and eager's kernels, by name, that are the same; below, the graph runs others
-
-# Names that Inductor gives to kernels that only move: pads and slices around products, layouts of convolutions.
-_MOVE = re.compile(
-    r"triton_poi_fused_(_*(unsafe_view|as_strided|constant_pad_nd|convolution|baddbmm|addmm|bmm|mm|clone|copy|slice|cat|"
-    r"stack|split|select|unbind|transpose|permute|view|expand|squeeze|unsqueeze|t)(?=_))+_?\d*"
-)
-
-
-# -- what a trace shows ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    timeline: Timeline
-    groups: Groups
-    rows: dict[str, Rows]
-    steps: int
-
-    @classmethod
-    def read(cls, path: Path, execution_trace: Path | None = None) -> Trace:
-        timeline = open_trace(path, execution_trace=execution_trace)
-        found = groups(flow(timeline))
-        return cls(timeline, found, row_sets(timeline, found), max(timeline.steps.num_rows, 1))
-
-    @property
-    def dur_ns(self) -> IntArray:
-        return self.numbers("dur_ns").values.astype(np.int64)
-
-    @property
-    def memory(self) -> BoolArray:
-        """For each activity, whether it is memory-bound and no library's own."""
-        return ~self.of_class(*COMPUTE_BOUND_CLASSES) & ~self.rows["activities"].columns["auxiliary"].values
-
-    def of_class(self, *classes: str) -> BoolArray:
-        column = self.rows["activities"].columns["op_class"]
-        return np.array([*(name in classes for name in column.values), False])[column.codes]
-
-    @property
-    def moves(self) -> BoolArray:
-        """For each activity, whether Inductor made it to move data and nothing else."""
-        column = self.rows["activities"].columns["name"]
-        return np.array([only_moves(name) for name in column.values] + [False])[column.codes]
-
-    def numbers(self, name: str) -> Numbers:
-        return self.rows["activities"].columns[name]
-
-    def step_ns(self, which: BoolArray) -> int:
-        return int(self.dur_ns[which].sum()) // self.steps
-
-    def a_step(self, which: BoolArray) -> float:
-        return float(which.sum()) / self.steps
-
-
-def only_moves(kernel: str) -> bool:
-    """Whether a generated kernel's name shows nothing but copies, pads and slices.
-
-    >>> only_moves("triton_poi_fused_constant_pad_nd_mm_0"), only_moves("triton_poi_fused_add_mm_3")
-    (True, False)
-    """
-    return _MOVE.fullmatch(kernel) is not None
-
-
-# -- predicted ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
-    """The memory-bound part of a step once every group is one kernel."""
-
-    memory_ns: int
-    low_ns: int
-    high_ns: int
-    kernels: float
-    grouped: float  # activities that are in groups
-    fused_ns: FloatArray  # of each group
-
-
-def predicted(trace: Trace, curves: Curves) -> Predicted:
-    found, dur = trace.groups, trace.dur_ns
-    member = found.activity_group >= 0
-    of_group = np.bincount(found.activity_group[member], dur[member], len(found))
-    of_node = np.bincount(found.activity_node[member], dur[member], len(found.node_group))
-    ends = np.zeros((3, len(found)))
-    for at in range(len(found)):
-        nodes = found.node[found.begin[at] : found.begin[at + 1]].tolist()
-        members = [
-            Unfused(reads=int(found.node_reads[n]), writes=int(found.node_writes[n]), dur_ns=of_node[n]) for n in nodes
-        ]
-        kernel = found.kernels[found.kernel[at]]
-        after = one_kernel(kernel, members, curves, sure=found.evidence[at] != Evidence.ADJACENT).after_ns
-        ends[:, at] = np.minimum((after.low, after.mid, after.high), of_group[at])
-    alone = trace.memory & ~member
-    rest = int(dur[alone].sum())
-    low, mid, high = ((rest + int(end.sum())) // trace.steps for end in ends)
-    return Predicted(
-        memory_ns=mid,
-        low_ns=low,
-        high_ns=high,
-        kernels=(int(alone.sum()) + len(found)) / trace.steps,
-        grouped=trace.a_step(member),
-        fused_ns=ends[1],
-    )
-
-
-# -- a case ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One model, nanoseconds and kernels of one step. Null: not recorded."""
-
-    name: str
-    says: str
-    training: bool
-    eager_gpu_ns: int
-    eager_memory_ns: int
-    eager_memory_kernels: float
-    predicted_memory_ns: int
-    predicted_low_ns: int
-    predicted_high_ns: int
-    predicted_kernels: float
-    lean_memory_ns: int | None
-    lean_gpu_ns: int | None
-    lean_eager_memory_ns: int | None
-    compiled_gpu_ns: int | None
-    compiled_memory_ns: int | None
-    compiled_kernels: float | None
-    compiled_moves_ns: int | None
-    eager_attention: float  # kernels that are attention as one operation
-    compiled_attention: float | None
-    compiled_moves: float | None
-    eager_step_ns: int  # no profiler
-    compiled_step_ns: int | None
-    graph_step_ns: int | None
-    graph_same: float | None  # of its kernels and eager's, those that both run
-    gap_saving_ns: int  # that gap findings claim of a step, mid
-    lean_gap_saving_ns: int | None
-    fusion_saving_ns: int  # GPU time that fusion findings claim, mid
-
-    @property
-    def error(self) -> float | None:
-        """Points of eager GPU time by which the predicted memory-bound part is off; above 0 is predicted slower."""
-        if self.compiled_memory_ns is None:
-            return None
-        return 100 * (self.predicted_memory_ns - self.compiled_memory_ns) / self.eager_gpu_ns
-
-    @property
-    def same_attention(self) -> bool:
-        """Whether the compiled step has attention where eager has it: a model's code can tell that it is traced."""
-        return self.eager_attention == self.compiled_attention
-
-    @property
-    def lean_error(self) -> float | None:
-        """Points by which the saving without an execution trace differs from the one with."""
-        if self.lean_memory_ns is None or self.lean_eager_memory_ns is None or self.lean_gpu_ns is None:
-            return None
-        lean = (self.lean_eager_memory_ns - self.lean_memory_ns) / self.lean_gpu_ns
-        return 100 * (lean - (self.eager_memory_ns - self.predicted_memory_ns) / self.eager_gpu_ns)
-
-    @property
-    def busy(self) -> float:
-        """Of a step, the part that the GPU is busy."""
-        return self.eager_gpu_ns / self.eager_step_ns
-
-    @property
-    def same_graph(self) -> bool:
-        return self.graph_same is not None and self.graph_same >= SAME_KERNELS
-
-    @property
-    def gap_error(self) -> float | None:
-        """Percent by which the claimed saving is off what a graph's replay saves."""
-        if self.graph_step_ns is None or not self.same_graph:
-            return None
-        saved = self.eager_step_ns - self.graph_step_ns
-        return 100 * (self.gap_saving_ns - saved) / saved if saved > 0 else None
-
-
-def outcome(folder: Path, curves_of: Callable[[Timeline], Curves], rules: Sequence[Rule]) -> Outcome | str:
-    """The case in `folder`, or why there is none."""
-    times = json.loads((folder / "times.json").read_text("utf-8"))
-    if "failed" in times:
-        return f"{folder.name}: {times['failed']}"
-    traces = {
-        name: Trace.read(folder / path, folder / "eager" / "et.json.gz" if name == "eager" else None)
-        for name, path in TRACES.items()
-        if (folder / path).exists()
-    }
-    eager, lean, compiled, graph = (traces.get(name) for name in TRACES)
-    if eager is None:
-        return f"{folder.name}: no eager trace"
-    everything = np.ones(len(eager.dur_ns), bool)
-    curves = curves_of(eager.timeline)
-    fused = predicted(eager, curves)
-    gaps, fusions = claimed(eager, rules)
-    return Outcome(
-        name=folder.name,
-        says=times["says"],
-        training=times["training"],
-        eager_gpu_ns=eager.step_ns(everything),
-        eager_memory_ns=eager.step_ns(eager.memory),
-        eager_memory_kernels=eager.a_step(eager.memory),
-        predicted_memory_ns=fused.memory_ns,
-        predicted_low_ns=fused.low_ns,
-        predicted_high_ns=fused.high_ns,
-        predicted_kernels=fused.kernels,
-        lean_memory_ns=lean and predicted(lean, curves).memory_ns,
-        lean_gpu_ns=lean and lean.step_ns(lean.dur_ns >= 0),
-        lean_eager_memory_ns=lean and lean.step_ns(lean.memory),
-        compiled_gpu_ns=compiled and compiled.step_ns(compiled.dur_ns >= 0),
-        compiled_memory_ns=compiled and compiled.step_ns(compiled.memory),
-        compiled_kernels=compiled and compiled.a_step(compiled.memory & ~compiled.moves),
-        eager_attention=eager.a_step(eager.of_class("attention")),
-        compiled_attention=compiled and compiled.a_step(compiled.of_class("attention")),
-        compiled_moves_ns=compiled and compiled.step_ns(compiled.moves),
-        compiled_moves=compiled and compiled.a_step(compiled.moves),
-        eager_step_ns=step_ns(times, "eager") or 0,
-        compiled_step_ns=step_ns(times, "compiled"),
-        graph_step_ns=step_ns(times, "graph"),
-        graph_same=graph and same_kernels(eager, graph),
-        gap_saving_ns=gaps,
-        lean_gap_saving_ns=lean and claimed(lean, rules)[0],
-        fusion_saving_ns=fusions,
-    )
-
-
-def step_ns(times: dict[str, Any], label: str) -> int | None:
-    """Steps back to back are no slower than steps alone: where they were measured so, something else ran meanwhile."""
-    return min((times[key] for key in (f"{label}_pipelined_ns", f"{label}_alone_ns") if key in times), default=None)
-
-
-def same_kernels(one: Trace, other: Trace) -> float:
-    """Of the kernels of a step of both, by name, the share that both run."""
-    a, b = (
-        Counter(column.values[code] for code in column.codes.tolist())
-        for column in (trace.rows["activities"].columns["name"] for trace in (one, other))
-    )
-    first, second = ({name: n / t.steps for name, n in own.items()} for own, t in ((a, one), (b, other)))
-    shared = sum(min(n, second.get(name, 0)) for name, n in first.items())
-    return shared / max(sum(first.values()), sum(second.values()), 1)
-
-
-def claimed(trace: Trace, rules: Sequence[Rule]) -> tuple[int, int]:
-    """What a scan claims of a step: (step time by closing gaps, GPU time by everything else), mid."""
-    found = find(
-        trace.timeline,
-        trace.rows,
-        mine(trace.rows, rules),
-        device_of(trace.timeline),
-        groups=trace.groups,
-        min_saving_ns=0,
-    )
-    gaps = sum(f.step_saving_ns.mid for f in found.findings if f.gpu_saving_ns == NOTHING)
-    return gaps // trace.steps, sum(f.gpu_saving_ns.mid for f in found.findings) // trace.steps
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------
@@ -395,9 +122,11 @@ def score(folder: Path, names: Sequence[str], summary: Path | None) -> None:
     folders = sorted(path.parent for path in (folder / "models").glob("*/times.json"))
     found = [outcome(one, curves_of, rules) for one in folders if not names or one.name in names]
     cases = [one for one in found if isinstance(one, Outcome)]
+    about = document(folder, cases)
+    print(", ".join(f"{key} {value}" for key, value in about.items() if key != "cases"), end="\n\n")
     print("\n".join([*fusion_table(cases), "", *gap_table(cases), "", *(one for one in found if isinstance(one, str))]))
     if summary is not None:
-        summary.write_text(json.dumps(document(folder, cases), indent=1) + "\n")
+        summary.write_text(json.dumps(about, indent=1) + "\n")
     points = sorted(folder.glob("points*.json"))
     if points:
         subprocess.run([sys.executable, str(HERE / "prediction_points.py"), *map(str, points)], check=True)
