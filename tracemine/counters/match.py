@@ -13,7 +13,7 @@ A class is a kernel's name, grid and block. Three steps, the surest first; time 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,23 +109,30 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
         places = _in_order([code for _, code in profiled], of_activity[rows].tolist())
         placed = (places >= 0) & _alike(places, inputs[rows])
         of[rows[placed]] = np.array([i for i, _ in profiled], np.int64)[places[placed]]
-        exact[rows[placed]] = names.whole[rows[placed]]
+        # Where most of what was profiled is not here, it is another program, and the order of the rest is chance.
+        exact[rows[placed]] = names.whole[rows[placed]] & (2 * len(profiled) >= len(report.kernels))
     problems = _by_class(report.kernels, profiled, of_activity, names, inputs, of)
+    code_of = [None if each is None else codes[each] for each in classes]
+    return of, exact, [*_how(code_of, problems, of, exact, {codes[each] for each in wanted if each[0] in names.found})]
+
+
+def _how(
+    code_of: Sequence[int | None], problems: dict[int, str], of: IntArray, exact: BoolArray, named: set[int]
+) -> Iterator[str]:
+    """How each profiled kernel was matched, or why it was not. `named`: classes of which the timeline has the name."""
     used_exactly = set(of[exact].tolist())
-    used_classes = {codes[each] for i in set(of.tolist()) if i >= 0 and (each := classes[i]) is not None}
-    reasons = []
-    for i, each in enumerate(classes):
-        if each is None:
-            reasons.append(NO_GRID)
+    used = {code_of[i] for i in np.unique(of[of >= 0]).tolist()}
+    for i, code in enumerate(code_of):
+        if code is None:
+            yield NO_GRID
         elif i in used_exactly:
-            reasons.append(EXACT)
-        elif codes[each] in problems:
-            reasons.append(problems[codes[each]])
-        elif codes[each] in used_classes:
-            reasons.append(NAME_AND_GRID)
+            yield EXACT
+        elif code in problems:
+            yield problems[code]
+        elif code in used:
+            yield NAME_AND_GRID
         else:
-            reasons.append(OTHER_GRID if each[0] in names.found else NOT_IN_TIMELINE)
-    return of, exact, reasons
+            yield OTHER_GRID if code in named else NOT_IN_TIMELINE
 
 
 def _of_another_gpu(timeline: Timeline, report: Report) -> bool:
