@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
-from tracemine.flow.inferred.binding import Simulation
+from tracemine.flow.inferred.autograd import Gradients, steps_of
+from tracemine.flow.inferred.binding import Simulation, Token
 from tracemine.flow.inferred.calls import Calls
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.tables import tensors_table, texts
@@ -41,23 +42,9 @@ def inferred(timeline: Timeline, order: Order) -> Inferred:
     subtrees = Subtrees.of(calls, order, _threads(timeline, order), launches)
     known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
     builder = Builder(calls, subtrees, launches)
-    simulation = Simulation()
-    wirings: dict[tuple[int, str | None], Wiring] = {}
+    simulation = Simulation(builder.keys)
     schemas: dict[int, str] = {}
-    at = roots(order, known)
-    backward = _backward(timeline, order)
-    for root, number, place in zip(at.tolist(), subtrees.number[at].tolist(), subtrees.place[at].tolist(), strict=True):
-        wiring = wirings.get((number, None))
-        if wiring is None:
-            wiring = wirings[number, None] = builder.build(root, None)
-        if wiring.has_list:
-            list_dtype = simulation.list_dtype(wiring)
-            wiring = wirings.get((number, list_dtype))
-            if wiring is None:
-                wiring = wirings[number, list_dtype] = builder.build(root, list_dtype)
-        simulation.run(root, wiring, backward=backward[root])
-        for op, schema in wiring.nodes:
-            schemas[place + op] = schema
+    _simulate(timeline, order, subtrees, builder, simulation, schemas, roots(order, known))
     table, sure, reasons = tensors_table(simulation.bound, order, subtrees)
     places = np.fromiter(schemas, np.int64, len(schemas))
     joined = np.zeros(len(order.row), np.bool_)
@@ -70,13 +57,67 @@ def inferred(timeline: Timeline, order: Order) -> Inferred:
     )
 
 
-def _backward(timeline: Timeline, order: Order) -> list[bool]:
-    """For each operator whether autograd calls it, for a gradient."""
-    names, texts = string_ids(timeline.ops.column("name"))
-    node = np.array([*(text.startswith("autograd::engine::evaluate_function") for text in texts), False], np.bool_)
-    inside = order.inherited(np.where(node[names[order.row]], 0, -1)) >= 0
-    found: list[bool] = inside.tolist()
-    return found
+def _simulate(
+    timeline: Timeline,
+    order: Order,
+    subtrees: Subtrees,
+    builder: Builder,
+    simulation: Simulation,
+    schemas: dict[int, str],
+    at: IntArray,
+) -> None:
+    """Run every root, in the order in which they begin."""
+    wirings: dict[tuple[int, str | None], Wiring] = {}
+    gradients = Gradients.of(timeline, order, at, subtrees.place)
+    wanted: dict[
+        int, tuple[Wiring, list[Token], list[int]]
+    ] = {}  # roots of which autograd may have saved something: what they took and made
+    saves = gradients.saves
+    positions = np.union1d(at, gradients.positions)
+    is_root = np.isin(positions, at).tolist()
+    step = steps_of(timeline, order)[positions].tolist()
+    inside = gradients.around[positions].tolist()
+    number_of, place_of = subtrees.number[positions].tolist(), subtrees.place[positions].tolist()
+    last_step = None
+    in_gradient = False
+
+    def wiring_of(number: int, position: int, list_dtype: str | None = None) -> Wiring:
+        found = wirings.get((number, list_dtype))
+        if found is None:
+            found = wirings[number, list_dtype] = builder.build(position, list_dtype)
+        return found
+
+    parents = order.parent[positions].tolist()
+    for position, root, number, place, node, parent, at_step in zip(
+        positions.tolist(), is_root, number_of, place_of, inside, parents, step, strict=True
+    ):
+        if at_step != last_step:
+            simulation.step(at_step)
+            last_step = at_step
+        if not root:
+            gradient = gradients.node(position)
+            saved: list[Token] = []
+            forward = wanted.get(gradient.forward)
+            if forward is not None and gradient.keeps:
+                wiring, taken, new = forward
+                took, made = wiring.inside.get(gradient.forward_place - gradient.root_place, ((), ()))
+                gives = (*took, *made) if gradient.keeps_results else took
+                saved = [simulation.token(give, wiring, taken, new) for give in gives]
+            record = None if gradient.record < 0 else wiring_of(int(subtrees.number[gradient.record]), gradient.record)
+            simulation.backward(record, saved, gradient.name, gradient.passes)
+            in_gradient = True
+            continue
+        if in_gradient and node < 0:
+            simulation.forward()
+            in_gradient = False
+        wiring = wiring_of(number, position)
+        if wiring.has_list:
+            wiring = wiring_of(number, position, simulation.list_dtype(wiring))
+        taken, new = simulation.run(position, wiring, apart=parent == node)
+        if position in saves:
+            wanted[position] = wiring, taken, new
+        for op, schema in wiring.nodes:
+            schemas[place + op] = schema
 
 
 def _threads(timeline: Timeline, order: Order) -> IntArray:

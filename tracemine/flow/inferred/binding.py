@@ -1,50 +1,36 @@
 """Which tensor each operator takes: the simulation.
 
 An input takes a live tensor of the same shape, dtype and strides. Where several fit, the rules here say which, and
-whether that is evidence or a guess.
+whether that is evidence or a guess: `CONSISTENT` names the rules that leave one candidate.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from tracemine.flow.inferred.calls import Call
-from tracemine.flow.inferred.wiring import ANYWHERE, GPU, Local, Wiring, key_of, loose_key_of
-from tracemine.ops.infer import TensorSpec
+from tracemine.flow.inferred.wiring import ANYWHERE, Give, Keys, Need, Wiring
 
-_MOST_REMEMBERED = 64  # tensors of one signature
-DEBUG = False
+_MOST_REMEMBERED = 32  # tensors that look alike and have been read; older ones are forgotten
 
-# Inputs that are parameters or running statistics, by position.
-PARAMETERS: dict[str, frozenset[int]] = {
-    f"aten::{name}": frozenset(positions)
-    for name, positions in (
-        ("linear", (1, 2)),
-        ("layer_norm", (2, 3)),
-        ("native_layer_norm", (2, 3)),
-        ("rms_norm", (2,)),
-        ("_fused_rms_norm", (2,)),
-        ("embedding", (0,)),
-        ("embedding_bag", (0,)),
-        ("conv1d", (1, 2)),
-        ("conv2d", (1, 2)),
-        ("conv3d", (1, 2)),
-        ("conv_transpose1d", (1, 2)),
-        ("conv_transpose2d", (1, 2)),
-        ("conv_transpose3d", (1, 2)),
-        ("convolution", (1, 2)),
-        ("_convolution", (1, 2)),
-        ("batch_norm", (1, 2, 3, 4)),
-        ("group_norm", (2, 3)),
-        ("instance_norm", (1, 2, 3, 4)),
-        ("prelu", (1,)),
-        ("_grouped_mm", (1,)),
-    )
-}
-# What is seldom applied to its own result: several of them take one tensor rather.
-_SIDE_BY_SIDE = frozenset({"gemm", "conv"})
+_SOON = 4  # roots
+
+# How an input was found, and whether exactly one candidate was left by then.
+CONSISTENT = frozenset(
+    {
+        "parameter",
+        "none fits",
+        "the only one",
+        "the only one unread",
+        "the newest, the only one unread",
+        "all unread",
+        "side by side",
+        "partner",
+        "gradient",
+        "saved",
+        "made for the gradient",
+    }
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,15 +39,25 @@ class Token:
 
     storage: int
     offset: int
-    spec: TensorSpec
+    key: int
     born: int  # which root gave it, counted; of what is written in place, the root that wrote last
     sure: bool
     place: int
     outside: bool
-    uses: int = 0
-    maker: Call | None = None  # that gave its storage
+    uses: int = 0  # so often read; below 0, as autograd hands it to several
+    beside: bool = False  # made by an operator that is seldom applied to its own result
     taken: tuple[Token, ...] = ()  # what that took
-    root: int = -1
+    taken_surely: bool = False
+    backward: bool = False  # made for a gradient
+    step: int = 0
+
+
+@dataclass(slots=True)
+class Pool:
+    """The tensors that look alike, oldest first."""
+
+    unread: list[Token] = field(default_factory=list)
+    read: list[Token] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -73,207 +69,320 @@ class Bound:
     storages: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     sure: list[bool] = field(default_factory=list)
-    reasons: list[object] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Gradient:
+    """The node of autograd that runs now."""
+
+    grads: list[Token]
+    saved: list[Token]
+    made: list[Token] = field(default_factory=list)
+    product: bool = False  # of a product: each factor's gradient is a product with the other
+    turns: int = 0
 
 
 class Simulation:
-    """Tensors by signature, and who read them."""
+    """Tensors by what they look like, and who reads them."""
 
-    def __init__(self) -> None:
-        self.tokens: dict[Hashable, list[Token]] = defaultdict(list)
-        self.loose: dict[Hashable, list[Token]] = defaultdict(list)
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._pools: defaultdict[int, Pool] = defaultdict(Pool)
+        self._loose: defaultdict[int, Pool] = defaultdict(Pool)  # without the dtype
         self.bound = Bound()
         self.storages = 0
-        self.now = 0
-        self.unknown_made = -1  # root that last gave what nobody can name
-        self.unknown_wrote = -1  # root that last wrote what nobody can name
-        self.written: set[Hashable] = set()  # signatures of tensors from outside that were written
+        self._now = 0
+        self._step = 0
+        self._gradient: _Gradient | None = None
+        self._unknown_made = -1  # root that last gave what nobody can name
+        self._unknown_wrote = -1  # root that last wrote what nobody can name
+        self._written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
+        self._vague: set[int] = set()  # shapes of which something was made whose strides are not known
+        self._last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
+        self._surely = False
 
-    def storage(self) -> int:
-        """A new one."""
-        self.storages += 1
-        return self.storages - 1
+    def step(self, number: int) -> None:
+        """A step of the program begins."""
+        self._step = number
 
     def list_dtype(self, wiring: Wiring) -> str | None:
         """The dtype that the members of a list are likely to have."""
-        for slot in wiring.call.slots:
-            if slot.list_index >= 0:
-                fitting = self.loose.get(loose_key_of(slot.spec), ())
-                unread = [token for token in fitting if not token.uses]
-                if fitting:
-                    return (unread or fitting)[-1].spec.dtype
+        for need in wiring.needs:
+            if need.listed:
+                pool = self._loose[need.loose]
+                if pool.unread or pool.read:
+                    return self._keys.dtype_of[(pool.unread or pool.read)[-1].key]
         return None
 
-    def run(self, root: int, wiring: Wiring, *, backward: bool = False) -> None:
-        """One operator: bind what it takes, enter what it gives."""
-        self.now += 1
-        self.root = root
-        call, bound = wiring.call, self.bound
+    def run(self, root: int, wiring: Wiring, *, apart: bool = False) -> tuple[list[Token], list[int]]:
+        """One operator: bind what it takes, enter what it gives. Returns the tokens of its slots and its storages.
+
+        apart: autograd itself does it, behind a node, to sum gradients.
+        """
+        self._apart = apart
+        self._now += 1
+        bound = self.bound
         taken: list[Token] = []
         sure: list[bool] = []
-        for number, slot in enumerate(call.slots):
-            token, why = self._bind(slot.spec, wiring, number, taken)
+        for need in wiring.needs:
+            token, why = self._bind(need, wiring, taken)
             taken.append(token)
-            sure.append(token.sure and why in SURE and not backward)
-            reason: object = why
-            if DEBUG:
-                reason = (why, self.dbg, number, call.name, root, token.storage)
-            bound.reasons.append(reason)
-        new = [self.storage() for _ in range(wiring.new)]
+            sure.append(token.sure and why in CONSISTENT)
+            bound.reasons.append(why)
+        new = list(range(self.storages, self.storages + wiring.new))
+        self.storages += wiring.new
         bound.root.append(root)
         bound.wiring.append(wiring)
-        bound.storages += [token.storage for token in taken] + new
-        bound.offsets += [token.offset for token in taken] + [0] * len(new)
-        bound.sure += sure + [True] * len(new)
-        bound.reasons += [""] * len(new)
+        bound.storages += [token.storage for token in taken]
+        bound.storages += new
+        bound.offsets += [token.offset for token in taken]
+        bound.offsets += [0] * len(new)
+        bound.sure += sure
+        bound.sure += [True] * len(new)
+        bound.reasons += ["inside"] * len(new)
         for token in taken:
-            token.uses += 1
+            self._read(token)
         if wiring.barrier:
-            self.unknown_made = self.now
+            self._unknown_made = self._now
         if wiring.wrote_unknown:
-            self.unknown_wrote = self.now
+            self._unknown_wrote = self._now
         for number in wiring.mutated:
-            self._written(taken[number], sure[number], call)
-        if not call.known:
+            self._write(taken[number], sure[number])
+        if not wiring.call.known:
             for token in taken:  # perhaps it writes them
                 token.sure = False
-        for local in wiring.results:
-            self._enter(local, wiring, taken, sure, new)
+        if wiring.partner is not None:
+            self._last[wiring.call.name] = taken[0], self._now
+        self._surely = all(sure)
+        for give in wiring.gives:
+            if self._keys.vague[give.key]:
+                self._vague.add(self._keys.shape_of[give.key])
+            self._enter(give, wiring, taken, sure, new)
+        return taken, new
 
-    def _written(self, token: Token, sure: bool, call: Call) -> None:
-        token.uses = 0
-        token.born = self.now
-        token.sure = sure
-        token.root = self.root
-        if token.outside:
-            self.written.add(key_of(token.spec))
-        for among, key in ((self.tokens, key_of(token.spec)), (self.loose, loose_key_of(token.spec))):
-            tokens = among[key]
-            if not sure:  # it may have been another one
-                for other in tokens:
-                    other.sure = False
-            if token in tokens:
-                tokens.remove(token)
-                tokens.append(token)
+    def backward(self, wiring: Wiring | None, saved: list[Token], name: str, passes: int) -> None:
+        """A node of autograd begins. `passes`: to so many it hands on what it takes, as it is."""
+        grads: list[Token] = []
+        self._gradient = None
+        for need in wiring.needs if wiring is not None else ():
+            token, why = self._grad(need, grads)
+            if not (token.sure and why in CONSISTENT):
+                token = Token(token.storage, token.offset, token.key, token.born, False, token.place, token.outside)
+            else:
+                self._read(token)
+                token.uses -= passes
+                self._sort(token)
+            grads.append(token)
+        self._gradient = _Gradient(grads, saved, product=name.startswith("Mul"))
 
-    def _bind(self, spec: TensorSpec, wiring: Wiring, number: int, taken: list[Token]) -> tuple[Token, str]:
-        call = wiring.call
-        slot = call.slots[number]
-        wanted = wiring.place.get(number, ANYWHERE)
-        key = key_of(spec)
-        among = self.loose if spec.dtype is None else self.tokens
-        fitting = [
-            token
-            for token in among.get(loose_key_of(spec) if spec.dtype is None else key, ())
-            if token not in taken and (not wanted or not token.place or token.place == wanted)
-        ]
-        self.dbg = (
-            [
-                (t.root, t.uses, t.outside, t.maker.name if t.maker else "", "", t.storage, t.born, self.now)
-                for t in fitting
-            ]
-            if DEBUG
-            else []
+    def forward(self) -> None:
+        """No node of autograd runs any more."""
+        self._gradient = None
+
+    # --- binding -----------------------------------------------------------------------------------------------------
+
+    def _bind(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
+        if need.position in wiring.parameters:
+            return self._parameter(need)
+        if self._gradient is not None and not need.listed:
+            found = self._for_gradient(self._gradient, need, taken)
+            if found is not None:
+                return found
+        return self._any(need, wiring, taken)
+
+    def _any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
+        pool = self._loose[need.loose] if need.listed else self._pools[need.key]
+        unread, read = _fitting(pool.unread, need, taken), _fitting(pool.read, need, taken)
+        current = [token for token in read if token.step == self._step or token.outside]
+        read = current or read
+        if not unread and not read:
+            twins = [token for token in taken if token.key == need.key]
+            if twins:  # the same once more, or one from outside
+                return twins[-1], "the same again"
+            vague = self._keys.shape_of[need.key] in self._vague or (need.listed and self._vague)
+            known = self._unknown_made < 0 and not vague
+            return self._outside(need, remember=True), "none fits" if known else "none fits that is known"
+        token = unread[-min(need.left, len(unread))] if unread else read[-1]
+        if token.born < self._unknown_made:
+            return token, "before an unknown one"
+        if token.backward and self._gradient is None:
+            return token, "a gradient, perhaps"
+        partner = None if wiring.partner is None else self._last.get(wiring.partner)
+        if partner is not None and partner[0] in read and self._now - partner[1] <= _SOON:
+            return partner[0], "partner"
+        if token.beside and wiring.beside and need.twins == 1 and len(unread) < 2:
+            given = next((given for given in token.taken if given.key == need.key), None)
+            if given is not None and given in read:
+                return given, "side by side" if token.taken_surely else "side by side, perhaps"
+        if not unread:
+            alone = len(read) == 1 and need.twins == 1 and (bool(current) or token.outside)
+            return token, "the only one" if alone else "read before"
+        return token, _of_unread(token, unread, read, need)
+
+    def _for_gradient(self, node: _Gradient, need: Need, taken: list[Token]) -> tuple[Token, str] | None:
+        """What a node of autograd takes: its gradient, what was saved for it, or what it made."""
+        named = need.name.startswith("grad")
+        if node.product and not named and need.twins == 2:
+            grads = [token for token in node.grads if token.key == need.key]
+            factors = [token for token in node.saved if token.key == need.key]
+            if len(grads) == 1 and need.left == 2:
+                return grads[0], "gradient"
+            if len(grads) == 1 and len(factors) in (2, 3):
+                node.turns += 1
+                return factors[0 if node.turns == 1 else 1], "saved"
+            return None
+        if self._apart and need.twins > 1:  # two gradients become one
+            unread = [token for token in _fitting(self._pools[need.key].unread, need, taken) if token.backward]
+            if not unread:
+                return None
+            return unread[-min(need.left, len(unread))], "gradient" if len(unread) == need.left else "some gradient"
+        parts: tuple[tuple[list[Token], str], ...] = (
+            (node.grads, "gradient"),
+            (node.made, "made for the gradient"),
+            (node.saved, "saved"),
         )
-        if slot.position in PARAMETERS.get(call.name, ()):
-            return self._parameter(spec, key, fitting, wanted)
-        if not fitting:
-            return self._outside(spec, wanted, remember=True), "none" if self.unknown_made < 0 else "none, unknown made"
-        unread = [token for token in fitting if not token.uses]
-        left = sum(key_of(other.spec) == key for other in call.slots[number:])
-        twins = sum(key_of(other.spec) == key for other in call.slots)
-        if unread:
-            token = unread[-min(left, len(unread))]
-            made_alike = token.maker is not None and token.maker.op_class in _SIDE_BY_SIDE
-            if len(unread) == left == 1 and made_alike and call.op_class in _SIDE_BY_SIDE:
-                given = next((given for given in token.taken if given in fitting), None)
-                if given is not None:
-                    return given, "side by side"
-            why = f"unread {min(len(unread), 3)}/{min(left, 3)}"
-            if token.born < self.unknown_made:
-                return token, why + ", unknown made"
-            if twins != left:
-                why += " second"
-            if len({other.storage for other in fitting}) == 1:
-                why += " only"
-            elif token is fitting[-1]:
-                why += " newest"
-            return token, why
-        token = fitting[-1]
-        if token.born < self.unknown_made:
-            return token, "read, unknown made"
-        if len({other.storage for other in fitting}) == 1:
-            return token, "read only" if twins == 1 else "read only, twins"
-        return token, "read"
+        if named or self._apart:
+            parts = parts[:2]
+        found = [(token, why) for part, why in parts for token in _fitting(part, need, taken)]
+        storages = {token.storage for token, _ in found}
+        if len(storages) == 1:
+            return found[-1]
+        if found:
+            open_ones = [token for token, _ in found if token.uses <= 0]
+            return (open_ones or [found[0][0]])[0], "one of the gradient's"
+        return None
 
-    def _parameter(self, spec: TensorSpec, key: Hashable, fitting: list[Token], place: int) -> tuple[Token, str]:
-        inside = [token for token in fitting if not token.outside and not token.uses]
+    def _grad(self, need: Need, taken: list[Token]) -> tuple[Token, str]:
+        pool = self._pools[need.key]
+        unread = [token for token in _fitting(pool.unread, need, taken) if token.backward]
+        if len(unread) == need.left:
+            return unread[0], "gradient"
+        if unread:
+            return unread[-1], "one of several gradients"
+        tokens = _fitting(pool.read, need, taken) + _fitting(pool.unread, need, taken)
+        if tokens and tokens[-1].uses <= 0 and tokens[-1].born == self._now:  # the first gradient, made just before
+            return tokens[-1], "gradient"
+        return (tokens[-1] if tokens else self._outside(need, remember=True)), "no gradient known"
+
+    def _parameter(self, need: Need) -> tuple[Token, str]:
+        inside = [token for token in self._pools[need.key].unread if not token.outside and not token.backward]
         if inside:
             return inside[-1], "parameter made inside"
-        token = self._outside(spec, place, remember=False)
-        if self.unknown_wrote >= 0 or key in self.written:
-            return token, "parameter that may have been written"
+        token = self._outside(need, remember=False)
+        if self._unknown_wrote >= 0 or need.loose in self._written:
+            token.sure = False
+            return token, "parameter, perhaps written"
         return token, "parameter"
 
-    def _outside(self, spec: TensorSpec, place: int, *, remember: bool) -> Token:
-        token = Token(self.storage(), 0, spec, self.now, True, place, True)
+    def _outside(self, need: Need, *, remember: bool) -> Token:
+        token = Token(self.storages, 0, need.key, self._now, True, need.place, True, step=self._step)
+        self.storages += 1
         if remember:
             self._remember(token)
         return token
 
-    def _enter(self, local: Local, wiring: Wiring, taken: list[Token], sure: list[bool], new: list[int]) -> None:
-        slots = len(taken)
-        if local.storage < slots:
-            source = taken[local.storage]
-            if not local.offset and key_of(local.spec) == key_of(source.spec):
-                return
-            token = Token(
+    # --- what happens to tokens --------------------------------------------------------------------------------------
+
+    def _read(self, token: Token) -> None:
+        token.uses += 1
+        token.step = self._step
+        self._sort(token)
+
+    def _sort(self, token: Token) -> None:
+        """Put it where it belongs after its uses have changed."""
+        for pool in (self._pools[token.key], self._loose[self._keys.loose_of[token.key]]):
+            source, target = (pool.unread, pool.read) if token.uses > 0 else (pool.read, pool.unread)
+            if token in source:
+                source.remove(token)
+                target.append(token)
+                if len(pool.read) > _MOST_REMEMBERED:
+                    del pool.read[0]
+
+    def _write(self, token: Token, sure: bool) -> None:
+        loose = self._keys.loose_of[token.key]
+        if token.outside or not sure:
+            self._written.add(loose)
+        if not sure:  # it may have been another one
+            for pool in (self._loose[loose], self._pools[token.key]):
+                for other in (*pool.unread, *pool.read):
+                    other.sure = False
+        token.uses = 0
+        token.born = self._now
+        token.sure = token.sure and sure
+        self._sort(token)
+
+    def token(self, give: Give, wiring: Wiring, taken: list[Token], new: list[int], sure: bool = True) -> Token:
+        """What an operator gives, or has inside."""
+        if give.slot >= 0:
+            source = taken[give.slot]
+            return Token(
                 source.storage,
-                source.offset + local.offset,
-                local.spec,
-                self.now,
-                sure[local.storage] and local.sure,
+                source.offset + give.offset,
+                give.key,
+                self._now,
+                source.sure and sure and give.sure,
                 source.place,
                 source.outside,
-                maker=source.maker,
+                beside=source.beside,
                 taken=source.taken,
-                root=source.root,
+                taken_surely=source.taken_surely,
+                backward=source.backward,
+                step=self._step,
             )
+        return Token(
+            new[give.new],
+            give.offset,
+            give.key,
+            self._now,
+            give.sure,
+            give.place,
+            False,
+            beside=wiring.beside,
+            taken=tuple(taken) if wiring.beside else (),
+            taken_surely=self._surely,
+            backward=self._gradient is not None,
+            step=self._step,
+        )
+
+    def _enter(self, give: Give, wiring: Wiring, taken: list[Token], sure: list[bool], new: list[int]) -> None:
+        if give.slot >= 0 and not give.offset and give.key == taken[give.slot].key:
+            token = taken[give.slot]
+            token.uses = 0
+            self._sort(token)
         else:
-            place = wiring.place.get(local.storage, ANYWHERE)
-            token = Token(
-                new[local.storage - slots],
-                0,
-                local.spec,
-                self.now,
-                local.sure,
-                place,
-                False,
-                maker=wiring.call,
-                taken=tuple(taken),
-                root=self.root,
-            )
-        self._remember(token)
+            token = self.token(give, wiring, taken, new, give.slot < 0 or sure[give.slot])
+            self._remember(token)
+        if self._gradient is not None:
+            self._gradient.made.append(token)
 
     def _remember(self, token: Token) -> None:
-        for among, key in ((self.tokens, key_of(token.spec)), (self.loose, loose_key_of(token.spec))):
-            tokens = among[key]
-            tokens.append(token)
-            if len(tokens) > _MOST_REMEMBERED:
-                del tokens[: _MOST_REMEMBERED // 2]
+        self._pools[token.key].unread.append(token)
+        self._loose[self._keys.loose_of[token.key]].unread.append(token)
 
 
-SURE = frozenset(
-    {
-        "parameter",
-        "none",
-        "read only",
-        "side by side",
-        "unread 1/1 only",
-        "unread 1/1 newest",
-        "unread 2/2 newest",
-        "unread 1/1 second newest",
-    }
-)
+def _fitting(tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
+    """Those that look right, lie where they should, and that the operator has not taken already."""
+    place = need.place
+    return [
+        token
+        for token in tokens
+        if (token.key == need.key or need.listed)
+        and (place == ANYWHERE or token.place == ANYWHERE or token.place == place)
+        and token not in taken
+    ]
 
-__all__ = ["GPU", "SURE", "Bound", "Simulation"]
+
+def _of_unread(token: Token, unread: list[Token], read: list[Token], need: Need) -> str:
+    if len(unread) != need.left:
+        return "one of several unread"
+    if need.twins > 1:
+        return "all unread" if need.left == need.twins or need.left == 1 else "some unread"
+    if not read:
+        return "the only one unread"
+    return (
+        "the newest, the only one unread" if token.born >= max(t.born for t in read) else "unread, but not the newest"
+    )
+
+
+__all__ = ["CONSISTENT", "Bound", "Simulation", "Token"]

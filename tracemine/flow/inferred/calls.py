@@ -56,6 +56,7 @@ class Call:
     results: tuple[Result, ...] | None  # None: what it makes is not known
     mutated: frozenset[int]  # slots
     overwritten: frozenset[int]  # slots
+    arguments: tuple[str, ...] = ()  # their names, by position
     writes_unknown: bool = False  # it writes into a list whose members were not recorded, as long ones are not
 
 
@@ -141,6 +142,7 @@ def _decoded(
         results=results,
         mutated=mutated,
         overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
+        arguments=tuple(argument.name for argument in overload.arguments),
         writes_unknown=any(dtypes[p] in _LISTS and not at[p] for p in mutates if p < len(dtypes)),
     )
 

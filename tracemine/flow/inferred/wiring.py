@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracemine.flow.inferred.calls import Call, Calls
+from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.record import IntArray
 from tracemine.ops.infer import TensorSpec
@@ -28,6 +29,56 @@ def loose_key_of(spec: TensorSpec) -> tuple[Hashable, Hashable]:
     if spec.strides is not None:
         steps = tuple(step for size, step in zip(spec.shape, spec.strides, strict=True) if size != 1)
     return (spec.shape, steps)
+
+
+class Keys:
+    """Numbers for what tensors look like: equal ones for equal shape, dtype and strides; others without the dtype."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._loose: dict[Hashable, int] = {}
+        self.loose_of: list[int] = []  # by number
+        self.dtype_of: list[str | None] = []
+        self._shapes: dict[Hashable, int] = {}
+        self.shape_of: list[int] = []  # a number for shape and dtype
+        self.vague: list[bool] = []  # strides are not known
+
+    def __call__(self, spec: TensorSpec) -> int:
+        key = key_of(spec)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self._numbers)
+            self.loose_of.append(self._loose.setdefault(loose_key_of(spec), len(self._loose)))
+            self.dtype_of.append(spec.dtype)
+            self.shape_of.append(self._shapes.setdefault((spec.dtype, spec.shape), len(self._shapes)))
+            self.vague.append(spec.strides is None)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A tensor that an operator takes from elsewhere."""
+
+    key: int
+    loose: int
+    listed: bool  # a member of a list: its dtype was not recorded
+    place: int  # ANYWHERE, GPU or HOST
+    position: int
+    name: str  # of the argument
+    left: int  # so many of the operator's inputs look the same, from this one on
+    twins: int  # and altogether
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """A tensor that an operator gives."""
+
+    slot: int  # whose storage it shares, −1: a new one
+    new: int  # which of the new ones
+    offset: int  # elements behind where the slot's tensor begins
+    key: int
+    sure: bool
+    place: int
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +114,14 @@ class Wiring:
     call: Call
     rows: list[Row] = field(default_factory=list)
     nodes: list[tuple[int, str]] = field(default_factory=list)  # operators that are nodes, with their schema
-    results: list[Local] = field(default_factory=list)
-    mutated: set[int] = field(default_factory=set)  # slots that are written
+    needs: list[Need] = field(default_factory=list)
+    gives: list[Give] = field(default_factory=list)
+    inside: dict[int, tuple[list[Give], list[Give]]] = field(default_factory=dict)  # what each takes, and gives
+    number: int = 0
+    parameters: frozenset[int] = frozenset()  # positions
+    partner: str | None = None  # an operator that takes the same tensor as this one does
+    beside: bool = False  # its kind is seldom applied to its own result
+    mutated: list[int] = field(default_factory=list)  # slots that are written
     place: dict[int, int] = field(default_factory=dict)  # storage → GPU or HOST, where that is known
     new: int = 0  # storages that it makes
     barrier: bool = False  # it may have made or written what nobody can name
@@ -77,6 +134,8 @@ class Builder:
 
     def __init__(self, calls: Calls, subtrees: Subtrees, launches: IntArray) -> None:
         self._calls = calls
+        self.keys = Keys()
+        self._built = 0
         self._of = calls.of_op.tolist()
         self._children = subtrees.children.tolist()
         self._begin = subtrees.begin.tolist()
@@ -92,11 +151,49 @@ class Builder:
         self._list_dtype = list_dtype
         self._next = len(call.slots)
         self._launched = 0
+        self._inside: dict[int, tuple[list[Local | None], list[Local | None]]] = {}
         bound: list[Local | None] = [self._slot(number, call) for number in range(len(call.slots))]
-        wiring.results = [local for local in self._visit(position, call, bound, False, 0) if local is not None]
-        wiring.mutated = set(call.mutated)
+        results = [local for local in self._visit(position, call, bound, False, 0) if local is not None]
+        wiring.gives = [self._give(local, call) for local in results]
+        for op, sides in self._inside.items():
+            took, made = ([self._give(local, call) for local in side if local is not None] for side in sides)
+            wiring.inside[op] = took, made
+        wiring.needs = self._needs(call, wiring)
+        wiring.mutated = sorted(call.mutated)
         wiring.new = self._next - len(call.slots)
+        wiring.number = self._built = self._built + 1
+        wiring.parameters = rules().parameters.get(call.name, frozenset())
+        wiring.beside = call.op_class in rules().side_by_side
+        wiring.partner = rules().partners.get(call.name)
         return wiring
+
+    def _give(self, local: Local, call: Call) -> Give:
+        slots = len(call.slots)
+        shared = local.storage < slots
+        return Give(
+            slot=local.storage if shared else -1,
+            new=-1 if shared else local.storage - slots,
+            offset=local.offset,
+            key=self.keys(local.spec),
+            sure=local.sure,
+            place=self._wiring.place.get(local.storage, ANYWHERE),
+        )
+
+    def _needs(self, call: Call, wiring: Wiring) -> list[Need]:
+        keys = [self.keys(slot.spec) for slot in call.slots]
+        return [
+            Need(
+                key=key,
+                loose=self.keys.loose_of[key],
+                listed=slot.spec.dtype is None,
+                place=wiring.place.get(number, ANYWHERE),
+                position=slot.position,
+                name=call.arguments[slot.position] if slot.position < len(call.arguments) else "",
+                left=keys[number:].count(key),
+                twins=keys.count(key),
+            )
+            for number, (slot, key) in enumerate(zip(call.slots, keys, strict=True))
+        ]
 
     def _slot(self, number: int, call: Call) -> Local:
         spec = call.slots[number].spec
@@ -120,6 +217,7 @@ class Builder:
         before, launches = self._next, self._launched
         self._launched += bool(launched)
         made = self._children_of(position, bound, inside_node or node, depth)
+        self._at = position
         results = self._results(call, bound, made, before, self._launched > launches)
         if results is None:
             # What it gives is not known: perhaps what was made inside and nothing there took.
@@ -128,6 +226,7 @@ class Builder:
             where = [(number, -1) for number in range(len(results))]
         else:
             where = [(result.position, result.list_index) for result in call.results or ()]
+        self._inside[self._place[position] - self._root] = bound, results
         allocates = call.op_class == "allocate" and not inside_node and not launched and not made
         if (node and call.known) or allocates:
             for (place, index), result in zip(where, results, strict=True):
@@ -152,7 +251,7 @@ class Builder:
             return made
         for child in self._children[self._begin[position] : self._begin[position + 1]]:
             call = self._calls.get(self._of[child], self._list_dtype)
-            taken = self._bound(call, scope + made, read)
+            taken = self._bound(call, scope, made, read)
             read.update(id(local) for local in taken)
             for local in self._visit(child, call, taken, inside, depth + 1):
                 if local is not None and local not in made and local not in scope:
@@ -161,14 +260,14 @@ class Builder:
             local.read = id(local) in read
         return made
 
-    def _bound(self, call: Call, scope: list[Local], read: set[int]) -> list[Local | None]:
+    def _bound(self, call: Call, given: list[Local], made: list[Local], read: set[int]) -> list[Local | None]:
         """What a call inside takes: of its parent's inputs and of what elder siblings gave."""
         taken: list[Local | None] = [None] * len(call.slots)
         # What is overwritten was made for it; so it is looked for first, and nothing else is taken for that.
         first = sorted(range(len(taken)), key=lambda number: number not in call.overwritten)
         keys = [self._slot(number, call).key for number in first]
         for at, (number, key) in enumerate(zip(first, keys, strict=True)):
-            fitting = [local for local in scope if local.key == key or _same_but_dtype(local, call, number)]
+            fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
             used = {local.storage for local in taken if local is not None}
             newest = list({local.storage: local for local in fitting}.values())
             if any(local.storage not in used for local in newest):
@@ -181,7 +280,8 @@ class Builder:
                 left = keys[at:].count(key)
                 unread = [local for local in newest if id(local) not in read]
                 local = newest[0] if len(newest) == left else (unread or newest)[-min(left, len(unread or newest))]
-                sure = left in (len(newest), len(unread))
+                # Handed on from outside they keep their order.
+                sure = left == len(newest) and all(any(one is other for other in given) for one in newest)
                 taken[number] = local if sure else replace(local, sure=False)
         return taken
 
@@ -221,8 +321,15 @@ class Builder:
             elif fitting and not launched:
                 local = fitting[-1] if wanted == 1 else fitting[0]
             else:
-                local = Local(self._next, 0, result.spec, key)
-                self._next += 1
+                # Under autocast what is inside has another dtype than what was asked for.
+                alike = (
+                    [m for m in made if m.storage >= before and m.spec.shape == result.spec.shape] if launched else []
+                )
+                if alike and not self._launches[self._at]:
+                    local = alike[-1]
+                else:
+                    local = Local(self._next, 0, result.spec, key)
+                    self._next += 1
             given.add(id(local))
             found.append(local)
         return found

@@ -1,0 +1,101 @@
+"""Which forward operator each node of autograd belongs to, by sequence numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.flow.inferred.rules import rules
+from tracemine.flow.order import Order
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+_NODE = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True, slots=True)
+class GradientNode:
+    """One node of autograd. Positions in the Order; −1: not recorded."""
+
+    name: str
+    record: int  # the operator inside that was given the gradients
+    forward: int  # root around the forward operator
+    forward_place: int  # the forward operator and its root, counted through their thread
+    root_place: int
+    keeps: bool  # something of the forward operator
+    keeps_results: bool
+    passes: int  # to so many it hands on what it takes, as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The nodes of autograd."""
+
+    positions: IntArray
+    around: IntArray  # for each operator the position of the node around it, −1: none
+    saves: frozenset[int]  # roots that some node belongs to
+    _nodes: dict[int, GradientNode]
+
+    def node(self, position: int) -> GradientNode:
+        """The node at a position."""
+        return self._nodes[position]
+
+    @staticmethod
+    def of(timeline: Timeline, order: Order, roots: IntArray, place: IntArray) -> Gradients:
+        """`roots`: positions of the operators that stand for themselves; `place`: counted through their threads."""
+        ids, texts = string_ids(timeline.ops.column("name"))
+        is_node = np.array([*(text.startswith(_NODE) for text in texts), False], np.bool_)[ids[order.row]]
+        count = len(order.row)
+        around = order.inherited(np.where(is_node, np.arange(count), -1))
+        positions = np.flatnonzero(is_node & (around == np.arange(count)))
+        if not len(positions):
+            return Gradients(positions, around, frozenset(), {})
+        sequence = numbers(timeline.ops.column("sequence_number"))[order.row]
+        tid = numbers(timeline.ops.column("tid"))[order.row]
+        forwards = np.flatnonzero((sequence != MISSING) & (around < 0))
+        root_of = np.full(count, -1)
+        root_of[roots] = roots
+        root_of = order.inherited(root_of)
+        last: dict[int, int] = {}
+        for position, number in zip(forwards.tolist(), sequence[forwards].tolist(), strict=True):
+            known = last.get(number)
+            # A number that two threads have counts for neither.
+            last[number] = position if known is None or (known >= 0 and tid[known] == tid[position]) else -1
+        has_root = np.zeros(count, np.bool_)
+        has_root[around[roots][around[roots] >= 0]] = True
+        record = _records(order, is_node)
+        nodes, table = {}, rules()
+        for position in positions.tolist():
+            name = texts[ids[order.row[position]]].removeprefix(_NODE)
+            kind = name.rstrip("0123456789").removesuffix("Backward")
+            forward = last.get(int(sequence[position]), -1) if sequence[position] != MISSING else -1
+            root = int(root_of[forward]) if forward >= 0 else -1
+            nodes[position] = GradientNode(
+                name=name,
+                record=int(record[position]),
+                forward=root,
+                forward_place=int(place[forward]) if root >= 0 else -1,
+                root_place=int(place[root]) if root >= 0 else -1,
+                keeps=kind not in table.keeps_nothing,
+                keeps_results=kind.startswith(table.keeps_results),
+                passes=2 if kind in table.hands_on_twice else 0 if has_root[position] or "Accumulate" in name else 1,
+            )
+        return Gradients(positions, around, frozenset(n.forward for n in nodes.values() if n.forward >= 0), nodes)
+
+
+def _records(order: Order, is_node: BoolArray) -> IntArray:
+    """The first operator inside each node."""
+    found = np.full(len(is_node), -1)
+    inside = np.flatnonzero((order.parent >= 0) & is_node[order.parent])
+    found[order.parent[inside[::-1]]] = inside[::-1]
+    return found
+
+
+def steps_of(timeline: Timeline, order: Order) -> IntArray:
+    """The step during which each operator begins, −1 before the first."""
+    start = numbers(timeline.ops.column("start_ns"))[order.row]
+    begins = numbers(timeline.steps.column("start_ns"))
+    steps: IntArray = np.searchsorted(begins, start, "right") - 1
+    return steps

@@ -1,0 +1,39 @@
+"""What rules.toml says of operators, as sets to look names up in."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """See rules.toml for what each means."""
+
+    side_by_side: frozenset[str]  # classes of operators
+    partners: dict[str, str]
+    keeps_nothing: frozenset[str]
+    keeps_results: tuple[str, ...]
+    hands_on_twice: frozenset[str]
+    parameters: dict[str, frozenset[int]]
+
+
+@cache
+def rules() -> Rules:
+    """The rules, read once.
+
+    >>> rules().partners["aten::sin"], sorted(rules().parameters["aten::linear"])
+    ('aten::cos', [1, 2])
+    """
+    data = tomllib.loads(resources.files(__package__).joinpath("rules.toml").read_text("utf-8"))
+    first, second = (f"aten::{name}" for name in data["partners"].split())
+    return Rules(
+        side_by_side=frozenset(data["side_by_side"].split()),
+        partners={first: second, second: first},
+        keeps_nothing=frozenset(data["keeps_nothing"].split()),
+        keeps_results=tuple(data["keeps_results"].split()),
+        hands_on_twice=frozenset(data["hands_on_twice"].split()),
+        parameters={f"aten::{name}": frozenset(at) for name, at in data["parameters"].items()},
+    )
