@@ -25,7 +25,7 @@ import numpy as np
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.source import own_frames
 from tracemine.rows.table import BoolArray, Categories, IntArray
-from tracemine.rows.trees import nearest, outermost, taken, within
+from tracemine.rows.trees import last_begun, nearest, outermost, taken, within
 from tracemine.timeline import Timeline
 
 REGION = "Torch-Compiled Region: "
@@ -144,11 +144,11 @@ def compiling_on(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArr
 
 def _given_up(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray) -> IntArray:
     """For each pair of graph calls, the row of `stacks` of the function that torch.compile gave up on; −1: none."""
-    found = np.full(len(before), -1, np.int64)
     stacks = timeline.stacks
     if not len(before) or not stacks.num_rows:
-        return found
+        return np.full(len(before), -1, np.int64)
     caller, frame = rows_of(stacks.column("parent_row")), categories(stacks.column("frame"))
+    caller = np.where(caller < np.arange(len(caller)), caller, -1)  # callers stand before callees, or are damaged
     entry = nearest(caller, np.array([*(_ENTRY.search(each) is not None for each in frame.values), False])[frame.codes])
     own = nearest(caller, own_frames(stacks))
     paths = np.stack((marks.stack[marks.root[before]], marks.stack[marks.root[after]]), axis=1)
@@ -160,34 +160,30 @@ def _given_up(timeline: Timeline, marks: Marks, before: IntArray, after: IntArra
     likely = (entries[0] >= 0) & (entries[0] == entries[1]) & (entries[0] == entries[2])
     inside = within(marks.thread[after], marks.end_ns[before], marks.begin_ns[after], marks.thread, marks.begin_ns)
     between = np.flatnonzero((inside >= 0) & (marks.root < 0))
-    for each in np.unique(function[likely]).tolist():
-        below = nearest(caller, np.arange(len(caller)) == each)
-        ran = between[likely[inside[between]] & (function[inside[between]] == each)]
-        there = taken(below, marks.stack[ran]) >= 0
-        some, strangers = (np.bincount(inside[ran[which]], minlength=len(before)) for which in (there, ~there))
-        found[likely & (function == each) & (some > 0) & (strangers == 0)] = each
-    return found
+    between = between[likely[inside[between]]]
+    marked = nearest(caller, np.isin(np.arange(len(caller)), function[likely]))
+    wanted, passed = function[inside[between]], taken(marked, marks.stack[between])
+    while (beyond := passed > wanted).any():
+        passed[beyond] = taken(marked, caller[passed[beyond]])
+    some, strangers = (
+        np.bincount(inside[between[which]], minlength=len(before)) for which in (passed == wanted, passed != wanted)
+    )
+    return np.where(likely & (some > 0) & (strangers == 0), function, -1)
 
 
 def _common(caller: IntArray, one: int, other: int) -> int:
     """The innermost row that two call paths share; −1: none."""
-    while one != other:
-        if one < 0 or other < 0:
-            return -1
-        # The later row cannot be a caller of the earlier one.
+    while one != other and min(one, other) >= 0:
         low, high = sorted((one, other))
-        up = int(caller[high])
-        one, other = low, up if up < high else -1
-    return one
+        one, other = low, int(caller[high])  # the later row cannot be a caller of the earlier one
+    return one if one == other else -1
 
 
 def _overlaps(busy: tuple[IntArray, IntArray, IntArray], marks: Marks, before: IntArray, after: IntArray) -> BoolArray:
     """Whether something was compiled between two graph calls, on their thread."""
     thread, begin, end = busy
-    found = np.zeros(len(before), np.bool_)
-    for on, since, until in zip(thread.tolist(), begin.tolist(), end.tolist(), strict=True):
-        found |= (marks.thread[after] == on) & (marks.end_ns[before] < until) & (marks.begin_ns[after] > since)
-    return found
+    last = last_begun(thread, begin, marks.thread[after], marks.begin_ns[after])
+    return (last >= 0) & (taken(end, last) > marks.end_ns[before])
 
 
 def _reasons(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray) -> IntArray:

@@ -45,6 +45,18 @@ def outermost(marked: IntArray, parent: IntArray) -> IntArray:
         top = further
 
 
+def last_begun(thread: IntArray, begin: IntArray, on: IntArray, at: IntArray) -> IntArray:
+    """For each moment `at` on a thread the last of what begins on that thread at it or before; −1: nothing does."""
+    if not len(begin):
+        return np.full(len(at), -1, np.int64)
+    order = np.lexsort((begin, thread))
+    moments, moment = np.unique(np.concatenate((begin, at)), return_inverse=True)
+    key = (np.concatenate((thread, on)) + 2) * len(moments) + moment.reshape(-1)
+    place = np.searchsorted(key[: len(begin)][order], key[len(begin) :], side="right") - 1
+    found = order[np.maximum(place, 0)]
+    return np.where((place >= 0) & (thread[found] == on), found, -1)
+
+
 def within(thread: IntArray, begin: IntArray, end: IntArray, on: IntArray, at: IntArray) -> IntArray:
     """For each moment `at` on a thread the interval that holds it, its end left out; −1: none.
 
@@ -54,15 +66,8 @@ def within(thread: IntArray, begin: IntArray, end: IntArray, on: IntArray, at: I
     >>> within(one, np.array([0, 20]), np.array([10, 30]), np.zeros(3, np.int64), np.array([9, 10, 20])).tolist()
     [0, -1, 1]
     """
-    if not len(begin):
-        return np.full(len(at), -1, np.int64)
-    order = np.lexsort((begin, thread))
-    moments, moment = np.unique(np.concatenate((begin, at)), return_inverse=True)
-    key = (np.concatenate((thread, on)) + 2) * len(moments) + moment.reshape(-1)
-    place = np.searchsorted(key[: len(begin)][order], key[len(begin) :], side="right") - 1
-    found = order[np.maximum(place, 0)]
-    holds = (place >= 0) & (thread[found] == on) & (begin[found] <= at) & (at < end[found])
-    return np.where(holds, found, -1)
+    found = last_begun(thread, begin, on, at)
+    return np.where((found >= 0) & (at < taken(end, found)), found, -1)
 
 
 def taken(values: IntArray, rows: IntArray) -> IntArray:
