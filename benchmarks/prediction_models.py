@@ -123,6 +123,7 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
     of_group = np.bincount(found.activity_group[member], dur[member], len(found))
     of_node = np.bincount(found.activity_node[member], dur[member], len(found.node_group))
     ends = np.zeros((3, len(found)))
+    launched = np.ones(len(found))  # a split reduction is two kernels or three
     for at in range(len(found)):
         nodes = found.node[found.begin[at] : found.begin[at + 1]].tolist()
         members = [
@@ -130,6 +131,7 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
         ]
         kernel = found.kernels[found.kernel[at]]
         after = one_kernel(kernel, members, curves, sure=found.evidence[at] != Evidence.ADJACENT).after_ns
+        launched[at] = curves.predict(kernel).kernels
         ends[:, at] = np.minimum((after.low, after.mid, after.high), of_group[at])
     alone = trace.memory & ~member
     rest = int(dur[alone].sum())
@@ -138,7 +140,7 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
         memory_ns=mid,
         low_ns=low,
         high_ns=high,
-        kernels=(int(alone.sum()) + len(found)) / trace.steps,
+        kernels=(int(alone.sum()) + float(launched.sum())) / trace.steps,
         grouped=trace.a_step(member),
         fused_ns=ends[1],
     )
