@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rows.test_gaps import column
@@ -358,3 +358,24 @@ def test_the_interval_around_a_moment_is_the_one_that_counting_finds(
         for who, when in moments
     ]
     assert within(thread, begin, end, on, at).tolist() == counted
+
+
+rows_of_paths = st.integers(-1, 9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(rows_of_paths, min_size=10, max_size=10), rows_of_paths, rows_of_paths, rows_of_paths)
+def test_damaged_call_paths_come_to_an_end(parents: list[int], one: int, other: int, between: int) -> None:
+    """Callers stand before callees. Where they do not, nothing runs for ever, and a break still needs its evidence."""
+    trace = Calls()
+    frames = [trace.frame("torch/_dynamo/eval_frame.py(956): compile_wrapper")]
+    frames += [trace.frame(f"model.py({number}): forward") for number in range(1, 10)]
+    for frame, parent in zip(frames, parents, strict=True):
+        frame["parent_row"] = None if parent < 0 else parent
+    paths = [None if at < 0 else frames[at] for at in (one, other, between)]
+    for number in (0, 1):
+        trace.graph(10 + 50 * number, 10, trace.region(5 + 50 * number, 20, f"{number}/0", stack_row=paths[number]))
+    trace.op("aten::add", 30, 4, stack_row=paths[2])
+    assert reasons(trace.timeline()) in ([], ["other"])
+    if min(one, other, between) < 0:
+        assert reasons(trace.timeline()) == []
