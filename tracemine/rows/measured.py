@@ -42,9 +42,9 @@ def measured_columns(timeline: Timeline, activities: Rows, counters: Counters | 
     >>> "intensity" in measured_columns(empty, activity_rows(empty), None)
     True
     """
-    of = np.full(activities.count, -1, np.int64) if counters is None else counters.of
-    exact = np.zeros(activities.count, np.bool_) if counters is None else counters.exact
-    kernels = () if counters is None else counters.kernels
+    if counters is None:
+        return _nothing(activities.count)
+    of, exact, kernels = counters.of, counters.exact, counters.kernels
     ridges = [ridge_of(kernel, device_of(timeline, kernel)) for kernel in kernels]
     columns: dict[str, Column] = {
         "counters": Categories(np.where(of < 0, -1, np.where(exact, 0, 1)).astype(np.int32), (EXACT, NAME_AND_GRID)),
@@ -56,7 +56,19 @@ def measured_columns(timeline: Timeline, activities: Rows, counters: Counters | 
     for name, value in _NUMBERS.items():
         columns[name] = _numbers([value(kernel) for kernel in kernels], of)
     columns["ridge"] = _numbers(ridges, of)
-    return columns | ({} if counters is None else _replaced(activities, columns))
+    return columns | _replaced(activities, columns)
+
+
+def _nothing(count: int) -> dict[str, Column]:
+    """Every column all null, in the room of one row."""
+    codes = np.broadcast_to(np.full(1, -1, np.int32), count)
+    zeros, nowhere = np.broadcast_to(np.zeros(1, np.int64), count), np.broadcast_to(np.zeros(1, np.bool_), count)
+    columns: dict[str, Column] = {
+        "counters": Categories(codes, (EXACT, NAME_AND_GRID)),
+        "measured_bound": Categories(codes, _BOUNDS),
+        "dram_bytes_from": Categories(codes, _SOURCES),
+    }
+    return columns | dict.fromkeys((*_NUMBERS, "ridge"), Numbers(zeros, nowhere))
 
 
 def _replaced(activities: Rows, measured: dict[str, Column]) -> dict[str, Column]:
