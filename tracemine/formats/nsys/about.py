@@ -16,7 +16,6 @@ import numpy.typing as npt
 from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.device_rows import Columns, pid
-from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.timeline import Device
 from tracemine.units import count_text
@@ -26,7 +25,6 @@ Array = npt.NDArray[Any]
 GRAPH_LAUNCH = re.compile("GraphLaunch", re.IGNORECASE)
 _VERSIONS = {"EXPORT_PRODUCT_VERSION": "nsys", "EXPORT_SCHEMA_VERSION": "nsys_schema"}
 _VERSION_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}){0,3}([-+][\w.]{1,12})?")
-_BACKWARD_THREAD = re.compile(r"pt_autograd")
 _LONGEST_NAME = 200
 _GPU_FACTS = {"memory_bytes": "totalMemory", "sm_count": "smCount", "warp_size": "threadsPerWarp",
               "registers_per_sm": "maxRegistersPerSm", "shared_memory_per_sm_bytes": "maxShmemPerSm"}  # fmt: skip
@@ -74,8 +72,12 @@ def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
     triples = zip(*(known[name].tolist() for name in ("gpuId", "cudaId", "pid")), strict=True)
     of_process = {(process, ordinal): row_of[gpu_id] for gpu_id, ordinal, process in triples if gpu_id in row_of}
     described: dict[int, dict[str, Any]] = {}
-    pairs = np.stack((pid(gpu["process"]), gpu["device"]), axis=1)
-    for process, device in np.unique(pairs[gpu["device"] != MISSING], axis=0).tolist():
+    used = np.flatnonzero(gpu["device"] != MISSING)
+    process_codes, processes = distinct(pid(gpu["process"][used]))
+    device_codes, ordinals = distinct(gpu["device"][used])
+    pairs = distinct(process_codes.astype(np.int64) * (len(ordinals) + 1) + device_codes)[1]
+    for process_code, device_code in (divmod(pair, len(ordinals) + 1) for pair in pairs.tolist()):
+        process, device = int(processes[process_code]), int(ordinals[device_code])
         at = of_process.get((process, device))
         numbered = [row for row in seen if rows["cuDevice"][row] == device]
         if at is None and len(numbered) == 1:
@@ -94,14 +96,6 @@ def _facts(numbers: dict[str, int], name: str | None) -> dict[str, Any]:
     major, minor = numbers["computeMajor"], numbers["computeMinor"]
     facts["compute_capability"] = f"{major}.{minor}" if major >= 0 and minor >= 0 else None
     return facts
-
-
-def backward_threads(tables: Tables, strings: Strings) -> set[int]:
-    """Packed ids of the threads that run PyTorch's backward pass, by their names."""
-    rows = tables.numbers(schema.THREADS)
-    codes, firsts = distinct(rows["nameId"])
-    backward = np.array([bool(_BACKWARD_THREAD.match(strings.value(i) or "")) for i in firsts.tolist()], np.bool_)
-    return set(rows["globalTid"][backward[codes]].tolist()) if len(codes) else set()
 
 
 def warnings(

@@ -59,7 +59,8 @@ def assemble(tables: Tables, source_name: str) -> Timeline:
     processes = distinct(gpu["process"][gpu["process"] != MISSING])[1]
     devices = about.devices(tables, gpu)
     makers, tensors = tensors_of(ops, parent, owners.op, gpu, report)
-    unowned = Counter(launches.REASONS[code] for code in owners.reason[owners.reason >= 0].tolist())
+    counts = np.bincount(owners.reason[owners.reason >= 0], minlength=len(launches.REASONS)).tolist()
+    unowned = Counter({reason: count for reason, count in zip(launches.REASONS, counts, strict=True) if count})
     has_sizes = any(r.sizes is not None for r in ops.parsed)
     report.warnings += about.warnings(
         tables,
@@ -104,6 +105,8 @@ def assemble(tables: Tables, source_name: str) -> Timeline:
 def _in_order(columns: Columns, *ties: str) -> Columns:
     keys = [columns[name] for name in ties] or [-columns["dur_ns"]]
     order = time_order(columns["start_ns"], *keys)
+    if bool((order[1:] > order[:-1]).all()):
+        return columns
     return {name: column[order] for name, column in columns.items()}
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
 
+from tracemine.columns import fixed_width
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
-from tracemine.formats.nsys.tables import Numbers, nothing
+from tracemine.formats.nsys.tables import Array, Numbers, nothing
 
 _ROWS_AT_ONCE = 1 << 15
+_LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
 _JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
 NO_NUMBER = "value that is no whole number, read as not recorded"
 
@@ -37,15 +40,15 @@ class Database:
         self._size = path.stat().st_size
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
         # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.
-        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with self._damage_told():
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            self._connection = sqlite3.connect(self._uri, uri=True, isolation_level=None)
             self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
             self._connection.execute("pragma cell_size_check = on")  # a damaged page is told, not read as fewer rows
             self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
         self._counts = counts
-        self._all_rows = max(1, sum(counts.values()))
+        self._all_rows = max(1, sum(counts[table] for table in schema.LARGE))
 
     @property
     def names(self) -> set[str]:
@@ -60,8 +63,9 @@ class Database:
         """The table's columns of `schema.NUMBERS`, all of one length."""
         rows = self._counts[table]
         wanted = [name for name in schema.NUMBERS[table] if name in self.columns(table)]
-        columns = nothing(schema.NUMBERS[table], rows)
-        if not wanted or not rows:
+        columns = nothing(tuple(name for name in schema.NUMBERS[table] if name not in wanted), rows)
+        columns |= {name: np.empty(rows, np.int64) for name in wanted}
+        if not wanted:
             return columns
         with self._damage_told():
             try:
@@ -101,17 +105,48 @@ class Database:
 
     def _fill(self, columns: Numbers, table: str, wanted: list[str], value: str) -> None:
         selected = ", ".join(value.format(_quoted(name)) for name in wanted)
-        cursor = self._answer(f'select {selected} from "{table}" order by rowid')
+        query = f'select {selected} from "{table}" order by rowid'
+        large = self._counts[table] >= _LARGE_ROWS
         at = 0
-        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-            flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(wanted))
-            for name, values in zip(wanted, flat.reshape(len(rows), len(wanted)).T, strict=True):
-                columns[name][at : at + len(rows)] = values
-            at += len(rows)
+        for rows in (self._arrow_rows(query) if large else None) or self._plain_rows(query, len(wanted)):
+            for name, values in zip(wanted, rows, strict=True):
+                columns[name][at : at + len(values)] = values
+            at += len(rows[0])
             if self._progress is not None:
-                self._read_rows += len(rows)
+                self._read_rows += len(rows[0])
                 done = min(self._size, self._size * self._read_rows // self._all_rows)
                 self._progress(done, self._size)
+
+        for name in wanted:
+            columns[name][at:] = MISSING
+
+    def _plain_rows(self, query: str, width: int) -> Iterator[Sequence[Array]]:
+        """What a query gives, by columns. Raises TypeError, ValueError, OverflowError: not all of it is int64."""
+        cursor = self._answer(query)
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
+            yield list(flat.reshape(len(rows), width).T)
+
+    def _arrow_rows(self, query: str) -> Iterator[Sequence[Array]] | None:
+        """As `_plain_rows`, without a Python object a value; None where the driver is not there or balks.
+
+        Damage is then found, and told, the plain way.
+        """
+        try:
+            from adbc_driver_manager import Error
+            from adbc_driver_sqlite import dbapi
+        except ImportError:
+            return None
+        try:
+            with dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(2 * _ROWS_AT_ONCE)})
+                cursor.execute(query)
+                batches = list(cursor.fetch_record_batch())
+        except (Error, pa.ArrowException, OSError):
+            return None
+        if any(kind != pa.int64() for kind in (batches[0].schema.types if batches else ())):
+            return None
+        return ([fixed_width(column, np.int64) for column in batch.columns] for batch in batches)
 
     def _plain_tables(self) -> list[str]:
         """Known tables that hold rows of their own: no view and no virtual table, which would run something."""

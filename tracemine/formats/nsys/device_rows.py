@@ -31,7 +31,8 @@ _WHOLE_THREAD = 0xFFFFFF
 def activities(tables: Tables, strings: Strings, report: Reasons) -> Columns:
     """Kernels, copies, sets and traces of whole graphs, as they stand in the export."""
     parts = [_activity_columns(tables, table, code, strings, report) for code, table in enumerate(schema.ACTIVITIES)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    there = [part for part in parts if len(part["start_ns"])] or parts[:1]
+    return there[0] if len(there) == 1 else {n: np.concatenate([part[n] for part in there]) for n in there[0]}
 
 
 class Reasons:

@@ -16,7 +16,6 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
-THREADS = "ThreadNames"
 GPU = "TARGET_INFO_GPU"
 CUDA_DEVICE = "TARGET_INFO_CUDA_DEVICE"
 SESSION_START = "TARGET_INFO_SESSION_START_TIME"
@@ -40,14 +39,13 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     SYNC: (*_ON_DEVICE, "syncType"),
     NVTX: ("start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"),
     STRINGS: ("id",),
-    THREADS: ("nameId", "globalTid"),
     GPU: (
         *("id", "cuDevice", "totalMemory", "smCount", "threadsPerWarp", "maxWarpsPerSm", "maxRegistersPerSm"),
         *("maxShmemPerSm", "computeMajor", "computeMinor"),
     ),
     CUDA_DEVICE: ("gpuId", "cudaId", "pid"),
     SESSION_START: ("utcEpochNs",),
-    DIAGNOSTICS: ("severity",),
+    DIAGNOSTICS: (),
     EXPORT: (),
     OLD_EXPORT: (),
 }
@@ -60,9 +58,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
     EXPORT: ("name", "value"),
     OLD_EXPORT: ("name", "value"),
 }
-# Tables of activities and calls without which there is nothing to show, and what every row of theirs must have.
 ACTIVITIES = (KERNEL, MEMCPY, MEMSET, GRAPH)
-NEEDED = dict.fromkeys((*ACTIVITIES, RUNTIME, SYNC), ("start", "end")) | {NVTX: ("start", "eventType")}
+LARGE = (*ACTIVITIES, RUNTIME, SYNC, NVTX, STRINGS)  # progress is told by their rows
 
 # A database or a folder with one of these is an export.
 _TELLING = re.compile(r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|TARGET_INFO_\w+|META_DATA_EXPORT|EXPORT_META_DATA")
@@ -102,12 +99,3 @@ PUSH_POP, START_END, DOMAIN = (59, 70), (60, 71), 75  # eventType of NVTX_EVENTS
 NVTX_WITHOUT_ROWS = {33: "category", 34: "mark", 75: "domain", 76: "domain", 97: "name", 98: "name", 99: "name"}
 
 NO_STREAM = 0xFFFFFFFF  # a synchronisation of a whole context
-
-
-def process_of(global_tid: int) -> int:
-    """The process part of a packed id: [63..48] machine, [47..24] process, [23..0] thread.
-
-    >>> process_of(281484170625572) == 281484170625024
-    True
-    """
-    return global_tid & ~0xFFFFFF

@@ -1,0 +1,67 @@
+"""Large tables come through Arrow, small ones and odd ones row by row: both give the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.formats.nsys.make import Export, timeline
+from tests.formats.nsys.test_schemas import recording, same
+from tracemine.errors import InputError
+from tracemine.formats import open_trace
+from tracemine.formats.nsys import database
+
+
+def test_both_ways_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = timeline(tmp_path, recording())
+    asked: list[bool] = []
+    arrow_rows = database.Database._arrow_rows
+
+    def watched(tables: database.Database, query: str) -> object:
+        rows = arrow_rows(tables, query)
+        asked.append(rows is not None)
+        return rows
+
+    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    monkeypatch.setattr(database.Database, "_arrow_rows", watched)
+    assert same(timeline(tmp_path, recording()), plain)
+    assert asked
+    assert all(asked)
+
+
+def test_values_that_are_no_numbers_are_counted_the_plain_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    export = Export().kernel(10, 20, 1, streamId="seven").kernel(30, 40, 2).kernel(50, 60, 3, gridX=2.5)
+    t = timeline(tmp_path, export)
+    assert t.activities["stream"].to_pylist() == [None, 7, 7]
+    assert t.meta.ingest.repaired == {"value that is no whole number, read as not recorded": 2}
+
+
+def test_without_the_arrow_driver_everything_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = timeline(tmp_path, recording())
+    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
+    assert same(timeline(tmp_path, recording()), plain)
+
+
+def test_damage_is_told_the_same_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = Export()
+    for at in range(3000):
+        export.kernel(at * 10, at * 10 + 3, at + 1)
+    path = export.write(tmp_path / "t.sqlite")
+    path.write_bytes(path.read_bytes()[:100_000])
+    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    with pytest.raises(InputError, match="is a damaged SQLite database"):
+        open_trace(path)
+
+
+def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    path = recording().write(tmp_path / "t.sqlite")
+    open_trace(path, progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1] == (path.stat().st_size, path.stat().st_size)
