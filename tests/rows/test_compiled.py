@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tracemine.rows.compiled import compilations, compiled
 from tracemine.rows.trees import nearest, within
 from tracemine.timeline import Timeline
 
+PUBLIC = os.environ.get("TRACEMINE_COMPAT_TRACES")
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FUSING = ("memory_bound_chain", "eager_island", "rmsnorm_unfused", "rotary_unfused")
 BREAKS = {  # in each of the two steps
@@ -129,6 +131,26 @@ def test_in_an_eager_model_there_is_nothing_compiled_and_nothing_handwritten(nam
     for flag in ("compiled", "handwritten"):
         assert set(column(rows["activities"], flag)) == {False}
     assert set(column(rows["activities"], "island")) == set(column(rows["gaps"], "graph_break")) == {None}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kineto/tracelens_torch_compile_triton",
+        "kineto/hta_triton_example",  # a region and no graph call in it
+        "h200/seed_chains/compiled",
+        "h200/splade_head/compiled",
+    ],
+)
+def test_public_traces_of_compiled_models_are_compiled_in_one_piece(name: str) -> None:
+    if PUBLIC is None:
+        pytest.skip("TRACEMINE_COMPAT_TRACES does not say where the public traces are")
+    timeline = open_trace(Path(PUBLIC) / f"{name}.json.gz")
+    rows = row_sets(timeline)
+    assert set(column(rows["activities"], "compiled")) == {True}
+    assert reasons(timeline) == []
+    fused = [found.rule.id for found in mine(rows, load_rules()) if len(found) and found.rule.rows == "activities"]
+    assert fused == []
 
 
 # --- what is a break and what is not ---------------------------------------------------------------------------------
