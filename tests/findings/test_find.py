@@ -156,44 +156,46 @@ def test_the_default_threshold_is_a_thousandth_of_the_span() -> None:
     assert len(scanned(timeline, matches(rule(), [0, 1, 2]), min_saving_ns=0).findings) == 1
 
 
-@pytest.mark.parametrize(("queued_ns", "gains"), [(10**6, True), (None, False), (-3 * US, False)])
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recording cost nothing: times are what they are."""
+    monkeypatch.setattr("tracemine.findings.steps.slowdown_of", lambda timeline: None)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("queued_ns", "gains"), [(10**6, True), (None, False)])
 def test_only_work_that_was_queued_shortens_the_step(queued_ns: int | None, gains: bool) -> None:
     first = kernel(0, 60 * US)
     members = [k | {"start_ns": k["start_ns"] + 60 * US} for k in chains(2, queued_ns=queued_ns)]
     timeline = timeline_of([first, *members])
     (finding,) = scanned(timeline, matches(rule(), range(1, 4), range(4, 7))).findings
     assert finding.gpu_saving_ns.mid > 0
-    assert finding.step_saving_ns == (finding.gpu_saving_ns if gains else NOTHING)
-    assert ("sets the pace" in finding.assumptions[-1]) != gains
+    assert finding.step_saving_ns.mid == (finding.gpu_saving_ns.mid if gains else 0)
+    assert ("something else sets the pace" in finding.assumptions[-1]) != gains
 
 
-def test_a_step_gains_no_more_than_what_follows_was_waiting() -> None:
-    members = [kernel(i * 60 * US, 60 * US, queued_ns=10**6) for i in range(6)]
-    members[4]["queued_ns"] = 2 * US
+@pytest.mark.usefixtures("alone")
+def test_where_the_host_sets_the_pace_the_step_gains_the_launches_that_are_not_made() -> None:
+    timeline = timeline_of(chains(4, dur_ns=60 * US, queued_ns=-50))
+    (finding,) = scanned(timeline, in_threes(timeline)).findings
+    # Of each chain two launches, 60 µs apart; at the low end none.
+    assert finding.step_saving_ns.low == 0
+    assert finding.step_saving_ns.mid <= 4 * 2 * 60 * US
+
+
+@pytest.mark.usefixtures("alone")
+def test_idle_time_that_went_with_a_launch_is_not_closed_again() -> None:
+    members = [kernel(i * 100 * US, 60 * US, queued_ns=5 * US) for i in range(12)]
     timeline = timeline_of(members)
-    (finding,) = scanned(timeline, matches(rule(), [1, 2, 3])).findings
-    assert (finding.step_saving_ns.low, finding.step_saving_ns.mid) == (2 * US, 2 * US)
-
-
-def test_several_savings_share_the_lead_that_the_host_has() -> None:
-    members = [kernel(i * 60 * US, 60 * US, queued_ns=30 * US) for i in range(30)]
-    timeline = timeline_of(members)
-    scan = scanned(timeline, matches(rule(), *(range(i, i + 3) for i in range(0, 27, 3))))
-    assert scan.summary.gpu_saving_ns.mid > 9 * 30 * US
-    assert scan.summary.step_saving_ns.mid == 30 * US
-    # At the high end the host is done sooner by what lay between the launches that it need not make.
-    assert 30 * US < scan.summary.step_saving_ns.high <= 30 * US + 9 * 120 * US
-
-
-def test_a_host_that_waits_for_the_device_goes_on_earlier() -> None:
-    members = [kernel(i * 60 * US + (i >= 4) * 50 * US, 60 * US, queued_ns=10**6) for i in range(8)]
-    members[4]["queued_ns"] = US
-    timeline = timeline_of(members)
-    chain = matches(rule(), [1, 2, 3])
-    (waited,) = scanned(timeline, chain, causes=("synchronisation",)).findings
-    (behind,) = scanned(timeline, chain, causes=("host_bound",)).findings
-    assert waited.step_saving_ns == waited.gpu_saving_ns
-    assert behind.step_saving_ns.mid == 0
+    gaps = matches(rule("gap", "close_gap"), *([i] for i in range(11)))
+    (alone,) = scanned(timeline, gaps).findings
+    both = scanned(timeline, in_threes(timeline), gaps)
+    chain, left = (next(f for f in both.findings if f.rule == name) for name in ("chain", "gap"))
+    assert chain.step_saving_ns.mid > 0
+    assert left.step_saving_ns.mid < alone.step_saving_ns.mid
+    assert left.measured_ns == alone.measured_ns
+    busy = both.summary.gpu_busy_ns - both.summary.gpu_saving_ns.mid
+    assert both.summary.step_saving_ns.mid <= both.summary.span_ns - busy
 
 
 def test_closing_gaps_saves_step_time_and_no_gpu_time() -> None:
@@ -204,7 +206,7 @@ def test_closing_gaps_saves_step_time_and_no_gpu_time() -> None:
     assert finding.fused_ns is None
     assert finding.measured_ns == 300 * US
     # 180 µs busy, 100 µs idle: a host that takes 1.5 times as long here would leave 6.7 µs without recording.
-    assert finding.step_saving_ns == Range(0, 16_998, 159_999)
+    assert finding.step_saving_ns == Range(0, 18_498, 159_999)
     assert finding.activities == ((3,), (6,), (9,))
     assert finding.evidence == "proven"
 
@@ -255,7 +257,7 @@ def test_idle_time_that_nothing_explains_is_said() -> None:
 def test_on_an_idle_trace_gaps_come_first_and_on_a_busy_one_fusions() -> None:
     idle = timeline_of(chains(6, apart_ns=3_000 * US, queued_ns=-US))
     busy = timeline_of(chains(6, apart_ns=8 * US, queued_ns=400 * US))
-    for timeline, first in ((idle, "gap"), (busy, "chain")):
+    for timeline, first in ((idle, "gap"), (busy, "chain")):  # of 3 ms each a host without a profiler leaves 2
         gaps = matches(rule("gap", "close_gap"), *([i] for i in range(5)))
         assert scanned(timeline, in_threes(timeline), gaps).findings[0].rule == first
 

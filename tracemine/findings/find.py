@@ -275,8 +275,8 @@ def _with_steps(book: Book, reported: Sequence[_Reported]) -> list[Finding]:
 
 def _gaining(finding: Finding, gained: Range) -> Finding:
     note = (
-        "the step gains what its critical path does, after the findings that claim before: GPU time where the device sets "
-        "the pace; where the host does, launches that are not made any more (none of them at the low end)"
+        "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
+        "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
         if gained.high
         else "something else sets the pace here, and the step gains nothing"
     )

@@ -63,7 +63,8 @@ class Replay:
     last: tuple[tuple[int, int, int], ...]  # of each stream: last activity; the call and delay that would end it, or −1
 
     def run(self, pace: Floats, changes: Sequence[Change] = ()) -> tuple[Floats, Floats, Floats]:
-        """When all is done, and when each activity starts and ends: [scenarios] and twice [activities, scenarios].
+        """How long all takes from the first start on, and when each activity starts and ends, since the recorded first
+        start: [scenarios] and twice [activities, scenarios].
 
         In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
         of them are made in it; else all of them in all.
@@ -104,7 +105,11 @@ class Replay:
                 host = host + (step + own)
                 if other >= 0:
                     host = np.maximum(host, ends[other] + after)
-        return self._done(ends, called, count), starts, ends
+        return (
+            self._done(ends, called, count) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0),
+            starts,
+            ends,
+        )
 
     def _done(self, ends: Floats, called: dict[int, Floats], count: int) -> Floats:
         """When the last of each stream ends, and when one more like it could: the host goes on as it did."""
@@ -150,7 +155,8 @@ def replay_of(timeline: Timeline) -> Replay:
         launch=np.where(waits.inner, -1, launch),
         launch_delay=delays,
         held_by=held_by,
-        alone=(launch_row >= 0)
+        alone=(launch == launch_row)
+        & (launch >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
         work=work,
         waits=blocked,

@@ -42,7 +42,7 @@ class Steps:
         )
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
-        """How long each gap is with nobody recording and these changes made: least, usual, most; no more than it was."""
+        """How long each gap is with nobody recording and these changes made: least, usual, most; never more."""
         if self.slowdown is None and not changes:
             return self.recorded_ns, self.recorded_ns, self.recorded_ns
         _, starts, ends = self.replay.run(np.array(self.paces[::-1]), changes)
@@ -52,7 +52,7 @@ class Steps:
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
     def gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[Range]:
-        """What the step gains of each finding, done after those before: of its matches' rows and savings of GPU time."""
+        """What the step gains of each finding, done after those before: of its matches' rows and GPU savings."""
         found = []
         for end, pace in zip(ENDS, self.paces, strict=True):
             fewer = end is not ENDS[0]  # at the low end fewer launches gain nothing
