@@ -68,7 +68,7 @@ def part(title: str, lines: Iterable[str], most: int) -> None:
 
 def main() -> None:
     folder, most = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 15
-    eager = Trace.read(folder / "eager" / "trace.json.gz", folder / "eager" / "et.json.gz")
+    eager = Trace.read(folder / "eager")
     device = device_of(eager.timeline)
     curves = device and Curves.of(device)
     if not curves:

@@ -103,6 +103,7 @@ def record(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for script, *arguments in (
         ("record_points.py", "-o", str(out / "points.json")),
+        ("describe_points.py", str(out / "points.json")),
         ("record_models.py", "--prepare", str(out / "models")),
         ("record_models.py", str(out / "models")),
     ):

@@ -34,7 +34,7 @@ from tracemine.timeline import Timeline
 FloatArray = npt.NDArray[np.float64]
 
 TRACES = {
-    "eager": "eager/trace.json.gz",
+    "eager": "eager",
     "lean": "lean.json.gz",
     "compiled": "compiled.json.gz",
     "graph": "graph.json.gz",
@@ -59,8 +59,8 @@ class Trace:
     steps: int
 
     @classmethod
-    def read(cls, path: Path, execution_trace: Path | None = None) -> Trace:
-        timeline = open_trace(path, execution_trace=execution_trace)
+    def read(cls, path: Path) -> Trace:
+        timeline = open_trace(path)
         found = groups(flow(timeline))
         return cls(timeline, found, row_sets(timeline, found), max(timeline.steps.num_rows, 1))
 
@@ -223,11 +223,7 @@ def outcome(folder: Path, curves_of: Callable[[Timeline], Curves], rules: Sequen
     times = json.loads((folder / "times.json").read_text("utf-8"))
     if "failed" in times:
         return f"{folder.name}: {times['failed']}"
-    traces = {
-        name: Trace.read(folder / path, folder / "eager" / "et.json.gz" if name == "eager" else None)
-        for name, path in TRACES.items()
-        if (folder / path).exists()
-    }
+    traces = {name: Trace.read(folder / path) for name, path in TRACES.items() if (folder / path).exists()}
     eager, lean, compiled, graph = (traces.get(name) for name in TRACES)
     if eager is None:
         return f"{folder.name}: no eager trace"
