@@ -32,20 +32,28 @@ class Inferred:
     timeline: Timeline  # with `tensors`, and the schemas of the operators that have some
     order: Order  # of which `joined` says whether the operator's schema is known
     consistent: BoolArray  # for each row of `tensors`: exactly one candidate was left; else it is a guess
-    reasons: list[object]
+    reasons: list[str]  # for each row how it was found; empty unless asked for
 
 
-def inferred(timeline: Timeline, order: Order) -> Inferred:
-    """The timeline as an execution trace would have made it, as far as can be told."""
+def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Inferred:
+    """The timeline as an execution trace would have made it, as far as can be told; with reasons to `explain`."""
     calls = Calls(timeline, order.row)
     launches = _launches(timeline, order)
     subtrees = Subtrees.of(calls, order, _threads(timeline, order), launches)
     known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
     builder = Builder(calls, subtrees, launches)
-    simulation = Simulation(builder.keys)
+    at = roots(order, known)
+    first = at[np.unique(subtrees.number[at], return_index=True)[1]]
+    wirings: dict[tuple[int, str | None], Wiring] = {
+        (int(subtrees.number[root]), None): builder.build(root, None) for root in first.tolist()
+    }
+    lists = {need.loose for wiring in wirings.values() for need in wiring.needs if need.listed}
+    simulation = Simulation(builder.keys, lists)
+    simulation.reasons = [] if explain else None
     schemas: dict[int, str] = {}
-    _simulate(timeline, order, subtrees, builder, simulation, schemas, roots(order, known))
-    table, sure, reasons = tensors_table(simulation.bound, order, subtrees)
+    _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at)
+    table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
+    reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]
     places = np.fromiter(schemas, np.int64, len(schemas))
     joined = np.zeros(len(order.row), np.bool_)
     joined[subtrees.at[places]] = True
@@ -62,12 +70,12 @@ def _simulate(
     order: Order,
     subtrees: Subtrees,
     builder: Builder,
+    wirings: dict[tuple[int, str | None], Wiring],
     simulation: Simulation,
     schemas: dict[int, str],
     at: IntArray,
 ) -> None:
     """Run every root, in the order in which they begin."""
-    wirings: dict[tuple[int, str | None], Wiring] = {}
     gradients = Gradients.of(timeline, order, at, subtrees.place)
     wanted: dict[
         int, tuple[Wiring, list[Token], list[int]]

@@ -7,13 +7,17 @@ whether that is evidence or a guess: `CONSISTENT` names the rules that leave one
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tracemine.flow.inferred.wiring import ANYWHERE, Give, Keys, Need, Wiring
+from tracemine.flow.inferred.wiring import ANYWHERE, HOST, Give, Keys, Need, Wiring
 
-_MOST_REMEMBERED = 32  # tensors that look alike and have been read; older ones are forgotten
+_MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
 
+_MOST_UNREAD = 256  # the same of those that nobody has read
 _SOON = 4  # roots
+
+_NEWEST = "the newest, the only one unread"
 
 # How an input was found, and whether exactly one candidate was left by then.
 CONSISTENT = frozenset(
@@ -22,7 +26,7 @@ CONSISTENT = frozenset(
         "none fits",
         "the only one",
         "the only one unread",
-        "the newest, the only one unread",
+        _NEWEST,
         "all unread",
         "side by side",
         "partner",
@@ -58,6 +62,8 @@ class Pool:
 
     unread: list[Token] = field(default_factory=list)
     read: list[Token] = field(default_factory=list)
+    newest_read: int = -1  # when the youngest of those that have been read was made
+    host: bool = False  # some lie in host memory
 
 
 @dataclass(slots=True)
@@ -69,7 +75,6 @@ class Bound:
     storages: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     sure: list[bool] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -86,11 +91,13 @@ class _Gradient:
 class Simulation:
     """Tensors by what they look like, and who reads them."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, lists: Iterable[int]) -> None:
+        """lists: what members of lists look like, without the dtype, which nobody recorded of them."""
         self._keys = keys
         self._pools: defaultdict[int, Pool] = defaultdict(Pool)
-        self._loose: defaultdict[int, Pool] = defaultdict(Pool)  # without the dtype
+        self._loose: dict[int, Pool] = {number: Pool() for number in lists}  # without the dtype
         self.bound = Bound()
+        self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0
         self._now = 0
         self._step = 0
@@ -129,20 +136,27 @@ class Simulation:
             token, why = self._bind(need, wiring, taken)
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
-            bound.reasons.append(why)
+            if self.reasons is not None:
+                self.reasons.append(why)
         new = list(range(self.storages, self.storages + wiring.new))
         self.storages += wiring.new
         bound.root.append(root)
         bound.wiring.append(wiring)
-        bound.storages += [token.storage for token in taken]
-        bound.storages += new
-        bound.offsets += [token.offset for token in taken]
-        bound.offsets += [0] * len(new)
-        bound.sure += sure
-        bound.sure += [True] * len(new)
-        bound.reasons += ["inside"] * len(new)
         for token in taken:
-            self._read(token)
+            bound.storages.append(token.storage)
+            bound.offsets.append(token.offset)
+        bound.sure += sure
+        if new:
+            bound.storages += new
+            bound.offsets += [0] * len(new)
+            bound.sure += [True] * len(new)
+            if self.reasons is not None:
+                self.reasons += ["inside"] * len(new)
+        for token in taken:
+            token.step = self._step
+            token.uses += 1
+            if token.uses == 1:
+                self._sort(token)
         if wiring.barrier:
             self._unknown_made = self._now
         if wiring.wrote_unknown:
@@ -156,8 +170,6 @@ class Simulation:
             self._last[wiring.call.name] = taken[0], self._now
         self._surely = all(sure)
         for give in wiring.gives:
-            if self._keys.vague[give.key]:
-                self._vague.add(self._keys.shape_of[give.key])
             self._enter(give, wiring, taken, sure, new)
         return taken, new
 
@@ -170,8 +182,8 @@ class Simulation:
             if not (token.sure and why in CONSISTENT):
                 token = Token(token.storage, token.offset, token.key, token.born, False, token.place, token.outside)
             else:
-                self._read(token)
-                token.uses -= passes
+                token.step = self._step
+                token.uses += 1 - passes
                 self._sort(token)
             grads.append(token)
         self._gradient = _Gradient(grads, saved, product=name.startswith("Mul"))
@@ -193,16 +205,16 @@ class Simulation:
 
     def _any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._loose[need.loose] if need.listed else self._pools[need.key]
-        unread, read = _fitting(pool.unread, need, taken), _fitting(pool.read, need, taken)
-        current = [token for token in read if token.step == self._step or token.outside]
-        read = current or read
-        if not unread and not read:
-            twins = [token for token in taken if token.key == need.key]
-            if twins:  # the same once more, or one from outside
-                return twins[-1], "the same again"
-            vague = self._keys.shape_of[need.key] in self._vague or (need.listed and self._vague)
-            known = self._unknown_made < 0 and not vague
-            return self._outside(need, remember=True), "none fits" if known else "none fits that is known"
+        unread = _fitting(pool, pool.unread, need, taken)
+        if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
+            read = _fitting(pool, pool.read, need, taken)
+        else:
+            read = pool.read
+        if not unread:
+            if not read:
+                return self._none(need, taken)
+            current = [token for token in read if token.step == self._step or token.outside]
+            read = current or read
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
         if token.born < self._unknown_made:
             return token, "before an unknown one"
@@ -218,7 +230,22 @@ class Simulation:
         if not unread:
             alone = len(read) == 1 and need.twins == 1 and (bool(current) or token.outside)
             return token, "the only one" if alone else "read before"
-        return token, _of_unread(token, unread, read, need)
+        if len(unread) != need.left:
+            return token, "one of several unread"
+        if need.twins > 1:
+            return token, "all unread" if need.left == need.twins or need.left == 1 else "some unread"
+        if not pool.read:
+            return token, "the only one unread"
+        return token, _NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
+
+    def _none(self, need: Need, taken: list[Token]) -> tuple[Token, str]:
+        """Nothing that was seen looks like it."""
+        twins = [token for token in taken if token.key == need.key]
+        if twins:  # the same once more, or one from outside
+            return twins[-1], "the same again"
+        vague = self._keys.shape_of[need.key] in self._vague or (need.listed and bool(self._vague))
+        known = self._unknown_made < 0 and not vague
+        return self._outside(need, remember=True), "none fits" if known else "none fits that is known"
 
     def _for_gradient(self, node: _Gradient, need: Need, taken: list[Token]) -> tuple[Token, str] | None:
         """What a node of autograd takes: its gradient, what was saved for it, or what it made."""
@@ -233,7 +260,8 @@ class Simulation:
                 return factors[0 if node.turns == 1 else 1], "saved"
             return None
         if self._apart and need.twins > 1:  # two gradients become one
-            unread = [token for token in _fitting(self._pools[need.key].unread, need, taken) if token.backward]
+            pool = self._pools[need.key]
+            unread = [token for token in _fitting(pool, pool.unread, need, taken) if token.backward]
             if not unread:
                 return None
             return unread[-min(need.left, len(unread))], "gradient" if len(unread) == need.left else "some gradient"
@@ -244,7 +272,7 @@ class Simulation:
         )
         if named or self._apart:
             parts = parts[:2]
-        found = [(token, why) for part, why in parts for token in _fitting(part, need, taken)]
+        found = [(token, why) for part, why in parts for token in _fitting(None, part, need, taken)]
         storages = {token.storage for token, _ in found}
         if len(storages) == 1:
             return found[-1]
@@ -255,12 +283,12 @@ class Simulation:
 
     def _grad(self, need: Need, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools[need.key]
-        unread = [token for token in _fitting(pool.unread, need, taken) if token.backward]
+        unread = [token for token in _fitting(pool, pool.unread, need, taken) if token.backward]
         if len(unread) == need.left:
             return unread[0], "gradient"
         if unread:
             return unread[-1], "one of several gradients"
-        tokens = _fitting(pool.read, need, taken) + _fitting(pool.unread, need, taken)
+        tokens = _fitting(pool, pool.read, need, taken) + _fitting(pool, pool.unread, need, taken)
         if tokens and tokens[-1].uses <= 0 and tokens[-1].born == self._now:  # the first gradient, made just before
             return tokens[-1], "gradient"
         return (tokens[-1] if tokens else self._outside(need, remember=True)), "no gradient known"
@@ -284,27 +312,30 @@ class Simulation:
 
     # --- what happens to tokens --------------------------------------------------------------------------------------
 
-    def _read(self, token: Token) -> None:
-        token.uses += 1
-        token.step = self._step
-        self._sort(token)
+    def _pools_of(self, token: Token) -> tuple[Pool, ...]:
+        loose = self._loose.get(self._keys.loose_of[token.key])
+        return (self._pools[token.key],) if loose is None else (self._pools[token.key], loose)
 
     def _sort(self, token: Token) -> None:
         """Put it where it belongs after its uses have changed."""
-        for pool in (self._pools[token.key], self._loose[self._keys.loose_of[token.key]]):
-            source, target = (pool.unread, pool.read) if token.uses > 0 else (pool.read, pool.unread)
-            if token in source:
-                source.remove(token)
-                target.append(token)
-                if len(pool.read) > _MOST_REMEMBERED:
-                    del pool.read[0]
+        for pool in self._pools_of(token):
+            if token.uses > 0:
+                if token in pool.unread:
+                    pool.unread.remove(token)
+                    pool.read.append(token)
+                    pool.newest_read = max(pool.newest_read, token.born)
+                    if len(pool.read) > _MOST_REMEMBERED:
+                        del pool.read[0]
+            elif token in pool.read:
+                pool.read.remove(token)
+                pool.unread.append(token)
 
     def _write(self, token: Token, sure: bool) -> None:
         loose = self._keys.loose_of[token.key]
         if token.outside or not sure:
             self._written.add(loose)
         if not sure:  # it may have been another one
-            for pool in (self._loose[loose], self._pools[token.key]):
+            for pool in self._pools_of(token):
                 for other in (*pool.unread, *pool.read):
                     other.sure = False
         token.uses = 0
@@ -353,16 +384,23 @@ class Simulation:
         else:
             token = self.token(give, wiring, taken, new, give.slot < 0 or sure[give.slot])
             self._remember(token)
+            if self._keys.vague[give.key]:
+                self._vague.add(self._keys.shape_of[give.key])
         if self._gradient is not None:
             self._gradient.made.append(token)
 
     def _remember(self, token: Token) -> None:
-        self._pools[token.key].unread.append(token)
-        self._loose[self._keys.loose_of[token.key]].unread.append(token)
+        for pool in self._pools_of(token):
+            pool.unread.append(token)
+            pool.host |= token.place == HOST
+            if len(pool.unread) > _MOST_UNREAD:
+                del pool.unread[0]
 
 
-def _fitting(tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
+def _fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
     """Those that look right, lie where they should, and that the operator has not taken already."""
+    if pool is not None and not pool.host and need.place != HOST and need.twins == 1 and not need.listed:
+        return tokens
     place = need.place
     return [
         token
@@ -371,18 +409,6 @@ def _fitting(tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]
         and (place == ANYWHERE or token.place == ANYWHERE or token.place == place)
         and token not in taken
     ]
-
-
-def _of_unread(token: Token, unread: list[Token], read: list[Token], need: Need) -> str:
-    if len(unread) != need.left:
-        return "one of several unread"
-    if need.twins > 1:
-        return "all unread" if need.left == need.twins or need.left == 1 else "some unread"
-    if not read:
-        return "the only one unread"
-    return (
-        "the newest, the only one unread" if token.born >= max(t.born for t in read) else "unread, but not the newest"
-    )
 
 
 __all__ = ["CONSISTENT", "Bound", "Simulation", "Token"]

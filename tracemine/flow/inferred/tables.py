@@ -17,8 +17,8 @@ from tracemine.ops.infer import TensorSpec
 from tracemine.timeline import TABLES
 
 
-def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, list[object]]:
-    """The table `tensors`, whether each row is sure, and why."""
+def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
+    """The table `tensors`, whether each row is sure, and its place in `bound.storages`."""
     wirings = list({id(wiring): wiring for wiring in bound.wiring}.values())
     number = {id(wiring): at for at, wiring in enumerate(wirings)}
     specs: dict[TensorSpec, int] = {}
@@ -43,7 +43,6 @@ def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Ta
     base = np.array(bound.offsets, np.int64)[storage_at]
     op_row = order.row[subtrees.at[subtrees.place[root] + op]]
     in_order = np.lexsort((list_index, position, is_output, op_row))
-    reasons = [bound.reasons[at] for at in storage_at[in_order].tolist()]
     distinct = list(specs)
     table = _table(
         op_row[in_order],
@@ -56,7 +55,7 @@ def tensors_table(bound: Bound, order: Order, subtrees: Subtrees) -> tuple[pa.Ta
         (flags[in_order] & 2) > 0,
         distinct,
     )
-    return table, sure[in_order], reasons
+    return table, sure[in_order], storage_at[in_order]
 
 
 def _entry(row: Row, wiring: Wiring, specs: dict[TensorSpec, int]) -> tuple[int, ...]:
