@@ -72,6 +72,25 @@ def test_a_finding_says_what_was_counted_of_its_kernels(run: Run) -> None:
     assert any(text.startswith("Of 8 kernels that Nsight Compute profiled, 8 were found") for text in scan["warnings"])
 
 
+def test_measured_traffic_takes_the_models_place_and_the_finding_says_so(run: Run) -> None:
+    (modelled,) = chains(findings(run, CHAIN / "trace.json.gz"))
+    (measured,) = chains(findings(run, CHAIN / "trace.json.gz", "--ncu", CHAIN / "raw.csv.gz"))
+    before, after = (each["traffic_bytes"]["before"] for each in (modelled, measured))
+    assert before < after < 1.01 * before  # the kernels read little more than they must
+    assert measured["traffic_bytes"]["after"] == modelled["traffic_bytes"]["after"]
+    said = [text for text in measured["assumptions"] if "Nsight Compute counted" in text]
+    assert len(said) == 1
+    assert not any("Nsight Compute" in text for text in modelled["assumptions"])
+
+
+def test_traffic_stays_modelled_where_a_kernel_was_not_counted(run: Run, tmp_path: Path) -> None:
+    path = chain_report(tmp_path / "r.csv", sm="20.00", memory="85.00")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    (chain,) = chains(findings(run, CHAIN / "trace.json.gz", "--ncu", path))
+    assert (chain["counters"]["known"], chain["counters"]["kernels"]) == (6, 8)
+    assert not any("Nsight Compute counted" in text for text in chain["assumptions"])
+
+
 def test_a_kernel_that_memory_limits_stays_a_link_of_a_chain(run: Run, tmp_path: Path) -> None:
     report = chain_report(tmp_path / "r.csv", sm="20.00", memory="85.00")
     (chain,) = chains(findings(run, CHAIN / "trace.json.gz", "--ncu", report))

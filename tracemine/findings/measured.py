@@ -10,16 +10,22 @@ from msgspec.structs import replace
 from tracemine.counters import Counters
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
 from tracemine.findings.facts import category, numbers_of
-from tracemine.findings.record import Counted, Finding, Scan
+from tracemine.findings.record import Counted, Finding, Intensity, Scan, Traffic
 from tracemine.ops.classes import MEMORY_BOUND_CLASSES
 from tracemine.rows import Numbers, Rows
 from tracemine.rows.table import IntArray
 from tracemine.units import count_text
 
+_MEASURED = (
+    "Bytes read before fusing are as Nsight Compute counted them, from empty caches; bytes written as modelled, or as "
+    "counted where that is more: the counter misses what stays in L2."
+)
+
 
 def with_counters(scan: Scan, activities: Rows, counters: Counters) -> Scan:
     """The scan with `Finding.counters`, and with notes on how the reports' kernels were found.
 
+    Where it is known of all kernels of a finding, measured traffic stands in place of the modelled, and that is said.
     Idle time has no counters: findings about gaps stay as they are.
     """
     findings = tuple(_with(finding, activities) for finding in scan.findings)
@@ -72,7 +78,27 @@ def _with(finding: Finding, activities: Rows) -> Finding:
     if not finding.gpu_saving_ns.high or not len(rows):
         return finding
     counted = counted_of(rows, activities)
-    return finding if counted is None else replace(finding, counters=counted)
+    if counted is None:
+        return finding
+    return _with_traffic(replace(finding, counters=counted), rows, activities)
+
+
+def _with_traffic(finding: Finding, rows: IntArray, activities: Rows) -> Finding:
+    """The finding with measured in place of modelled traffic before fusing, where it is known of all its kernels."""
+    traffic = finding.traffic_bytes
+    read = numbers_of(activities, "dram_read_bytes")
+    before = _sum(activities, "bytes", rows) if _all(read, rows) else None
+    if traffic is None or before is None or before < traffic.after:
+        return finding
+    intensity = finding.arithmetic_intensity
+    if intensity is not None and finding.flops is not None and before:
+        intensity = Intensity(before=round(finding.flops / before, 4), after=intensity.after)
+    return replace(
+        finding,
+        traffic_bytes=Traffic(before=before, after=traffic.after),
+        arithmetic_intensity=intensity,
+        assumptions=(*finding.assumptions, _MEASURED),
+    )
 
 
 def counted_of(rows: IntArray, activities: Rows) -> Counted | None:
@@ -91,7 +117,7 @@ def counted_of(rows: IntArray, activities: Rows) -> Counted | None:
         dram_bytes=traffic,
         derived=bool((sources.codes[known] > sources.values.index("counters")).any()),
         flops=flops,
-        arithmetic_intensity=flops / traffic if flops is not None and traffic else None,
+        arithmetic_intensity=round(flops / traffic, 4) if flops is not None and traffic else None,
         ridge=_ridge(activities, known),
         bounds={name: count for name, count in zip(bounds.values, counts, strict=True) if count},
     )
@@ -108,7 +134,7 @@ def _ridge(activities: Rows, rows: IntArray) -> float | None:
     if not (_all(ridge, rows) and _all(flops, rows)):
         return None
     weight: Any = np.maximum(flops.values[rows], 1)
-    return float(weight.sum() / (weight / ridge.values[rows]).sum())
+    return round(float(weight.sum() / (weight / ridge.values[rows]).sum()), 4)
 
 
 def _all(column: Numbers, rows: IntArray) -> bool:
