@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracemine.cli.console import say
 from tracemine.errors import InputError, Location, TracemineError, UsageError
-from tracemine.formats import recording_in
+from tracemine.formats import is_nsys_folder, recording_in
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _SUFFIXES = (".json", ".json.gz")
@@ -19,9 +19,9 @@ _SHOWN = 3  # names in a message
 
 
 def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
-    """The traces that one argument stands for: a file, a timeline or a recording (a folder that holds a trace and its
-    execution trace) is itself, a folder all of these below it, a pattern (`runs/*.json.gz`, `**` for any depth) what it
-    fits.
+    """The traces that one argument stands for: a file, a timeline, a recording (a folder that holds a trace and its
+    execution trace) or an nsys export is itself, a folder all of these below it, a pattern (`runs/*.json.gz`, `**` for
+    any depth) what it fits.
 
     Files of a folder that are no traces are left out with a note. Raises UsageError or InputError if none is there.
     """
@@ -31,7 +31,7 @@ def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
             f"{given}: {remote[1]}:// is not supported yet", hint="copy the trace here and pass the file's path"
         )
     path = Path(given)
-    if path.is_dir() and not _is_timeline(path) and recording_in(path) is None:
+    if path.is_dir() and not (_is_timeline(path) or is_nsys_folder(path) or recording_in(path) is not None):
         yield from _below(path, quiet)
     elif glob.has_magic(given) and not path.exists():
         yield from _fitting(given)
@@ -57,16 +57,19 @@ def _below(folder: Path, quiet: bool) -> Sequence[Path]:
     files = [path for path in files if path.parent not in recordings]
     found = [path for path in files if _holds_events(path)]
     others = [path.name for path in files if path not in set(found)]
-    if not found and not timelines and not recordings:
+    exports = sorted(path for path in folder.rglob("*.sqlite") if path.is_file())
+    tables = {path.parent for pattern in ("*.parquet", "*.arrow") for path in folder.rglob(pattern)}
+    exports += sorted(path for path in tables if path not in timelines and is_nsys_folder(path))
+    if not found and not timelines and not recordings and not exports:
         raise InputError(
             "no trace lies in this folder or below it",
             where=Location(str(folder)),
-            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote",
+            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, or an export of nsys",
         )
     if others and not quiet:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         say(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
-    return sorted([*timelines, *recordings, *found])
+    return sorted([*timelines, *recordings, *exports, *found])
 
 
 def _is_timeline(path: Path) -> bool:

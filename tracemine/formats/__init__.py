@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # NumPy and Arrow are loaded when a trace is opened, not when
     from tracemine.formats.source import FileSource
     from tracemine.timeline import Timeline
 
-__all__ = ["FORMATS", "Format", "format_of", "open_trace", "recording_in"]
+__all__ = ["FORMATS", "Format", "format_of", "is_nsys_folder", "open_trace", "recording_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,8 @@ def open_trace(
 
     `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
     knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, is
-    read as one trace. `progress` is told after each block how many of the file's bytes are read, and how many there
+    read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is exported by the nsys on PATH.
+    `progress` is told after each block how many of the file's bytes are read, and how many there
     are.
 
     Raises InputError if a path is no readable trace or the two are not of one run, TimelineError if a timeline

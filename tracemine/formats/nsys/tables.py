@@ -39,7 +39,7 @@ class Tables(Protocol):
 def nothing(columns: tuple[str, ...], rows: int = 0) -> Numbers:
     """Columns that are not there.
 
-    >>> nothing(("start",), 1)["start"][0] == MISSING
+    >>> nothing(("start",), 1)["start"].tolist() == [MISSING]
     True
     """
     return {name: np.full(rows, MISSING) for name in columns}
