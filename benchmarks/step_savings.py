@@ -56,9 +56,7 @@ def main() -> None:
     rules = [rule for rule in load_rules() if rule.saving == "close_gap"]
     errors: dict[tuple[str, str], list[float]] = {}
     claims: list[tuple[str, float]] = []
-    print(
-        "| model | half | step alone | captured | busy | measured | eager: predicted | error | lean: predicted | error |"
-    )
+    print("| model | half | step alone | captured | busy | measured | eager says | error | lean says | error |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     fair = 0
     for folder in sorted(models.iterdir()):
@@ -78,7 +76,7 @@ def main() -> None:
             error = (mid - measured) / max(measured, 1)
             cells += [
                 f"{mid / 1000:.0f} ({low / 1000:.0f}–{high / 1000:.0f})",
-                f"{error:+.0%}" if share < HOST_BOUND else "–",
+                f"{error:+.0%}" if share < HOST_BOUND and measured > 0 else "–",
             ]
             if half in ("masked", "unsteady"):
                 continue
