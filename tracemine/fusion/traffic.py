@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import lists, numbers
-from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
 from tracemine.fusion.lasting import lasting
 from tracemine.fusion.nodes import FusionNodes, Meaning
@@ -54,14 +54,13 @@ def traffic_of(
     all_inside &= (internal > 0) & (reads.source == Source.WRITTEN)
     outside_bytes = np.where(all_inside, 0, np.maximum(read_bytes - np.minimum(internal, read_bytes), 0))
     in_group = (read_group >= 0) & (outside_bytes > 0)
-    reading = _Distinct.of(flow, in_group, read_group, reads, outside_bytes)
+    reading = _Distinct.of(flow, in_group, read_group, reads, outside_bytes, told_apart(reads))
 
     wanted = _wanted(timeline, flow, node_group) & (write_group >= 0)
-    writing = _Distinct.of(flow, wanted, write_group, writes, writes.bytes)
+    writing = _Distinct.of(flow, wanted, write_group, writes, writes.bytes, writes.buffer)
     gone = (write_group >= 0) & ~wanted & writes.fresh & flow.read_by_others
 
-    evidence = np.full(count, Evidence.PROVEN, np.int64)
-    np.minimum.at(evidence, consumer[inside], reads.evidence[edges.read[inside]].astype(np.int64))
+    evidence = _evidence(flow, node_group, count, inside)
 
     node_reads = _node_reads(flow, read_bytes)
     node_writes = np.bincount(writes.node, writes.bytes, len(flow.nodes)).astype(np.int64)
@@ -94,11 +93,11 @@ class _Distinct:
     row: IntArray  # the largest access: a position in Reads or Writes
 
     @staticmethod
-    def of(flow: Flow, chosen: BoolArray, group: IntArray, accesses: object, nbytes: IntArray) -> _Distinct:
+    def of(
+        flow: Flow, chosen: BoolArray, group: IntArray, accesses: Reads | Writes, nbytes: IntArray, buffers: IntArray
+    ) -> _Distinct:
         rows = np.flatnonzero(chosen)
-        buffer, begin, end = (
-            np.asarray(getattr(accesses, name))[rows] for name in ("buffer", "begin_byte", "end_byte")
-        )
+        buffer, begin, end = (column[rows] for column in (buffers, accesses.begin_byte, accesses.end_byte))
         own, amount = group[rows], nbytes[rows]
         # The same place counts once, at its largest.
         order = np.lexsort((-amount, end, begin, buffer, own))
@@ -115,6 +114,32 @@ class _Distinct:
         at = np.flatnonzero(amount == np.repeat(largest, np.diff(np.append(starts, len(amount)))))
         first = at[np.unique(np.searchsorted(starts, at, "right") - 1, return_index=True)[1]]
         return _Distinct(own[starts], np.maximum(np.minimum(total, extent), largest), rows[first])
+
+
+def _evidence(flow: Flow, node_group: IntArray, count: int, inside: BoolArray) -> IntArray:
+    """Of the weakest read by which each group hangs together: of what its members wrote, and where a member neither
+    reads nor is read inside, of what all of them read.
+    """
+    edges, reads = flow.edges, flow.reads
+    found = np.full(count, Evidence.PROVEN, np.int64)
+    np.minimum.at(found, node_group[edges.consumer[inside]], reads.evidence[edges.read[inside]].astype(np.int64))
+    beside = node_group >= 0
+    beside[edges.producer[inside]] = beside[edges.consumer[inside]] = False
+    loose = np.zeros(count + 1, np.bool_)
+    loose[node_group[beside]] = True
+    rows = np.flatnonzero(loose[node_group[reads.node]])
+    np.minimum.at(found, node_group[reads.node[rows]], reads.evidence[rows].astype(np.int64))
+    return found
+
+
+def told_apart(reads: Reads) -> IntArray:
+    """For each read its buffer, with what is only guessed to be in a buffer in one of its own beside it.
+
+    Two tensors of one shape and type from outside (a gate and what it gates) cannot be told from one that is read
+    twice, and are the likelier of the two.
+    """
+    guessed = reads.evidence == Evidence.ADJACENT
+    return np.where(guessed, reads.buffer + 1 + reads.buffer.max(initial=0), reads.buffer)
 
 
 def _changes(*columns: IntArray) -> BoolArray:
@@ -163,8 +188,9 @@ def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray) -> BoolArray:
 def _node_reads(flow: Flow, read_bytes: IntArray) -> IntArray:
     """Bytes that each node reads; the same tensor read twice counts once."""
     reads = flow.reads
-    order = np.lexsort((-read_bytes, reads.end_byte, reads.begin_byte, reads.buffer, reads.node))
-    new = _changes(*(column[order] for column in (reads.node, reads.buffer, reads.begin_byte, reads.end_byte)))
+    buffer = told_apart(reads)
+    order = np.lexsort((-read_bytes, reads.end_byte, reads.begin_byte, buffer, reads.node))
+    new = _changes(*(column[order] for column in (reads.node, buffer, reads.begin_byte, reads.end_byte)))
     once = order[new]
     return np.bincount(reads.node[once], read_bytes[once], len(flow.nodes)).astype(np.int64)
 
