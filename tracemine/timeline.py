@@ -200,7 +200,7 @@ EDGES = Table(
     (
         Column("producer_row", pa.int64(), "row of `activities`: the last one of the operator that wrote it"),
         Column("consumer_row", pa.int64(), "row of `activities`: the first one of the operator that read it"),
-        Column("bytes", pa.int64(), "bytes of the tensor that was read which lie in what was written"),
+        Column("bytes", pa.int64(), "bytes of the tensor that was read which lie in what was written", "dtypes were not recorded (NVTX)"),
         Column("evidence", _TEXT, "`proven`: it was recorded that both had the same storage; `consistent`: of the tensors alive only that one fits by shape, dtype, strides and order; `adjacent`: a guess, the likeliest of several"),
         Column("buffer", pa.int64(), "number of the storage, of which each is counted anew when it is allocated"),
         Column("written_row", pa.int64(), "row of `tensors`: what was written", _INFERRED),

@@ -36,8 +36,11 @@ def activity_edges(flow: Flow) -> pa.Table:
     # Rows of inferred tensors are in no table that is stored.
     inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
     rows_of = flow.writes.tensor_row[edges.write], flow.reads.tensor_row[edges.read]
+    # Without dtypes a tensor's elements are counted, and its bytes nobody knows.
+    unsized = bool(flow.timeline.tensors["itemsize_bytes"].null_count)
     columns = [
-        *(_integers(values[order], pa.int64()) for values in (producer, consumer, edges.bytes)),
+        *(_integers(values[order], pa.int64()) for values in (producer, consumer)),
+        pa.nulls(len(order), pa.int64()) if unsized else _integers(edges.bytes[order], pa.int64()),
         evidence,
         _integers(flow.reads.buffer[edges.read][order], pa.int64()),
         *(pa.nulls(len(rows), pa.int64()) if inferred else _integers(rows[order], pa.int64()) for rows in rows_of),

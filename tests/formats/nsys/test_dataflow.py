@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.formats.nsys.make import Export, timeline
-from tracemine.flow import flow
+from tracemine.cli import app
+from tracemine.flow import activity_edges, flow
 from tracemine.formats import open_trace
 from tracemine.timeline import Timeline
 
@@ -180,3 +183,16 @@ def test_op_ids_count_within_their_process(tmp_path: Path) -> None:
                     row[column] += 77 << 24
     t = timeline(tmp_path, export)
     assert (reads(t), unknown(t)) == (set(), ["aten::exp"])
+
+
+def test_edges_are_proven_and_their_bytes_not_recorded() -> None:
+    edges = activity_edges(flow(open_trace(FIXTURES / "block_train.sqlite")))
+    assert edges["bytes"].null_count == edges.num_rows > 0
+    assert set(edges["evidence"].to_pylist()) == {"proven"}
+
+
+def test_no_fusion_is_costed_by_bytes_that_nobody_recorded() -> None:
+    result = CliRunner().invoke(app, ["scan", str(FIXTURES / "block_train.sqlite"), "--format", "json", "--quiet"])
+    assert result.exit_code == 0, result.output
+    for finding in json.loads(result.output)["findings"]:
+        assert finding["traffic_bytes"] is None or set(finding["traffic_bytes"].values()) == {None}
