@@ -32,6 +32,8 @@ _KNOWN_COMPLAINTS = (
     ("LaunchFailed", "ncu says that the kernel's launch failed"),
 )
 
+_BROKEN = ["0"]  # a row that cannot be taken apart: it has an ID and nothing else
+
 RAGGED = "ragged_row"  # fewer or more fields than the table has: cut off, or broken by other output
 NO_KERNEL_NAME = "no_kernel_name"
 UNKNOWN_UNIT = "value_of_unknown_unit"
@@ -71,7 +73,7 @@ def read_table(lines: Iterable[str], path: str) -> Report:
         row = _row(line, tables[-1].width if tables else 0)
         if row is None:
             complaints += [line.strip()] if _COMPLAINT.match(line) or _NO_KERNELS.search(line) else []
-        elif row[:2] == list(_HEADER):
+        elif tuple(row[:2]) == _HEADER:
             tables.append(_opened(row, number))
         elif tables:
             dropped.update(_added(tables[-1], row))
@@ -105,17 +107,20 @@ def read_table(lines: Iterable[str], path: str) -> Report:
 
 
 def _row(line: str, width: int) -> list[str] | None:
-    """The fields of a line that belongs to a table; None: it is ncu's or the program's own."""
+    """The fields of a line that belongs to a table; None: it is ncu's or the program's own.
+
+    `width`: fields of the table that was opened last, 0 before the first.
+    """
     text = line.strip("\r\n\ufeff ")
-    if not text.startswith(('"', "ID,Process ID")) and (not width or text[:1] not in "0123456789,"):
+    quoted = text.startswith('"')
+    # A spreadsheet may have taken the quotes away.
+    if not quoted and not text.startswith("ID,Process ID") and (not width or text[:1] not in "0123456789,"):
         return None
     try:
         row = next(csv.reader([text], strict=True), [])
     except csv.Error:  # a quote that never closes, a field of megabytes
-        return [text[1:2], ""] if text[:2] in ('"0', '"1') else ["0"] if text.startswith('"') and width else None
-    if row[:2] == list(_HEADER) or (text.startswith('"') and width):
-        return row
-    return row if len(row) == width else None  # a spreadsheet took the quotes away
+        return _BROKEN if quoted and width else None
+    return row if tuple(row[:2]) == _HEADER or (quoted and width) or len(row) == width else None
 
 
 def _opened(row: Sequence[str], line: int) -> _Table:
