@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.inferred.autograd import Gradients, steps_of
-from tracemine.flow.inferred.binding import Simulation, Token
+from tracemine.flow.inferred.binding import Ran, Simulation, Token
 from tracemine.flow.inferred.calls import Calls
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.tables import tensors_table, texts
@@ -77,9 +77,7 @@ def _simulate(
 ) -> None:
     """Run every root, in the order in which they begin."""
     gradients = Gradients.of(timeline, order, at, subtrees.place)
-    wanted: dict[
-        int, tuple[Wiring, list[Token], list[int]]
-    ] = {}  # roots of which autograd may have saved something: what they took and made
+    wanted: dict[int, Ran] = {}  # roots of which autograd may have saved something: what they took and made
     saves = gradients.saves
     positions = np.union1d(at, gradients.positions)
     is_root = np.isin(positions, at).tolist()
@@ -107,10 +105,9 @@ def _simulate(
             saved: list[Token] = []
             forward = wanted.get(gradient.forward)
             if forward is not None and gradient.keeps:
-                wiring, taken, new = forward
-                took, made = wiring.inside.get(gradient.forward_place - gradient.root_place, ((), ()))
+                took, made = forward.wiring.inside.get(gradient.forward_place - gradient.root_place, ((), ()))
                 gives = (*took, *made) if gradient.keeps_results else took
-                saved = [simulation.token(give, wiring, taken, new) for give in gives]
+                saved = [simulation.token(give, forward) for give in gives]
             record = None if gradient.record < 0 else wiring_of(int(subtrees.number[gradient.record]), gradient.record)
             simulation.backward(record, saved, gradient.name, gradient.passes)
             in_gradient = True
@@ -121,9 +118,9 @@ def _simulate(
         wiring = wiring_of(number, position)
         if wiring.has_list:
             wiring = wiring_of(number, position, simulation.list_dtype(wiring))
-        taken, new = simulation.run(position, wiring, apart=parent == node)
+        ran = simulation.run(position, wiring, apart=parent == node)
         if position in saves:
-            wanted[position] = wiring, taken, new
+            wanted[position] = ran
         for op, schema in wiring.nodes:
             schemas[place + op] = schema
 

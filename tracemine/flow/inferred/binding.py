@@ -64,6 +64,7 @@ class Pool:
     read: list[Token] = field(default_factory=list)
     newest_read: int = -1  # when the youngest of those that have been read was made
     host: bool = False  # some lie in host memory
+    forgot: bool = False  # there were more
 
 
 @dataclass(slots=True)
@@ -75,6 +76,16 @@ class Bound:
     storages: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     sure: list[bool] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One operator that was simulated."""
+
+    wiring: Wiring
+    taken: list[Token]
+    sure: list[bool]  # of each that was taken
+    new: list[int]  # storages
 
 
 @dataclass(slots=True)
@@ -122,8 +133,8 @@ class Simulation:
                     return self._keys.dtype_of[(pool.unread or pool.read)[-1].key]
         return None
 
-    def run(self, root: int, wiring: Wiring, *, apart: bool = False) -> tuple[list[Token], list[int]]:
-        """One operator: bind what it takes, enter what it gives. Returns the tokens of its slots and its storages.
+    def run(self, root: int, wiring: Wiring, *, apart: bool = False) -> Ran:
+        """One operator: bind what it takes, enter what it gives.
 
         apart: autograd itself does it, behind a node, to sum gradients.
         """
@@ -171,7 +182,7 @@ class Simulation:
         self._surely = all(sure)
         for give in wiring.gives:
             self._enter(give, wiring, taken, sure, new)
-        return taken, new
+        return Ran(wiring, taken, sure, new)
 
     def backward(self, wiring: Wiring | None, saved: list[Token], name: str, passes: int) -> None:
         """A node of autograd begins. `passes`: to so many it hands on what it takes, as it is."""
@@ -212,7 +223,7 @@ class Simulation:
             read = pool.read
         if not unread:
             if not read:
-                return self._none(need, taken)
+                return self._none(need, pool, taken)
             current = [token for token in read if token.step == self._step or token.outside]
             read = current or read
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
@@ -238,13 +249,13 @@ class Simulation:
             return token, "the only one unread"
         return token, _NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
 
-    def _none(self, need: Need, taken: list[Token]) -> tuple[Token, str]:
+    def _none(self, need: Need, pool: Pool, taken: list[Token]) -> tuple[Token, str]:
         """Nothing that was seen looks like it."""
         twins = [token for token in taken if token.key == need.key]
         if twins:  # the same once more, or one from outside
             return twins[-1], "the same again"
-        vague = self._keys.shape_of[need.key] in self._vague or (need.listed and bool(self._vague))
-        known = self._unknown_made < 0 and not vague
+        vague = self._keys.shape_of[need.key] in self._vague
+        known = self._unknown_made < 0 and not (vague or need.listed or pool.forgot)
         return self._outside(need, remember=True), "none fits" if known else "none fits that is known"
 
     def _for_gradient(self, node: _Gradient, need: Need, taken: list[Token]) -> tuple[Token, str] | None:
@@ -326,6 +337,7 @@ class Simulation:
                     pool.newest_read = max(pool.newest_read, token.born)
                     if len(pool.read) > _MOST_REMEMBERED:
                         del pool.read[0]
+                        pool.forgot = True
             elif token in pool.read:
                 pool.read.remove(token)
                 pool.unread.append(token)
@@ -343,8 +355,11 @@ class Simulation:
         token.sure = token.sure and sure
         self._sort(token)
 
-    def token(self, give: Give, wiring: Wiring, taken: list[Token], new: list[int], sure: bool = True) -> Token:
+    def token(self, give: Give, ran: Ran) -> Token:
         """What an operator gives, or has inside."""
+        return self._token(give, ran.wiring, ran.taken, ran.new, give.slot < 0 or ran.sure[give.slot])
+
+    def _token(self, give: Give, wiring: Wiring, taken: list[Token], new: list[int], sure: bool) -> Token:
         if give.slot >= 0:
             source = taken[give.slot]
             return Token(
@@ -382,7 +397,7 @@ class Simulation:
             token.uses = 0
             self._sort(token)
         else:
-            token = self.token(give, wiring, taken, new, give.slot < 0 or sure[give.slot])
+            token = self._token(give, wiring, taken, new, give.slot < 0 or sure[give.slot])
             self._remember(token)
             if self._keys.vague[give.key]:
                 self._vague.add(self._keys.shape_of[give.key])
@@ -395,6 +410,7 @@ class Simulation:
             pool.host |= token.place == HOST
             if len(pool.unread) > _MOST_UNREAD:
                 del pool.unread[0]
+                pool.forgot = True
 
 
 def _fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
@@ -411,4 +427,4 @@ def _fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Tok
     ]
 
 
-__all__ = ["CONSISTENT", "Bound", "Simulation", "Token"]
+__all__ = ["CONSISTENT", "Bound", "Ran", "Simulation", "Token"]

@@ -181,6 +181,8 @@ class Builder:
 
     def _needs(self, call: Call, wiring: Wiring) -> list[Need]:
         keys = [self.keys(slot.spec) for slot in call.slots]
+        parameters = rules().parameters.get(call.name, frozenset())
+        looks = [-1 if slot.position in parameters else key for slot, key in zip(call.slots, keys, strict=True)]
         return [
             Need(
                 key=key,
@@ -189,8 +191,8 @@ class Builder:
                 place=wiring.place.get(number, ANYWHERE),
                 position=slot.position,
                 name=call.arguments[slot.position] if slot.position < len(call.arguments) else "",
-                left=keys[number:].count(key),
-                twins=keys.count(key),
+                left=looks[number:].count(key),
+                twins=looks.count(key),
             )
             for number, (slot, key) in enumerate(zip(call.slots, keys, strict=True))
         ]
@@ -266,23 +268,29 @@ class Builder:
         # What is overwritten was made for it; so it is looked for first, and nothing else is taken for that.
         first = sorted(range(len(taken)), key=lambda number: number not in call.overwritten)
         keys = [self._slot(number, call).key for number in first]
+        surely: set[int] = set()  # storages that are spoken for
         for at, (number, key) in enumerate(zip(first, keys, strict=True)):
             fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
             used = {local.storage for local in taken if local is not None}
-            newest = list({local.storage: local for local in fitting}.values())
+            newest = list({local.storage: local for local in fitting if local.storage not in surely}.values())
+            alone = len(newest) == 1 or number in call.overwritten
             if any(local.storage not in used for local in newest):
                 newest = [local for local in newest if local.storage not in used]
             if not newest:
                 taken[number] = self._unknown(call, number)
-            elif number in call.overwritten or len(newest) == 1:
-                taken[number] = newest[-1]
+                continue
+            left = keys[at:].count(key)
+            unread = [local for local in newest if id(local) not in read]
+            if alone:
+                local = newest[-1]
             else:
-                left = keys[at:].count(key)
-                unread = [local for local in newest if id(local) not in read]
                 local = newest[0] if len(newest) == left else (unread or newest)[-min(left, len(unread or newest))]
-                # Handed on from outside they keep their order.
-                sure = left == len(newest) and all(any(one is other for other in given) for one in newest)
-                taken[number] = local if sure else replace(local, sure=False)
+            # Handed on from outside they keep their order.
+            if alone or (left == len(newest) and all(any(one is other for other in given) for one in newest)):
+                surely.add(local.storage)
+                taken[number] = local
+            else:
+                taken[number] = replace(local, sure=False)
         return taken
 
     def _unknown(self, call: Call, number: int) -> Local:
