@@ -206,6 +206,11 @@ class Outcome:
         return self.eager_gpu_ns / self.eager_step_ns
 
     @property
+    def idle_ns(self) -> int:
+        """Of a step, what the GPU is not busy: no gap can give back more."""
+        return max(self.eager_step_ns - self.eager_gpu_ns, 0)
+
+    @property
     def same_graph(self) -> bool:
         return self.graph_same is not None and self.graph_same >= SAME_KERNELS
 
