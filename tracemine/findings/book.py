@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class Book:
             "gaps": gap_facts(self.rows["gaps"]),
         }
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
-        self.curves = None if self.device is None else _curves(self.device)
+        self.curves = None if self.device is None else Curves.of(self.device)
         self.kernel_names = categories(self.timeline.activities["name"])
         self.steps = steps_of(self.timeline, self.rows["gaps"])
         self.alone_ns = self.steps.gaps_ns()
@@ -51,9 +50,3 @@ class Book:
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:
             self.dropped[reason] = self.dropped.get(reason, 0) + occurrences
-
-
-@cache
-def _curves(device: Device) -> Curves | None:
-    """Made ready once a device: that takes longer than a small scan."""
-    return Curves.of(device)
