@@ -63,7 +63,7 @@ def order_of(timeline: Timeline) -> Order:
     level = _levels_of(parent)
     last, leaf = _last_inside(parent, level)
     end = (start + dur)[rows]
-    thread = _codes(numbers(ops.column("pid"))[rows], numbers(ops.column("tid"))[rows])
+    thread = codes(numbers(ops.column("pid"))[rows], numbers(ops.column("tid"))[rows])
     return Order(
         row=rows,
         parent=parent,
@@ -122,9 +122,10 @@ def _leave(begun: IntArray, end: IntArray, thread: IntArray, last: IntArray) -> 
     return leave
 
 
-def _codes(*keys: IntArray) -> IntArray:
+def codes(*keys: IntArray) -> IntArray:
+    """A number for each entry: equal ones where all keys are equal."""
     found = np.zeros(len(keys[0]), np.int64)
     for key in keys:
-        codes = np.unique(key, return_inverse=True)[1]
-        found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
+        own = np.unique(key, return_inverse=True)[1]
+        found = np.unique(found * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
     return found

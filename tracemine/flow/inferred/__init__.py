@@ -18,7 +18,7 @@ from tracemine.flow.inferred.calls import Calls
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.tables import tensors_table, texts
 from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST, Builder, Wiring
-from tracemine.flow.order import Order
+from tracemine.flow.order import Order, codes
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -39,7 +39,8 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     """The timeline as an execution trace would have made it, as far as can be told; with reasons to `explain`."""
     calls = Calls(timeline, order.row)
     launches = _launches(timeline, order)
-    subtrees = Subtrees.of(calls, order, _threads(timeline, order), launches)
+    thread = codes(*(numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")))
+    subtrees = Subtrees.of(calls, order, thread, launches)
     known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
     builder = Builder(calls, subtrees, launches)
     at = roots(order, known)
@@ -123,12 +124,6 @@ def _simulate(
             wanted[position] = ran
         for op, schema in wiring.nodes:
             schemas[place + op] = schema
-
-
-def _threads(timeline: Timeline, order: Order) -> IntArray:
-    ids = [numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")]
-    threads: IntArray = np.unique(np.stack(ids), axis=1, return_inverse=True)[1].reshape(-1)
-    return threads
 
 
 def _launches(timeline: Timeline, order: Order) -> IntArray:

@@ -19,7 +19,7 @@ from tracemine.timeline import Timeline
 
 _LISTS = ("TensorList", "GenericList")
 _NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
-_MOST_MEMBERS = 4096
+_MOST_MEMBERS = 256  # of a list; Kineto cuts those of more than 30 to nothing
 _MOST_AXES = 64
 _LARGEST = 1 << 48
 

@@ -62,7 +62,8 @@ def _numbers(calls: Calls, order: Order, launches: IntArray, at: IntArray, place
         value, depth, weights = (part[last] - part[first] for part in sums)
         total = value + (depth - weights * level) * _FACTOR
         total *= _inverse_powers(power, first)
-    return np.unique(np.stack((total, size.astype(np.uint64))), axis=1, return_inverse=True)[1].reshape(-1)
+        total ^= _mixed(size.astype(np.uint64))
+    return np.unique(total, return_inverse=True)[1].reshape(-1)
 
 
 def _inverse_powers(power: Array, first: IntArray) -> Array:
