@@ -322,22 +322,21 @@ class Builder:
             ]
             wanted = sum(1 for other in call.results if other.spec is not None and key_of(other.spec) == key)
             fresh = [local for local in fitting if local.storage >= before]
-            if fresh and (source is None or call.op_class != "view" or call.name.startswith("aten::reshape")):
+            # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
+            within = launched and not self._launches[self._at]
+            alike = [m for m in made if m.storage >= before and m.spec.shape == result.spec.shape] if within else []
+            copies = source is None or call.op_class != "view" or call.name.startswith("aten::reshape")
+            if fresh and copies:
                 local = fresh[-1] if wanted == 1 else fresh[0]
+            elif alike and copies:
+                local = replace(alike[-1], sure=alike[-1].sure and len({m.storage for m in alike}) == 1)
             elif source is not None:
                 local = Local(source.storage, source.offset + result.offset, result.spec, key, source.sure)
             elif fitting and not launched:
                 local = fitting[-1] if wanted == 1 else fitting[0]
             else:
-                # Under autocast what is inside has another dtype than what was asked for.
-                alike = (
-                    [m for m in made if m.storage >= before and m.spec.shape == result.spec.shape] if launched else []
-                )
-                if alike and not self._launches[self._at]:
-                    local = alike[-1]
-                else:
-                    local = Local(self._next, 0, result.spec, key)
-                    self._next += 1
+                local = Local(self._next, 0, result.spec, key)
+                self._next += 1
             given.add(id(local))
             found.append(local)
         return found
