@@ -377,7 +377,8 @@ class _Running:
 
 
 _LOOPED = {
-    # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes.
+    # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes. What
+    # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large.
     "welford": _Running(
         start={"seen": "0.0", "a": "0.0", "spread": "0.0"},
         step=[
@@ -387,12 +388,16 @@ _LOOPED = {
             "{spread} = tl.where(mask, {spread} + delta * ({x} - {a}), {spread})",
         ],
         end=[
-            "{a}_mean = (tl.sum({a} * {seen}, 1) / tl.sum({seen}, 1))[:, None]",
+            "{a}_first = tl.sum({a} * {seen}, 1)[:, None] / columns",
+            "{a}_rest = tl.sum(tl.where({seen} > 0, ({a} - {a}_first) * {seen}, 0.0), 1)[:, None] / columns",
+            "{a}_mean = {a}_first + {a}_rest",
             "delta = tl.where({seen} > 0, {a} - {a}_mean, 0.0)",
             "{a}_squares = tl.sum({spread} + {seen} * delta * delta, 1)[:, None]",
         ],
         whole=[
-            "{a}_mean = tl.sum(tl.where(column_mask, {x}, 0.0), 1)[:, None] / columns",
+            "{a}_first = tl.sum(tl.where(column_mask, {x}, 0.0), 1)[:, None] / columns",
+            "{a}_rest = tl.sum(tl.where(column_mask, {x} - {a}_first, 0.0), 1)[:, None] / columns",
+            "{a}_mean = {a}_first + {a}_rest",
             "{a}_centred = tl.where(column_mask, {x} - {a}_mean, 0.0)",
             "{a}_squares = tl.sum({a}_centred * {a}_centred, 1)[:, None]",
         ],

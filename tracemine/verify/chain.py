@@ -17,15 +17,16 @@ import msgspec
 from tracemine.errors import TracemineError
 from tracemine.ops import Argument, Overload, itemsize, lookup, scalar_type
 from tracemine.ops.infer import TensorSpec, infer
-from tracemine.ops.infer.tensor import contiguous
+from tracemine.ops.infer.tensor import broadcast, contiguous
 
 MOST_CALLS = 512
 # Profilers write a dtype argument as torch's number of it.
 _SCALAR_TYPE_NUMBERS = {name: str(k) for k in range(64) if (name := scalar_type(str(k))) is not None}
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-# Names of the generated source's own.
+# Names that the generated source has for itself, and builtins that it calls.
 _TAKEN = re.compile(
-    r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|delta|top|kept|seed|index|device"
+    r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|seed"
+    r"|delta|top|kept|more|index|grid|[rx]block|min|max|abs|sum|float|int|len|tuple|range|zip|print"
 )
 _SHAPING = frozenset({"exponent", "ord", "correction"})  # numbers that decide what is computed
 _NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
@@ -300,10 +301,25 @@ def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, 
         return ()
     shapes, dtypes, strides, texts = (list(column) for column in zip(*recorded, strict=True))
     found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, member)
-    outputs = tuple(s for s in found.outputs or () if s is not None)
+    outputs = tuple(s for s in found.outputs or () if s is not None) or _looked_up(call, specs)
     if not outputs or any(s.strides is None or s.dtype is None or itemsize(s.dtype) is None for s in outputs):
         raise ChainError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
     return outputs
+
+
+def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """What `index` gives with neighbouring index tensors: the operator table does not say."""
+    given = call.given() if call.operator in ("aten::index", "aten::_unsafe_index") else {}
+    source, indices = given.get("self"), given.get("indices")
+    if not isinstance(source, Ref) or not isinstance(indices, Refs):
+        return ()
+    used = [at for at, v in enumerate(indices.values) if v is not None]
+    shape = specs[source.value].shape
+    if not used or used != list(range(used[0], used[-1] + 1)) or used[-1] >= len(shape):
+        return ()
+    together = broadcast([specs[v].shape for v in indices.values if v is not None])
+    found = (*shape[: used[0]], *together, *shape[used[-1] + 1 :])
+    return (TensorSpec(found, specs[source.value].dtype, contiguous(found)),)
 
 
 def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> tuple[Any, str, Any, str]:

@@ -13,6 +13,7 @@ import msgspec
 from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.generate import Source, generate
+from tracemine.verify.launch import LONGEST_ROW
 from tracemine.verify.lower import lower
 from tracemine.verify.mutants import spoiled
 from tracemine.verify.proof import Job, Proof
@@ -42,10 +43,13 @@ class Interpreter:
         self._process.stdout.close()
         self._process.wait()
 
-    def prove(self, chain: Chain, mutants: bool = True) -> Proof:
-        """The verdict on a chain. Raises TracemineError where the process ends without one."""
+    def prove(self, chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Proof:
+        """The verdict on a chain. Raises TracemineError where the process ends without one.
+
+        mutants: whether wrong kernels are tried too. longest_row: as in `generate`.
+        """
         try:
-            job = make_job(chain, mutants)
+            job = make_job(chain, mutants, longest_row)
         except Unsupported as refusal:
             return refused(chain, refusal.message)
         assert self._process.stdin is not None  # noqa: S101
@@ -65,11 +69,11 @@ def prove(chains: Iterable[Chain], mutants: bool = True) -> Iterator[Proof]:
             yield process.prove(chain, mutants)
 
 
-def make_job(chain: Chain, mutants: bool) -> Job:
+def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Job:
     """All sources that a verdict is about. Raises Unsupported where no kernel can be generated."""
     drops = bool(lower(chain).drawn)
-    source = generate(chain, export_masks=drops)
-    rounded = generate(chain, rounds=True, export_masks=drops)
+    source = generate(chain, export_masks=drops, longest_row=longest_row)
+    rounded = generate(chain, rounds=True, export_masks=drops, longest_row=longest_row)
     return Job(
         chain=msgspec.Raw(msgspec.json.encode(chain)),
         source=source.text,

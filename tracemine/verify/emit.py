@@ -192,6 +192,8 @@ class Emitter:
     def reduced(self, tensor: Reduced, index: Index, guard: Node | None) -> Node:
         if self.foreign(tensor) or any(self.walked(node) & set(self.columns) for node in index):
             return self._demand(tensor, index, guard)
+        if guard is not None and self.walked(guard) & set(self.columns):
+            guard = None  # what is wanted of a column says nothing of the whole row
         groups = self.groups(tensor.dims, index)
         kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
         inner: list[Node] = []

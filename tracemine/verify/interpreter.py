@@ -19,6 +19,7 @@ from triton.runtime import interpreter
 
 _NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
 _WIDE = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64}
+_SIZES = ("rows", "columns", "XBLOCK", "RBLOCK")
 _stock_convert = interpreter._convert_float
 
 
@@ -164,7 +165,7 @@ def _safe(access, self, pointers, *rest, **named):
 def _launch(self, *args, **named):
     if _watch:
         given = dict(zip(inspect.getfullargspec(self.fn).args, args, strict=False))
-        _watch[-1].launch({k: int(given[k]) for k in ("rows", "columns", "XBLOCK", "RBLOCK")})
+        _watch[-1].launch({k: int(v) for k, v in given.items() if k.startswith(_SIZES) and isinstance(v, int)})
     return _stock_launch(self, *args, **named)
 
 

@@ -180,10 +180,11 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One walk over rows × columns."""
+    """One walk over rows × columns. `level`: lower ones come first; those of one need nothing of each other."""
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
+    level: int
     stores: tuple[Store, ...]
 
 

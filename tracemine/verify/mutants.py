@@ -91,10 +91,14 @@ def _computed_alone(lines: list[str], at: int) -> bool:
 
 
 def _computed_on(lines: list[str], at: int) -> bool:
-    """Something is computed of this value; a store alone would round it anyhow."""
-    return any("tl.store(" not in use for use in _uses(lines, at))
+    """A number that may need rounding, and of which something is computed: a store alone would round it anyhow."""
+    selected = re.search(r"# aten::(\w+?)_?(\.\w+)?$", lines[at])
+    exact = selected is not None and selected[1].removeprefix("_foreach_") in _SELECTING
+    return not exact and any("tl.store(" not in use for use in _uses(lines, at))
 
 
+# What they give of rounded numbers is rounded.
+_SELECTING = frozenset({"relu", "neg", "abs", "maximum", "minimum", "where", "cat", "slice", "clone", "sign"})
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
 
 
@@ -110,7 +114,7 @@ def _kernel_lines(lines: list[str]) -> list[int]:
     inside = False
     for at, line in enumerate(lines):
         if line.startswith("def "):
-            inside = bool(re.match(r"def \w+_kernel(_\d+)?\($", line))
+            inside = bool(re.match(r"def \w+_kernel(_\d+)?(_part_\d+)?\($", line))
         elif inside and line.startswith("    ") and not line.rstrip().endswith((",",)):
             found.append(at)
     return found
@@ -145,7 +149,8 @@ def _stores(lines: list[str], inside: list[int]) -> list[Wrong]:
         if stored is None or made is None:
             continue
         operand = re.search(r"\b([a-z]\w*_\d+)\b", lines[made].split(" = ", 1)[1].partition("  #")[0])
-        if operand is not None and "tl.load" not in lines[made]:
+        only_cast = re.search(r"= \w+\.to\(tl\.\w+\)(\.to\(tl\.\w+\))?(  #|$)", lines[made])  # the store casts too
+        if operand is not None and "tl.load" not in lines[made] and only_cast is None:
             line = lines[at].replace(f", {stored[1]}", f", ({operand[1]} + 0 * {stored[1]})", 1)
             found += _made(lines, at, "last step left out", line, "epilogue")
     return found

@@ -133,11 +133,16 @@ def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
 def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
     """The axes to walk inside a program: what is reduced, or else the innermost."""
     leaves = p.axes.flat(tensor.dims)
-    found = [columns_of(p.axes, t) for t in fronts(tensor)]
-    if isinstance(tensor, Reduced) and found:
-        return found[0]
-    inside = [c for c in found if set(c) <= set(leaves)] or found
-    best = max(inside, key=p.axes.size, default=())
+    if isinstance(tensor, Reduced):
+        return columns_of(p.axes, tensor)
+    walked = set(leaves)
+    # A reduction that is repeated along further axes would be computed again for each of their elements.
+    found = [
+        columns_of(p.axes, t)
+        for t in fronts(tensor)
+        if set(columns_of(p.axes, t)) <= walked or walked <= set(p.axes.flat(t.dims))
+    ]
+    best = max(found, key=p.axes.size, default=())
     rows = p.axes.size([leaf for leaf in leaves if leaf not in best])
     if best and set(best) <= set(leaves) and rows < _FEW_ROWS and p.axes.size(best) > _LONG_ROW:
         best = ()
@@ -151,24 +156,23 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
 def _groups(p: _Planner) -> list[list[_Target]]:
     """Targets that one kernel can store, in the order of the kernels."""
     groups: dict[tuple[int, frozenset[int], frozenset[int]], list[_Target]] = {}
-    plain: list[_Target] = []
-    for target in p.targets.values():
-        if not fronts(target.tensor):
-            plain.append(target)
-            continue
-        key = (target.level, frozenset(target.rows), frozenset(target.columns))
-        groups.setdefault(key, []).append(target)
-    for target in plain:  # joins a kernel that walks its elements anyhow
-        leaves = frozenset(target.rows) | frozenset(target.columns)
-        home = next((m for (_, rows, columns), m in groups.items() if rows | columns == leaves), None)
-        if home is None:
-            groups[(target.level, frozenset(target.rows), frozenset(target.columns))] = [target]
-        else:
-            target.columns, target.rows = (
-                home[0].columns,
-                tuple(a for a in target.rows + target.columns if a not in home[0].columns),
-            )
-            home.append(target)
+    last = sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level))  # plain ones join others
+    for target in last:
+        walked = frozenset(target.rows) | frozenset(target.columns)
+        own = (target.level, frozenset(target.rows), frozenset(target.columns))
+        home = own
+        for key in groups:
+            same = key[1:] == own[1:] or (not fronts(target.tensor) and key[1] | key[2] == walked)
+            later = key[0] >= target.level and (key[0] == target.level or target.buffer not in p.names.values())
+            if same and later:
+                home = key
+                break
+        if home in groups:
+            target.columns = groups[home][0].columns
+            target.rows = tuple(leaf for leaf in target.rows + target.columns if leaf in home[1])
+            if home[1:] != own[1:]:
+                target.rows = tuple(leaf for leaf in p.axes.flat(target.tensor.dims) if leaf in home[1])
+        groups.setdefault(home, []).append(target)
     return [members for _, members in sorted(groups.items(), key=lambda item: item[0][0])]
 
 
@@ -186,6 +190,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> Kernel:
     return Kernel(
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
         columns=tuple(p.axes.axis(leaf) for leaf in members[0].columns),
+        level=max(t.level for t in members),
         stores=tuple(stores),
     )
 
@@ -241,17 +246,18 @@ def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
         done |= places.keys()
 
 
-def loads(kernel: Kernel) -> list[ir.Load]:
-    """Every load of a kernel, once."""
-    found: dict[ir.Load, None] = {}
-    seen: set[Node] = set()
-    todo: list[Node] = [n for s in kernel.stores for n in (*s.index, s.value)]
+def nodes_of(kernel: Kernel) -> list[Node]:
+    """Every node of a kernel, once."""
+    found: dict[Node, None] = {}
+    todo = [n for s in kernel.stores for n in (*s.index, s.value)]
     while todo:
         node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, ir.Load):
+        if node not in found:
             found[node] = None
-        todo.extend(ir.children(node))
+            todo.extend(ir.children(node))
     return list(found)
+
+
+def loads(kernel: Kernel) -> list[ir.Load]:
+    """Every load of a kernel, once."""
+    return [n for n in nodes_of(kernel) if isinstance(n, ir.Load)]

@@ -36,7 +36,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     bytes_read: int  # that the kernels asked for in the first trial
     bytes_written: int
     mutants: tuple[Mutant, ...]
-    seconds: float
+    seconds: float  # of processor time
     refused: str | None = None  # why no kernel was generated
 
     @property

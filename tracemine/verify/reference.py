@@ -69,7 +69,8 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
     name = call.operator.removeprefix("aten::")
     function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
     given = call.given()
-    arguments = {n: _argument(n, v, values, scalars, double) for n, v in given.items()}
+    kinds = {a.name: a.type for a in call.schema.arguments}
+    arguments = {n: _argument(kinds[n], v, values, scalars, double) for n, v in given.items()}
     code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
     widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
     if widens:
@@ -86,7 +87,7 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
     return flat if call.outputs else []
 
 
-def _argument(name: str, value: Value, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> Any:
+def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> Any:
     if isinstance(value, Ref):
         return values[value.value]
     if isinstance(value, Refs):
@@ -97,7 +98,7 @@ def _argument(name: str, value: Value, values: Sequence[Any], scalars: Mapping[s
         return scalars[value.name]
     if not isinstance(value, Literal):
         return None
-    if name == "dtype":
+    if kind.startswith("ScalarType"):
         dtype = getattr(torch, str(value.value))
         return torch.float64 if double and dtype in _FLOATS else dtype
     return list(value.value) if isinstance(value.value, tuple) else value.value

@@ -7,8 +7,9 @@ from math import prod
 
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Chain, Input, Literal, Value, infer_outputs
+from tracemine.verify.emit import arguments, columns_of
 from tracemine.verify.lower import Lowered
-from tracemine.verify.values import Tensor
+from tracemine.verify.values import Reduced, Scanned, Tensor
 
 _SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
 
@@ -21,6 +22,20 @@ def free_axes(lowered: Lowered) -> dict[int, int]:
             if not lowered.axes.axis(leaf).pinned:
                 found[leaf] = lowered.axes.size((leaf,))
     return found
+
+
+def reduced_axes(lowered: Lowered) -> frozenset[int]:
+    """Axes that some reduction or running sum walks."""
+    found: set[int] = set()
+    seen: set[Tensor] = set()
+    todo = [*lowered.live, *lowered.written.values()]
+    while todo:
+        tensor = todo.pop()
+        if tensor not in seen:
+            seen.add(tensor)
+            found.update(columns_of(lowered.axes, tensor) if isinstance(tensor, Reduced | Scanned) else ())
+            todo.extend(arguments(tensor))
+    return frozenset(found)
 
 
 def resized(chain: Chain, lowered: Lowered, sizes: Mapping[int, int]) -> Chain:

@@ -55,6 +55,7 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
     yield Trial(kind=INTEGERS)
     if chain.scalars:
         yield Trial(scalars="changed", seed=1)
+        yield Trial(kind="denormals", scalars="changed")
     for axis, size in free.items():
         yield Trial(sizes={axis: size + 1})
     for kind in KINDS[2:]:
@@ -73,12 +74,13 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
 
 def scalar_values(chain: Chain, trial: Trial) -> dict[str, Any]:
     """A value for each scalar argument. Recorded ones change only in the trials that change scalars."""
-    fixed = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
+    fixed: dict[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
     found: dict[str, Any] = {}
-    for scalar in chain.scalars:
+    for place, scalar in enumerate(chain.scalars):
         value: float = scalar.value
-        if trial.scalars == "changed":
-            value = value * 0.75 + 0.25 if isinstance(value, float) else value + 1
+        if trial.scalars == "changed":  # each by another factor: bounds and what they bound must not move together
+            share = 0.95 - 0.15 * (place % 5)
+            value = value * share + (1 - share) if isinstance(value, float) else value + 1
         elif trial.scalars in fixed and not scalar.recorded:
             value = type(scalar.value)(fixed[trial.scalars])
         found[scalar.name] = value

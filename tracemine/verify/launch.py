@@ -1,0 +1,278 @@
+"""How kernels are launched: what each takes, how it is cut into blocks, and the function that a model calls.
+
+Kernels of one level that need nothing of each other become parts of one launch: siblings that a model runs one after
+another, the members of a list. Parts that differ in names alone share their code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tracemine.verify import ir
+from tracemine.verify.body import LOOPED, POINTWISE, WHOLE, Body
+from tracemine.verify.chain import Unsupported
+from tracemine.verify.expressions import number, sizes
+from tracemine.verify.ir import Axis, Buffer, Kernel, Program
+from tracemine.verify.plan import loads, nodes_of
+
+LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
+_LONGEST_ACROSS = 64  # of a row whose elements do not lie side by side
+_MOST_PARTS = 16  # of one launch
+
+
+class Part:
+    """One walk: its lines, and what they take."""
+
+    def __init__(self, program: Program, kernel: Kernel, exact: bool, longest_row: int) -> None:
+        self.program, self.kernel, self.longest_row = program, kernel, longest_row
+        self.mode = shape_of(program, kernel, longest_row)
+        self.across = _walks_across(program, kernel)
+        self.body = Body(program, kernel, self.mode, exact)
+        self.lines = self.body.print()
+        sized = [a.name for a in self.body.sizes]
+        pointers = [f"{b}_ptr" for b in self.body.pointers]
+        self.takes = [*pointers, *self.body.strides, *sized, *self.body.scalars]
+
+    @property
+    def given(self) -> list[str]:
+        """The expressions that the launcher gives for what it takes."""
+        strides = [f"{s.rpartition('_s')[0]}.stride({s.rpartition('_s')[2]})" for s in self.body.strides]
+        return [*self.body.pointers, *strides, *(a.name for a in self.body.sizes), *self.body.scalars]
+
+    def renamed(self) -> str:
+        """Its lines with neutral names: equal for parts that differ in names alone."""
+        text = "\n".join([*self.lines, str(len(self.takes)), self.mode, str(self.across)])
+        buffers = list(self.body.pointers)
+        names = {b: f"buffer{k}" for k, b in enumerate(buffers)}
+        names |= {a.name: f"size{k}" for k, a in enumerate(self.body.sizes)}
+        names |= {name: f"scalar{k}" for k, name in enumerate(self.body.scalars)}
+        text = re.sub(r"[a-z]\w*?(?=_(?:ptr|s\d+|\d+)\b)", lambda m: names.get(m[0], m[0]), text)
+        return re.sub(r"\b[a-z]\w*\b", lambda m: names.get(m[0], m[0]), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of the source: a part, or several that share a launch."""
+
+    name: str
+    parts: tuple[Part, ...]
+    exact: bool
+    shared: list[int] = field(default_factory=list)  # for each part, the part whose code it uses
+
+    @property
+    def text(self) -> str:
+        """The kernel and the functions of its parts."""
+        constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            return _function(self.name, [*part.takes, "rows", "columns"], constants, part.lines)
+        texts: list[str] = []
+        for k, part in enumerate(self.parts):
+            if self.shared[k] == k:
+                lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
+                takes = ["block", *part.takes, "rows", "columns"]
+                texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
+        return "\n\n\n".join([*texts, self._dispatch()])
+
+    def _dispatch(self) -> str:
+        takes = list(dict.fromkeys(t for part in self.parts for t in part.takes))
+        numbered = [f"{n}_{k}" for k in range(len(self.parts)) for n in ("rows", "columns", "end")]
+        blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
+        lines = ["block = tl.program_id(0)"]
+        for k, part in enumerate(self.parts):
+            begin = f"block - end_{k - 1}" if k else "block"
+            word = "else" if k == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{k}"
+            arguments = [begin, *part.takes, f"rows_{k}", f"columns_{k}", "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
+            call = f"    {self.name}_part_{self.shared[k]}("
+            lines += [f"{word}:", call, *_wrapped(arguments, "        "), "    )"]
+        constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
+        return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
+
+    def lines(self) -> list[str]:
+        """The launcher's lines for it."""
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            taken = [*part.given, "rows", "columns", "index", "xblock", "rblock"]
+            return [*_blocks(part), "grid = blocks", *self._call(taken, "xblock * rblock")]
+        lines: list[str] = []
+        for k, part in enumerate(self.parts):
+            lines += _blocks(part)
+            lines.append(f"part_{k} = rows, columns, blocks{f' + part_{k - 1}[2]' if k else ''}, xblock, rblock")
+        given: dict[str, str] = {}
+        for part in self.parts:
+            given.update(zip(part.takes, part.given, strict=True))
+        taken = list(given.values())
+        taken += [f"*part_{k}[:3]" for k in range(len(self.parts))] + ["index"]
+        taken += [f"*part_{k}[3:]" for k in range(len(self.parts))]
+        widest = "max(" + ", ".join(f"part_{k}[3] * part_{k}[4]" for k in range(len(self.parts))) + ")"
+        return [*lines, f"grid = part_{len(self.parts) - 1}[2]", *self._call(taken, widest)]
+
+    def _call(self, taken: Sequence[str], elements: str) -> list[str]:
+        contract = ", enable_fp_fusion=False" if self.exact else ""
+        return [
+            "if grid > 0:",
+            f"    {self.name}[(grid,)](",
+            *_wrapped(taken, "        "),
+            f"        num_warps=_warps({elements}){contract},",
+            "    )",
+        ]
+
+
+def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list[Launch]:
+    """The kernels of a program: those of one level and one shape share a launch."""
+    groups: dict[tuple[int, str, int], list[Part]] = {}
+    for kernel in program.kernels:
+        part = Part(program, kernel, exact, longest_row)
+        place = sum(k[:2] == (kernel.level, part.mode) for k in groups) - 1
+        if place < 0 or len(groups[kernel.level, part.mode, place]) == _MOST_PARTS:
+            place += 1
+        groups.setdefault((kernel.level, part.mode, place), []).append(part)
+    ordered = [tuple(parts) for _, parts in sorted(groups.items(), key=lambda item: item[0][0])]
+    found = []
+    for k, parts in enumerate(ordered):
+        texts = [part.renamed() for part in parts]
+        shared = [texts.index(text) for text in texts]
+        found.append(Launch(f"{stem}_kernel" + (f"_{k}" if len(ordered) > 1 else ""), parts, exact, shared))
+    return found
+
+
+def _function(name: str, takes: Sequence[str], constants: str, lines: Iterable[str]) -> str:
+    arguments = "\n".join([*_wrapped(takes, "    "), f"    {constants},"])
+    return "\n".join([f"@triton.jit\ndef {name}(\n{arguments}\n):", *lines])
+
+
+def _wrapped(items: Sequence[str], indent: str) -> list[str]:
+    """Items joined by commas, on lines that are not too long."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) < 116:
+            lines[-1] += f" {item},"
+        else:
+            lines.append(f"{indent}{item},")
+    return lines
+
+
+def shape_of(program: Program, kernel: Kernel, longest_row: int) -> str:
+    """Which of the three shapes a kernel has: see body.py. Raises Unsupported for a running sum that is too long."""
+    nodes = nodes_of(kernel)
+    if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
+        return POINTWISE
+    length = prod(axis.size for axis in kernel.columns)
+    limit = _LONGEST_ACROSS if _walks_across(program, kernel) else longest_row
+    if any(isinstance(n, ir.Scan) for n in nodes):
+        if length > LONGEST_ROW:
+            raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
+        return WHOLE
+    return WHOLE if length <= limit else LOOPED
+
+
+def _walks_across(program: Program, kernel: Kernel) -> bool:
+    """Whether the largest tensor that it loads along its columns does not have its elements side by side there."""
+    if not kernel.columns or not kernel.rows:
+        return False
+    last = kernel.columns[-1]
+    best, across = 0, False
+    for load in loads(kernel):
+        buffer = program.buffers[load.buffer]
+        for d, place in enumerate(load.index):
+            if isinstance(place, ir.At) and place.axis == last and buffer.strides:
+                size = prod(buffer.shape)
+                if size > best:
+                    best, across = size, buffer.strides[d] > 1
+    return across
+
+
+EXPECT = '''
+def _expect(name, tensor, shape, dtype):
+    """The kernels were generated for such tensors and no others."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
+
+
+def _index_type(*tensors):
+    """int64 where a tensor reaches so far that its places do not fit into 32 bits."""
+    reach = max(sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride())) + t.numel() for t in tensors)
+    return tl.int64 if reach >= 2**31 - 65536 else tl.int32
+
+
+def _warps(elements):
+    return max(1, min(16, elements // 256))
+'''
+
+
+def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
+    """The function `fused`."""
+    scalars = [f"{name}={number(value)}" for name, value in program.scalars]
+    signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
+    calls = dict.fromkeys(program.origins.values())
+    lines = [f"def fused({signature}):", f'    """In place of {", ".join(calls) or "copies"}."""']
+    inputs = [b for b in program.buffers.values() if b.role == "input"]
+    lines += [f"    {text}" for text in _size_lines(program, inputs)]
+    for b in inputs:
+        lines.append(f'    _expect("{b.name}", {b.name}, {_shape(b.dims)}, torch.{b.dtype})')
+    made = [b for b in program.buffers.values() if b.role != "input"]
+    device = f"{inputs[0].name}.device" if inputs else '"cuda"'
+    lines += [f"    {b.name} = {_empty(b, device)}" for b in made]
+    tensors = ", ".join(b.name for b in (*inputs, *made))
+    lines.append(f"    index = _index_type({tensors})")
+    for launch in found:
+        lines += [f"    {text}" for text in launch.lines()]
+    if program.outputs:
+        lines.append(f"    return {', '.join(program.outputs)}" + ("," if len(program.outputs) == 1 else ""))
+    return lines
+
+
+def _size_lines(program: Program, inputs: list[Buffer]) -> list[str]:
+    """Where each size that is not part of the kernels is read."""
+    lines: dict[str, str] = {}
+    for buffer in inputs:
+        for d, dim in enumerate(buffer.dims):
+            free = [a for a in dim if not a.pinned]
+            if len(free) == 1 and free[0].name not in lines:
+                rest = sizes([a for a in dim if a.pinned])
+                text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
+                lines[free[0].name] = f"{free[0].name} = {text}"
+    return list(lines.values())
+
+
+def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:
+    texts = [sizes(dim) for dim in dims]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def _empty(buffer: Buffer, device: str) -> str:
+    """A new tensor in the layout that the chain's own has: its order of dimensions, without gaps."""
+    order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
+    shape = _shape(tuple(buffer.dims[d] for d in order))
+    text = f"torch.empty({shape}, dtype=torch.{buffer.dtype}, device={device})"
+    if order == list(range(len(order))):
+        return text
+    back = [order.index(d) for d in range(len(order))]
+    return f"{text}.permute({', '.join(map(str, back))})"
+
+
+def _blocks(part: Part) -> list[str]:
+    """The lines that say how a walk is cut into blocks."""
+    kernel = part.kernel
+    lines = [f"rows, columns = {sizes(kernel.rows)}, {sizes(kernel.columns)}"]
+    many = "triton.cdiv(rows, xblock)"
+    if part.mode == POINTWISE:
+        if part.across:
+            lines.append("rblock, xblock = 32, 32")
+        else:
+            lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), 1024)")
+            lines.append("xblock = 1024 // rblock")
+        many += " * triton.cdiv(columns, rblock)"
+    elif part.mode == WHOLE:
+        lines.append(f"if columns > {LONGEST_ROW}:")
+        lines.append(f'    raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_ROW} at most")')
+        lines.append("rblock = triton.next_power_of_2(max(columns, 1))")
+        lines.append("xblock = min(64, max(1, 4096 // rblock))" if part.across else "xblock = max(1, 1024 // rblock)")
+    else:
+        lines.append("rblock, xblock = 16, 64" if part.across else f"rblock, xblock = {min(2048, part.longest_row)}, 1")
+    if not kernel.rows:
+        lines.append("xblock = 1")
+    return [*lines, f"blocks = {many}"]

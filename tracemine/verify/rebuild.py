@@ -1,0 +1,425 @@
+"""From a finding to a chain: the calls of one occurrence, with what each read and wrote, as records.
+
+A trace says of each call its operator, the shapes, dtypes and strides of its tensors, and (proven or inferred) whose
+memory they lie in. Views between the calls launch nothing; they follow from where tensors lie (looks.py). Nothing in a
+trace names code: operators are looked up in the closed table, names of arguments come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracemine.errors import TracemineError
+from tracemine.flow.record import Flow
+from tracemine.fusion.record import Groups
+from tracemine.ops import Argument, lookup
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.arguments import NUMBER, Names, NotRecorded, Numbers, given, is_number
+from tracemine.verify.chain import MOST_CALLS, Call, Chain, ChainError, Input, Ref, Refs, Value, check, infer_outputs
+from tracemine.verify.forms import Form, form_of
+from tracemine.verify.looks import Look, views
+from tracemine.verify.recorded import NodeFacts, Recorded, Seen
+
+
+class NotRebuilt(TracemineError):
+    """Why a finding's chain cannot be rebuilt, in words for a user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A chain, the nodes and activities that it stands for, and what it takes for granted."""
+
+    chain: Chain
+    nodes: tuple[int, ...]
+    activities: tuple[int, ...]  # rows of `activities`
+    evidence: str
+    assumptions: tuple[str, ...]
+
+
+class Rebuilder:
+    """Rebuilds chains of one trace."""
+
+    def __init__(self, flow: Flow, groups: Groups) -> None:
+        self.flow, self.groups = flow, groups
+        self.recorded = Recorded(flow)
+
+    def rebuild(self, activities: Sequence[int], name: str) -> Rebuilt:
+        """The chain of one occurrence's activities. Raises NotRebuilt with the reason."""
+        nodes = self._nodes(activities)
+        if len(nodes) > MOST_CALLS:
+            raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
+        making = _Making(self.recorded, name)
+        facts = [self.recorded.facts(node) for node in nodes]
+        forms = [_form(each) for each in facts]
+        making.expect(facts, forms)
+        for each, form in zip(facts, forms, strict=True):
+            making.add(each, form)
+        chain = making.done(nodes)
+        owned = self.flow.nodes
+        rows = [owned.activity[owned.activity_begin[n] : owned.activity_begin[n + 1]].tolist() for n in nodes]
+        evidence = self.recorded.evidence(nodes)
+        assumptions = list(making.assumptions)
+        if evidence != "proven":
+            assumptions.insert(0, f"who reads what is {evidence}, for the trace records no tensor identities")
+        return Rebuilt(
+            chain=chain,
+            nodes=tuple(nodes),
+            activities=tuple(row for part in rows for row in part),
+            evidence=evidence,
+            assumptions=tuple(dict.fromkeys(assumptions)),
+        )
+
+    def _nodes(self, activities: Sequence[int]) -> list[int]:
+        """The nodes that own activities, with the rest of their fusion group."""
+        owners: set[int] = set()
+        for row in activities:
+            group = int(self.groups.activity_group[row])
+            node = int(self.groups.activity_node[row])
+            if group >= 0:
+                owners.update(self.groups.node[self.groups.begin[group] : self.groups.begin[group + 1]].tolist())
+            elif node >= 0:
+                owners.add(node)
+            else:
+                raise NotRebuilt("a kernel belongs to no operator whose inputs are recorded")
+        return sorted(owners)
+
+
+def _form(facts: NodeFacts) -> Form:
+    if facts.overload is None:
+        raise NotRebuilt(f"what {_shown(facts.operator)} read and wrote is not recorded")
+    found = lookup(facts.operator)
+    overload = next((o for o in found.overloads if o.name == facts.overload), None) if found is not None else None
+    if overload is None:
+        raise NotRebuilt(f"{_shown(facts.operator)} is not in the operator table")
+    form = form_of(facts, overload)
+    if isinstance(form, str):
+        raise NotRebuilt(form)
+    return form
+
+
+def _shown(operator: str) -> str:
+    """An operator's name for people, if it is one that the table knows."""
+    return operator if lookup(operator) is not None else "an operator that the table does not have"
+
+
+@dataclass(slots=True)
+class _Root:
+    """A tensor of the chain that lies in memory: as an input, or given by a call."""
+
+    look: Look
+    dtype: str
+    value: int  # number in the making
+    looks: dict[Look, int] = field(default_factory=dict)
+    by_chain: bool = False
+
+
+@dataclass(slots=True)
+class _Making:
+    """A chain in the making. Values are numbered as they come; `done` puts inputs first."""
+
+    recorded: Recorded
+    name: str
+    specs: list[TensorSpec] = field(default_factory=list)
+    inputs: dict[int, tuple[str, int | None]] = field(default_factory=dict)  # value: name, below
+    calls: list[tuple[Call, tuple[int, ...]]] = field(default_factory=list)  # with the values that it gives
+    roots: dict[tuple[str, int], list[_Root]] = field(default_factory=dict)
+    storages: dict[int, tuple[str, int]] = field(default_factory=dict)  # of a storage the buffer met last
+    outside: dict[tuple[str, int], list[tuple[Look, str]]] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)  # inputs written in place
+    names: Names = field(default_factory=Names)
+    numbers: Numbers = field(default_factory=Numbers)
+    assumptions: list[str] = field(default_factory=list)
+
+    def expect(self, facts: Sequence[NodeFacts], forms: Sequence[Form]) -> None:
+        """Notes all looks at memory from outside, so that the widest becomes the input and the rest views of it."""
+        made: set[tuple[str, int]] = set()
+        for each, form in zip(facts, forms, strict=True):
+            for seen in self._taken(each, form):
+                if seen.buffer not in made and seen.dtype is not None:
+                    self.outside.setdefault(seen.buffer, []).append((seen.look, seen.dtype))
+            if not form.writes:
+                made.update(seen.buffer for seen in each.outputs)
+        for found in self.outside.values():
+            found.sort(key=lambda one: one[0].reach[0] - one[0].reach[1])
+
+    def _taken(self, facts: NodeFacts, form: Form) -> list[Seen]:
+        return [s for s in facts.inputs if s.position not in form.dropped and not is_number(s, facts, form.recorded)]
+
+    def add(self, facts: NodeFacts, form: Form) -> None:
+        """One node's call."""
+        call = self._call(facts, form)
+        outputs = _merged(facts.outputs)
+        if form.writes:
+            self._push(call, len(call.schema.outputs), facts, in_place=True)
+            return
+        self._push(call, len(outputs), facts, in_place=False)
+
+    def _call(self, facts: NodeFacts, form: Form) -> Call:
+        by_place: dict[int, list[Seen]] = {}
+        for seen in facts.inputs:
+            by_place.setdefault(seen.position, []).append(seen)
+        values: list[Value] = []
+        for argument in form.overload.arguments:
+            if argument.name in form.fixed:
+                values.append(self.numbers.value(argument, form.fixed[argument.name], self.names))
+                continue
+            place = form.place(argument.name)
+            seen_here = by_place.get(place, []) if place is not None else []
+            values.append(self._value(argument, place, seen_here, facts, form))
+        return Call(form.operator, form.overload.name, tuple(values), ())
+
+    def _value(
+        self, argument: Argument, place: int | None, seen: Sequence[Seen], facts: NodeFacts, form: Form
+    ) -> Value:
+        if place is None:
+            return None
+        if argument.is_tensor and argument.is_list:
+            if not seen:
+                raise NotRebuilt(f"the members of a list that {facts.operator} takes are not recorded")
+            found: dict[int, int] = {max(s.member, 0): self._read(s, argument, form) for s in seen}
+            return Refs(tuple(found.get(k) for k in range(max(found) + 1)))
+        if argument.is_tensor:
+            numbered = place < len(facts.types) and is_number(seen[0] if seen else None, facts, form.recorded, place)
+            if numbered:
+                self.assumptions.append(NUMBER)
+                return self.numbers.unknown(argument, facts.types[place], self.names)
+            if not seen:
+                if argument.is_optional and not (place < len(facts.types) and facts.types[place]):
+                    return None
+                raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
+            return Ref(self._read(seen[0], argument, form, expand=form.shape))
+        try:
+            read = given(argument, place, facts)
+        except NotRecorded as reason:
+            raise NotRebuilt(f"{facts.operator}: {reason}") from None
+        self.assumptions += read.assumptions
+        return self.numbers.value(argument, read.value, self.names, recorded=read.recorded)
+
+    # Memory.
+
+    def _buffer(self, seen: Seen) -> tuple[str, int]:
+        """A storage that a call did not read may be one that another did."""
+        return self.storages.get(seen.buffer[1], seen.buffer) if seen.buffer[0] == "storage" else seen.buffer
+
+    def _read(self, seen: Seen, argument: Argument, form: Form, expand: tuple[int, ...] | None = None) -> int:
+        if seen.on_host:
+            raise NotRebuilt(f"{form.operator} reads a tensor in the host's memory")
+        if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+            raise NotRebuilt("the dtype or the strides of a tensor are not recorded")
+        value = self._at(self._buffer(seen), seen.look, seen.dtype, argument.name)
+        if expand is not None and expand != seen.look.shape and argument.name in ("self", "src"):
+            value = self._view(value, (("aten::expand", (expand,)),))
+        return value
+
+    def _at(self, buffer: tuple[str, int], look: Look, dtype: str, name: str) -> int:
+        """The value that lies in memory so."""
+        roots = self.roots.setdefault(buffer, [])
+        for root in reversed(roots):
+            if root.dtype == dtype and look in root.looks:
+                return root.looks[look]
+            if root.dtype == dtype and root.look.covers(look):
+                steps = views(root.look, look)
+                if steps is not None:
+                    value = self._view(root.value, steps)
+                    root.looks[look] = value
+                    return value
+            begin, end = root.look.reach
+            if root.by_chain and begin < look.reach[1] and look.reach[0] < end:
+                raise NotRebuilt("a tensor is read in a look that no slices and views of what was written give")
+        return self._input(buffer, look, dtype, name)
+
+    def _input(self, buffer: tuple[str, int], look: Look, dtype: str, name: str) -> int:
+        """An input: the widest look at this memory from which this one follows."""
+        for wide, kind in self.outside.get(buffer, ()):
+            if kind == dtype and wide != look and wide.covers(look) and views(wide, look) is not None:
+                self._new_input(buffer, wide, kind, name)
+                return self._at(buffer, look, dtype, name)
+        return self._new_input(buffer, look, dtype, name)
+
+    def _new_input(self, buffer: tuple[str, int], look: Look, dtype: str, name: str) -> int:
+        value = self._number(TensorSpec(look.shape, dtype, look.strides))
+        self.inputs[value] = (self.names.tensor(name), None)
+        beside = self.roots.setdefault(buffer, [])
+        if any(r.look.reach[0] < look.reach[1] and look.reach[0] < r.look.reach[1] for r in beside):
+            self.assumptions.append("inputs that lie in one memory are tried apart from each other")
+        beside.append(_Root(look, dtype, value, {look: value}))
+        return value
+
+    def _view(self, value: int, steps: Sequence[tuple[str, tuple[object, ...]]]) -> int:
+        for label, arguments in steps:
+            operator, _, overload_name = label.partition(".")
+            call = Call(operator, overload_name, (), ())
+            names = [a.name for a in call.schema.arguments]
+            rest = dict(zip(names[1:], arguments, strict=False))
+            values: list[Value] = [Ref(value)]
+            values += [self.numbers.value(a, rest.get(a.name), self.names) for a in call.schema.arguments[1:]]
+            (value,) = self._push(Call(operator, overload_name, tuple(values), ()), 1, None, in_place=False)
+        return value
+
+    def _number(self, spec: TensorSpec) -> int:
+        self.specs.append(spec)
+        return len(self.specs) - 1
+
+    def _push(self, call: Call, count: int, facts: NodeFacts | None, *, in_place: bool) -> tuple[int, ...]:
+        """One call, with what it gives: as recorded where it is, else as the operator table says."""
+        try:
+            inferred: Sequence[TensorSpec] = infer_outputs(call, self.specs)
+        except ChainError as error:
+            if facts is None or in_place:
+                raise NotRebuilt(error.message) from None
+            inferred = ()
+        outputs = [] if facts is None or in_place else _merged(facts.outputs)
+        specs = list(inferred)
+        if outputs:
+            specs = [_spec(seen, call.label) for seen in outputs]
+            if len(inferred) == len(specs) and any(a.shape != b.shape for a, b in zip(inferred, specs, strict=True)):
+                raise NotRebuilt(f"{call.label} gives other shapes than recorded")
+        elif facts is not None and not in_place:
+            raise NotRebuilt(f"what {call.operator} gave is not recorded")
+        values = tuple(self._number(spec) for spec in specs)
+        self.calls.append((Call(call.operator, call.overload, call.arguments, tuple(specs)), values))
+        for seen, value in zip(outputs, values, strict=True) if outputs else ():
+            self._made(seen, value)
+        if in_place and facts is not None:
+            self._overwritten(call)
+        self._indices(call)
+        return values
+
+    def _made(self, seen: Seen, value: int) -> None:
+        buffer = self._buffer(seen)
+        spec = self.specs[value]
+        root = _Root(seen.look, str(spec.dtype), value, {seen.look: value}, by_chain=True)
+        self.roots[buffer] = [root]
+        self.storages[self.recorded.storage(seen.row)] = buffer
+
+    def _overwritten(self, call: Call) -> None:
+        """After a write in place, looks at that memory are taken anew."""
+        for place in call.schema.mutates:
+            value = call.arguments[place]
+            for v in (value.value,) if isinstance(value, Ref) else value.values if isinstance(value, Refs) else ():
+                for roots in self.roots.values():
+                    for root in roots:
+                        if v in root.looks.values():
+                            self._alone(root, roots)
+                            root.looks = {root.look: root.value}
+                            if root.value in self.inputs:
+                                self.written.add(root.value)
+
+    def _alone(self, root: _Root, roots: Sequence[_Root]) -> None:
+        begin, end = root.look.reach
+        if any(r is not root and r.look.reach[0] < end and begin < r.look.reach[1] for r in roots):
+            raise NotRebuilt("memory is written in place and read in another look beside it")
+
+    def _indices(self, call: Call) -> None:
+        """Index tensors that come from outside hold places of what they point into."""
+        for value, below in pointing(call, self.specs):
+            source = self._origin(value)
+            if source in self.inputs:
+                name, known = self.inputs[source]
+                self.inputs[source] = (name, below if known is None else min(known, below))
+
+    def _origin(self, value: int) -> int:
+        """The value of which another is a view or a copy."""
+        while (call := self._giver(value)) is not None:
+            base = call.operator.removeprefix("aten::")
+            if base not in _KEEPS or not isinstance(call.arguments[0], Ref):
+                break
+            value = call.arguments[0].value
+        return value
+
+    def _giver(self, value: int) -> Call | None:
+        return next((call for call, values in self.calls if value in values), None)
+
+    def done(self, nodes: Sequence[int]) -> Chain:
+        """The chain, with inputs first, and what others read of it as live."""
+        live: list[int] = []
+        for _, row in self.recorded.wanted(nodes):
+            seen = self.recorded.seen(row)
+            root = next((r for r in self.roots.get(self._buffer(seen), ()) if seen.look in r.looks), None)
+            if root is None:
+                found = [r for r in self.roots.get(self._buffer(seen), ()) if r.look.covers(seen.look)]
+                root = found[-1] if found else None
+            if root is not None and root.value not in self.inputs and root.value not in live:
+                live.append(root.value)
+        order = {value: k for k, value in enumerate(self.inputs)}
+        given_by = [value for _, values in self.calls for value in values]
+        order |= {value: len(self.inputs) + k for k, value in enumerate(given_by)}
+        chain = Chain(
+            name=self.name,
+            inputs=tuple(Input(name, self.specs[v], below) for v, (name, below) in self.inputs.items()),
+            calls=tuple(_renumbered(call, order) for call, _ in self.calls),
+            live=tuple(order[v] for v in live),
+        )
+        try:
+            return check(chain)
+        except ChainError as error:
+            raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
+
+
+_KEEPS = frozenset({"view", "permute", "slice", "select", "expand", "clone", "_to_copy", "squeeze", "unsqueeze"})
+
+# Which argument holds places in which: of the operator, the index argument, and of what, along which argument's axis.
+_POINTS: Mapping[str, tuple[str, str, str | None]] = {
+    "embedding": ("indices", "weight", None),
+    "index_select": ("index", "self", "dim"),
+    "gather": ("index", "self", "dim"),
+    "scatter": ("index", "self", "dim"),
+    "scatter_add": ("index", "self", "dim"),
+    "index_add": ("index", "self", "dim"),
+    "index_copy": ("index", "self", "dim"),
+    "index_fill": ("index", "self", "dim"),
+    "nll_loss_forward": ("target", "self", "1"),
+    "nll_loss_backward": ("target", "self", "1"),
+}
+
+
+def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
+    """Index tensors of a call, each with the number of places that it may point to."""
+    base = call.operator.removeprefix("aten::").removesuffix("_")
+    named = call.given()
+    if base in ("index", "_unsafe_index", "index_put", "_index_put_impl"):
+        source, indices = named.get("self"), named.get("indices")
+        if not isinstance(source, Ref) or not isinstance(indices, Refs):
+            return []
+        shape = specs[source.value].shape
+        return [
+            (v, shape[at])
+            for at, v in enumerate(indices.values)
+            if v is not None and at < len(shape) and specs[v].dtype not in ("bool", "uint8")
+        ]
+    if base not in _POINTS:
+        return []
+    index_name, table_name, axis = _POINTS[base]
+    index, source = named.get(index_name), named.get(table_name)
+    if not isinstance(index, Ref) or not isinstance(source, Ref):
+        return []
+    shape = specs[source.value].shape
+    along: Any = 0
+    if axis is not None:
+        along = int(axis) if axis.isdigit() else getattr(named.get(axis), "value", 0)
+    if not shape or not isinstance(along, int) or not -len(shape) <= along < len(shape):
+        return []
+    return [(index.value, shape[along])]
+
+
+def _merged(outputs: Sequence[Seen]) -> list[Seen]:
+    return sorted(outputs, key=lambda s: (s.position, s.member))
+
+
+def _spec(seen: Seen, label: str) -> TensorSpec:
+    if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+        raise NotRebuilt(f"the dtype or the strides of what {label} gave are not recorded")
+    return TensorSpec(seen.look.shape, seen.dtype, seen.look.strides)
+
+
+def _renumbered(call: Call, order: Mapping[int, int]) -> Call:
+    def one(value: Value) -> Value:
+        if isinstance(value, Ref):
+            return Ref(order[value.value])
+        if isinstance(value, Refs):
+            return Refs(tuple(None if v is None else order[v] for v in value.values))
+        return value
+
+    return Call(call.operator, call.overload, tuple(one(v) for v in call.arguments), call.outputs)

@@ -1,0 +1,196 @@
+"""What a trace says of single operator calls, asked for one node at a time: the ground that chains are rebuilt on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
+from tracemine.flow.record import Evidence, Flow, IntArray
+from tracemine.fusion.lasting import lasting
+from tracemine.ops import dtype
+from tracemine.verify.looks import Look
+
+_MOST_PARENTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One tensor that an operator took or gave. `buffer`: a storage, counted anew when it is allocated anew."""
+
+    row: int  # of `tensors`
+    position: int
+    member: int  # of a list; −1: no list
+    buffer: tuple[str, int]
+    look: Look
+    dtype: str | None
+    on_host: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """One operator call of a node."""
+
+    node: int
+    op_row: int
+    operator: str
+    overload: str | None  # None: the operator's schema is not known
+    parents: tuple[str, ...]  # the ATen operators around it, innermost first
+    inputs: tuple[Seen, ...]
+    outputs: tuple[Seen, ...]
+    types: tuple[str, ...]  # as recorded, one an argument
+    texts: tuple[str, ...] | None
+    kernels: tuple[str, ...]  # names
+
+
+class Recorded:
+    """A flow's tables, ready to be asked."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.timeline = flow.timeline
+        ops, tensors = self.timeline.ops, self.timeline.tensors
+        self._texts = {n: string_ids(ops.column(n)) for n in ("name", "input_dtypes", "concrete_inputs", "op_schema")}
+        self._parent = numbers(ops.column("parent_row"), -1)
+        self._op_row = numbers(tensors.column("op_row"))
+        self._order = np.argsort(self._op_row, kind="stable")
+        self._sorted = self._op_row[self._order]
+        columns = ("position", "list_index", "storage_id", "offset_elements")
+        self._numbers = {n: numbers(tensors.column(n), MISSING) for n in columns}
+        self._is_output = booleans(tensors.column("is_output"))
+        self._dtype, self._device = string_ids(tensors.column("dtype")), string_ids(tensors.column("device"))
+        self._shape, self._strides = lists(tensors.column("shape")), lists(tensors.column("strides"))
+        self._kernel = string_ids(self.timeline.activities.column("name"))
+        reads, writes = flow.reads, flow.writes
+        self.buffer_of = dict(zip(reads.tensor_row.tolist(), reads.buffer.tolist(), strict=True))
+        self.buffer_of.update(zip(writes.tensor_row.tolist(), writes.buffer.tolist(), strict=True))
+        self._write_order = np.argsort(writes.node, kind="stable")
+        self._write_node = writes.node[self._write_order]
+
+    @cached_property
+    def lasting(self) -> Any:
+        """For each write whether it may be wanted after its step."""
+        return lasting(self.flow)
+
+    @cached_property
+    def _readers(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        edges = self.flow.edges
+        for write, consumer in zip(edges.write.tolist(), edges.consumer.tolist(), strict=True):
+            found.setdefault(write, []).append(consumer)
+        return found
+
+    def facts(self, node: int) -> NodeFacts:
+        """What is known of a node's call."""
+        op_row = int(self.flow.nodes.op_row[node])
+        begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
+        seen = [self._seen(int(row)) for row in self._order[begin:end]]
+        schema = self._text("op_schema", op_row)
+        activities = self.flow.nodes
+        rows = activities.activity[activities.activity_begin[node] : activities.activity_begin[node + 1]]
+        codes, names = self._kernel
+        return NodeFacts(
+            node=node,
+            op_row=op_row,
+            operator=(self._text("name", op_row) or "").partition(".")[0],
+            overload=None if schema is None else schema.partition("(")[0].partition(".")[2],
+            parents=self._parents(op_row),
+            inputs=tuple(s for s in seen if not self._is_output[s.row]),
+            outputs=tuple(s for s in seen if self._is_output[s.row]),
+            types=_list(self._text("input_dtypes", op_row)) or (),
+            texts=_list(self._text("concrete_inputs", op_row)),
+            kernels=tuple(names[codes[row]] for row in rows.tolist() if codes[row] >= 0),
+        )
+
+    def _parents(self, op_row: int) -> tuple[str, ...]:
+        found: list[str] = []
+        parent = int(self._parent[op_row])
+        while parent >= 0 and len(found) < _MOST_PARENTS:
+            name = self._text("name", parent) or ""
+            if not name.startswith("aten::"):
+                break
+            found.append(name)
+            parent = int(self._parent[parent])
+        return tuple(found)
+
+    def wanted(self, nodes: Sequence[int]) -> list[tuple[int, int]]:
+        """Writes of some nodes that somebody beside them reads, or that last: the node and the row of `tensors`.
+
+        A first result that nobody reads was made for a reason, and counts. As fusion.traffic counts what is written.
+        """
+        writes, inside = self.flow.writes, set(nodes)
+        found: list[tuple[int, int]] = []
+        for node in nodes:
+            begin, end = np.searchsorted(self._write_node, [node, node + 1]).tolist()
+            for write in self._write_order[begin:end].tolist():
+                readers = self._readers.get(write, [])
+                row = int(writes.tensor_row[write])
+                guessed = not writes.fresh[write] and self._guesses
+                lasts = bool(self.lasting[write]) and not (guessed and readers)
+                unread = not readers and int(self._numbers["position"][row]) == 0
+                if lasts or unread or any(reader not in inside for reader in readers):
+                    found.append((node, row))
+        return found
+
+    @cached_property
+    def _guesses(self) -> bool:
+        """Whether tensors were inferred: then nothing tells when memory is let go of."""
+        return self.timeline.meta.execution_trace is None
+
+    def evidence(self, nodes: Sequence[int]) -> str:
+        """Of the weakest read among nodes of what another of them wrote."""
+        edges, reads = self.flow.edges, self.flow.reads
+        members: IntArray = np.array(sorted(nodes), np.int64)
+        inside = np.isin(edges.producer, members) & np.isin(edges.consumer, members)
+        weakest = int(reads.evidence[edges.read[inside]].min(initial=int(Evidence.PROVEN)))
+        return Evidence(weakest).name.lower()
+
+    def seen(self, row: int) -> Seen:
+        """One row of `tensors`."""
+        return self._seen(row)
+
+    def storage(self, row: int) -> int:
+        """The storage id of one row of `tensors`."""
+        return int(self._numbers["storage_id"][row])
+
+    def _seen(self, row: int) -> Seen:
+        storage = int(self._numbers["storage_id"][row])
+        buffer = self.buffer_of.get(row)
+        codes, names = self._dtype
+        devices, titles = self._device
+        text = names[codes[row]] if codes[row] >= 0 else ""
+        return Seen(
+            row=row,
+            position=int(self._numbers["position"][row]),
+            member=-1 if (m := int(self._numbers["list_index"][row])) == MISSING else m,
+            buffer=("storage", storage) if buffer is None else ("buffer", buffer),
+            look=Look(
+                int(self._numbers["offset_elements"][row]), _row(self._shape, row) or (), _row(self._strides, row) or ()
+            ),
+            dtype=dtype(text),
+            on_host=devices[row] >= 0 and titles[devices[row]].startswith("cpu"),
+        )
+
+    def _text(self, column: str, row: int) -> str | None:
+        codes, texts = self._texts[column]
+        return texts[codes[row]] if codes[row] >= 0 else None
+
+
+def _row(column: tuple[Any, Any, Any], row: int) -> tuple[int, ...] | None:
+    values, begin, present = column
+    return tuple(values[begin[row] : begin[row + 1]].tolist()) if present[row] else None
+
+
+def _list(text: str | None) -> tuple[str, ...] | None:
+    """A JSON list of texts; None where it is none."""
+    if text is None:
+        return None
+    try:
+        return tuple(msgspec.json.decode(text, type=list[str]))
+    except (msgspec.DecodeError, RecursionError):
+        return None
