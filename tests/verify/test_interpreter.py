@@ -1,0 +1,83 @@
+"""The interpreter rounds as a GPU does, and sees what a kernel touches that it should not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+os.environ["TRITON_INTERPRET"] = "1"
+triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+
+import triton.language as tl  # noqa: E402
+
+from tracemine.verify import interpreter  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
+interpreter.install()
+
+
+@triton.jit
+def cast_kernel(x, out, n, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.jit
+def copy_kernel(x, out, n, step, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * step + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_casts_round_to_nearest_even(dtype: torch.dtype) -> None:
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, 3.3e38, 448.0, 464.0, 57344.0])
+    x = torch.cat([special, torch.randn(4086, generator=torch.Generator().manual_seed(0)) * 10])
+    out = torch.empty(4096, dtype=dtype)
+    cast_kernel[(1,)](x, out, 4096, BLOCK=4096)
+    bits = torch.int16 if out.element_size() == 2 else torch.uint8
+    want = x.to(dtype)
+    same = (out.view(bits) == want.view(bits)) | (out.float().isnan() & want.float().isnan())
+    assert bool(same.all())
+
+
+def test_every_bfloat16_is_read_as_itself() -> None:
+    x = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    out = torch.empty(65536)
+    cast_kernel[(1,)](x, out, 65536, BLOCK=65536)
+    assert torch.equal(out.nan_to_num(7.0), x.float().nan_to_num(7.0))
+
+
+def watched(n: int, step: int, count: int = 100) -> interpreter.Watch:
+    x, out = torch.zeros(count), torch.zeros(count)
+    with interpreter.watching() as watch:
+        watch.allow(x)
+        watch.allow(out)
+        try:
+            copy_kernel[(2,)](x, out, n, step, BLOCK=64)
+        except Exception as error:
+            assert "OutOfBounds" in str(error)
+        watch.all_written = watch.written(out)
+    return watch
+
+
+def test_a_right_kernel_is_silent() -> None:
+    watch = watched(100, 64)
+    assert watch.faults == {}
+    assert watch.all_written
+    assert (watch.bytes_read, watch.bytes_written) == (400, 400)
+
+
+def test_a_mask_that_is_too_wide_is_seen() -> None:
+    assert watched(101, 64).faults == {"reads out of bounds": 1}
+
+
+def test_an_element_that_is_not_written_is_seen() -> None:
+    watch = watched(99, 64)
+    assert watch.faults == {}
+    assert not watch.all_written
+
+
+def test_two_programs_that_write_one_element_are_seen() -> None:
+    assert watched(100, 60).faults == {"elements written by two programs": 4}

@@ -1,0 +1,67 @@
+"""What is as good as eager passes; what is wrong somewhere does not, however small the somewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tracemine.verify.numerics import compare, wiring  # noqa: E402
+
+
+@pytest.fixture
+def truth() -> torch.Tensor:
+    return torch.randn(64, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_eager_itself_passes(truth: torch.Tensor, dtype: torch.dtype) -> None:
+    assert compare(truth.to(dtype), truth.to(dtype), truth, 0).faults == ()
+
+
+def test_better_than_eager_passes(truth: torch.Tensor) -> None:
+    eager = (truth.bfloat16() * 1.004).bfloat16()
+    found = compare(truth.bfloat16(), eager, truth, 0)
+    assert found.faults == ()
+    assert found.error < found.eager_error
+    assert found.equal_share < 1
+
+
+def test_one_wrong_element_in_thousands_is_found(truth: torch.Tensor) -> None:
+    fused = truth.bfloat16()
+    fused[63, 99] += 0.25
+    assert compare(fused, truth.bfloat16(), truth, 0).faults
+
+
+def test_one_coarse_row_is_found(truth: torch.Tensor) -> None:
+    fused = truth.bfloat16()
+    fused[63] = (fused[63] * 1.03).bfloat16()
+    assert any("row 63" in fault for fault in compare(fused, truth.bfloat16(), truth, 0).faults)
+
+
+def test_nan_and_infinities_must_be_where_eager_has_them(truth: torch.Tensor) -> None:
+    truth[3, 4] = torch.nan
+    eager = truth.float()
+    for wrong in (0.0, torch.inf):
+        fused = eager.clone()
+        fused[3, 4] = wrong
+        assert any("NaN" in fault for fault in compare(fused, eager, truth, 0).faults)
+    assert compare(eager.clone(), eager, truth, 0).faults == ()
+
+
+def test_whole_numbers_must_be_equal() -> None:
+    eager = torch.arange(5000)
+    fused = eager.clone()
+    assert compare(fused, eager, eager, 0).faults == ()
+    fused[::100] += 1
+    assert compare(fused, eager, eager, 0).faults
+
+
+def test_wiring_is_a_matter_of_bits_where_nothing_rounds_otherwise(truth: torch.Tensor) -> None:
+    eager = truth.bfloat16()
+    fused = eager.clone()
+    assert wiring(fused, eager, exact=True, ulp=0) is None
+    fused[0, 0] = torch.nextafter(fused[0, 0].float(), torch.tensor(9.0)).bfloat16() + 0.01
+    assert wiring(fused, eager, exact=True, ulp=0) is not None
+    assert wiring(fused, eager, exact=False, ulp=0) is None
+    assert wiring((truth * 1.01).bfloat16(), eager, exact=False, ulp=0) is not None
