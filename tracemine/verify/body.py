@@ -287,8 +287,9 @@ class Body:
             known = self._pairs.get((family, node.arg))
             if known is None:
                 known = self._pairs[family, node.arg] = self._fresh(family)
+                kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
                 for line in _LOOPED[family].whole:
-                    self.say(line.format(a=known, x=arg), node)
+                    self.say(line.format(a=known, x=arg, kept=kept), node)
             self._names[node] = f"{known}_{part}"
             return self._names[node]
         row = table().reductions[node.kind]
@@ -296,16 +297,16 @@ class Body:
         return self._named(node, row.end.format(kept))
 
     def _nothing_beyond(self, node: ir.Reduce) -> bool:
-        """Whether lanes beyond the row add nothing as they are: what was loaded there is 0."""
+        """Whether lanes beyond the row add nothing as they are."""
+        return node.kind == "sum" and self._zero(node.arg)
 
-        def zero(value: Node) -> bool:
-            if isinstance(value, ir.Load):
-                return self._across(*value.index)
-            if isinstance(value, ir.Cast):
-                return zero(value.arg)
-            return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(zero, value.args))
-
-        return node.kind == "sum" and zero(node.arg)
+    def _zero(self, value: Node) -> bool:
+        """Whether a value is 0 beyond the row: what is loaded there is."""
+        if isinstance(value, ir.Load):
+            return self._across(*value.index)
+        if isinstance(value, ir.Cast):
+            return self._zero(value.arg)
+        return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(self._zero, value.args))
 
     def _load(self, node: ir.Load) -> str:
         buffer = self.program.buffers[node.buffer]
@@ -395,7 +396,7 @@ _LOOPED = {
             "{a}_squares = tl.sum({spread} + {seen} * delta * delta, 1)[:, None]",
         ],
         whole=[
-            "{a}_first = tl.sum(tl.where(column_mask, {x}, 0.0), 1)[:, None] / columns",
+            "{a}_first = tl.sum({kept}, 1)[:, None] / columns",
             "{a}_rest = tl.sum(tl.where(column_mask, {x} - {a}_first, 0.0), 1)[:, None] / columns",
             "{a}_mean = {a}_first + {a}_rest",
             "{a}_centred = tl.where(column_mask, {x} - {a}_mean, 0.0)",

@@ -130,7 +130,7 @@ def _scalars(chain: Chain, lines: list[str], inside: list[int]) -> list[Wrong]:
                 ("wrong scalar", f"({scalar.name} * 2 + 1)"),
                 ("scalar left out", f"({scalar.name} * 0)"),
             ):
-                line = re.sub(rf"\b{scalar.name}\b(?![_=])", instead, lines[at], count=1)
+                line = re.sub(rf"\b{scalar.name}\b(?![_=])", instead, lines[at])
                 needs = f"scalar {scalar.name}" if scalar.value == 0 and name == "scalar left out" else None
                 found += _made(lines, at, name, line, needs)
     return found
