@@ -79,6 +79,20 @@ def test_few_long_rows_take_several_kernels_and_many_short_ones_take_one() -> No
     assert H200.predict(rows(65536, 1024, ("simple", "sum", "simple"))).kernels == 1
 
 
+def test_rows_across_the_grain_are_walked_again_to_be_written_unless_a_program_holds_them() -> None:
+    along = rows(12544, 512, ("simple", "welford"))
+    across = H200.predict(replace(along, strided=True)).mid_ns
+    assert H200.predict(along).mid_ns * 1.5 < across < H200.predict(along).mid_ns * 4
+    short = rows(262144, 64, ("simple", "welford"))
+    assert H200.predict(replace(short, strided=True)).mid_ns < H200.predict(short).mid_ns * 2
+
+
+def test_many_columns_that_are_written_again_are_one_kernel() -> None:
+    many = replace(rows(100352, 96, ("welford",)), columns=True)
+    assert H200.predict(many).kernels == 1
+    assert H200.predict(replace(many, rows=1024, length=9408)).kernels > 1
+
+
 def test_what_lies_beyond_the_calibration_says_so_and_widens() -> None:
     beyond = H200.predict(pointwise(1 << 34))
     assert beyond.notes

@@ -28,6 +28,10 @@ _WHOLE = 1024  # a row up to here is held by one program, and read once
 _STEP = 2048  # elements of a row that one step of a walk takes
 _SPLIT = 8192  # rows longer than this are split where there are too few of them
 _ROWS_PER_SM = 2
+# Across the grain, as Inductor generates it: a row longer than so many elements is held by no program
+# (choices.py, should_use_persistent_reduction), and so many rows a multiprocessor are not split (ir.py, num_splits).
+_ACROSS_WHOLE, _ACROSS_ROWS_PER_SM = 64, 64
+_ACROSS_BYTES = 1.5  # of what is read: sectors of which other rows use a part (layer norm of a sum with a transpose)
 _ROWS_AT_ONCE = 8  # that a multiprocessor walks at once: programs of eight warps
 _HELD_BY_L2 = 0.5  # of the L2 cache: what a walk finds again of what the walk before it read
 _THREADS_PER_SM = 2048
@@ -272,10 +276,11 @@ class Curves:
         reductions = [step for step in kernel.steps if step in REDUCTIONS]
         if not reductions:
             return self._pointwise(kernel, warm), self._pointwise_kind(kernel, warm), 1, ()
-        few = kernel.rows < _ROWS_PER_SM * self.calibration.sm_count
         if "scan" in reductions:
             return self._one_row_kernel(kernel, reductions, warm), "scan", 1, ()
-        if kernel.columns or (few and kernel.length > _SPLIT):
+        many = kernel.rows >= _ACROSS_ROWS_PER_SM * self.calibration.sm_count and self._full_output(kernel)
+        few = kernel.rows < _ROWS_PER_SM * self.calibration.sm_count
+        if (kernel.columns and not many) or (few and kernel.length > _SPLIT):
             mid, kernels = self._split(kernel, reductions, warm)
             return mid, "columns" if kernel.columns else "split", kernels, ()
         kind = "rows" if kernel.length <= _WHOLE else "softmax_looped" if "softmax" in reductions else "rows_looped"
@@ -356,7 +361,8 @@ class Curves:
         """Bytes and arithmetic, and what the nearest pattern took beyond its own: waiting, and reading again."""
         full_output = self._full_output(kernel)
         # A scan that needs one step carries nothing over.
-        held = kernel.length <= (_STEP if "scan" in reductions else _WHOLE)
+        across = kernel.strided or kernel.columns
+        held = kernel.length <= (_STEP if "scan" in reductions else _ACROSS_WHOLE if across else _WHOLE)
         pattern = _pattern(reductions, kernel.passes, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
         length = min(kernel.length, _WHOLE) if held else kernel.length
@@ -364,7 +370,9 @@ class Curves:
         passes = 1 if held else max(kernel.passes + full_output, 2)
         arithmetic = self._walks_ns(kernel, kernel.walks, passes)
         arithmetic += self._function_ns(kernel, 1 if held else kernel.passes + full_output)
-        memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
+        # Across the grain no program holds a row: each walk reads it again.
+        again = _ACROSS_BYTES * (1 if held else kernel.passes + full_output) if across else 1.0
+        memory = self.memory_ns(again * sum(kernel.reads), sum(kernel.writes), warm)
         return self._together(memory, arithmetic, kernel.elements, warm) + beyond
 
     def _own_ns(self, point: Point, warm: float) -> float:
@@ -423,10 +431,10 @@ def _pattern(reductions: Sequence[str], passes: int, length: int, full_output: b
 def _computed(length: int) -> int:
     """Elements of a row that is walked in steps, lanes that are masked out in the last one included.
 
-    >>> _computed(5120)
-    6144
+    >>> _computed(5120), _computed(96)
+    (6144, 128)
     """
-    return -(-length // _STEP) * _STEP
+    return -(-length // _STEP) * _STEP if length > _STEP else 1 << (length - 1).bit_length()
 
 
 def _item_bytes(point: Point) -> int:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import lists, numbers
+from tracemine.columns import numbers
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
+from tracemine.fusion.grain import across_the_grain
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
 from tracemine.fusion.lasting import lasting
 from tracemine.fusion.nodes import FusionNodes, Meaning
@@ -219,7 +220,7 @@ def _kernels(
     bounds = np.searchsorted(node_group[members], np.arange(count + 1)).tolist()
     rows, length, columns = _spaces(nodes, node_group, count)
     full = rows * length
-    inner, item = _layouts(timeline)
+    item = numbers(timeline.tensors.column("itemsize_bytes"), 1)
     read_row, write_row = flow.reads.tensor_row[reading.row], flow.writes.tensor_row[writing.row]
     group = np.concatenate((reading.group, writing.group))
     row, nbytes = np.concatenate((read_row, write_row)), np.concatenate((reading.bytes, writing.bytes))
@@ -229,7 +230,7 @@ def _kernels(
     any_width = np.ones(count, np.int64)  # of lists of tensors none is full-size
     np.maximum.at(any_width, group, np.clip(item[row], 1, 16))
     widest = np.where(widest > 0, widest, any_width)
-    strided = _disagree(group[whole], inner[row[whole]], count)
+    strided = across_the_grain(timeline, flow, nodes, node_group, full)
     reads, writes = _tuples(reading, count), _tuples(writing, count)
     code, full_size = nodes.steps_code[members].tolist(), (nodes.size[members] == full[node_group[members]]).tolist()
     kernels: dict[FusedKernel, int] = {}
@@ -291,37 +292,6 @@ def depths(reduces: BoolArray, node_group: IntArray, count: int, producer: IntAr
     members = np.flatnonzero(node_group >= 0)
     np.maximum.at(depth, node_group[members], level[members])
     return depth
-
-
-def _layouts(timeline: Timeline) -> tuple[IntArray, IntArray]:
-    """For each tensor the axis whose elements lie side by side, counted from the last one; and bytes an element."""
-    table = timeline.tensors
-    shape, ends, _ = lists(table.column("shape"))
-    strides, stride_ends, there = lists(table.column("strides"))
-    count = table.num_rows
-    inner = np.zeros(count, np.int64)
-    lengths = np.diff(ends)
-    sound = there & (lengths == np.diff(stride_ends)) & (lengths > 0)
-    flat = np.repeat(sound, lengths)
-    tensor = np.repeat(np.arange(count), np.where(sound, lengths, 0))
-    from_last = (np.repeat(ends[1:], lengths) - 1 - np.arange(len(shape)))[flat]
-    size, step = shape[flat], strides[np.repeat(sound, np.diff(stride_ends))]
-    real = (size > 1) & (step > 0)
-    tensor, from_last, step = tensor[real], from_last[real], step[real]
-    order = np.lexsort((from_last, step, tensor))
-    first = order[_changes(tensor[order])] if len(order) else order
-    inner[tensor[first]] = from_last[first]
-    itemsize = numbers(table.column("itemsize_bytes"), 1)
-    return inner, itemsize
-
-
-def _disagree(group: IntArray, inner: IntArray, count: int) -> BoolArray:
-    """For each group whether its full-size tensors lie differently in memory."""
-    least, most = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
-    np.minimum.at(least, group, inner)
-    np.maximum.at(most, group, inner)
-    found: BoolArray = (most > least) & (most >= 0)
-    return found
 
 
 def _tuples(parts: _Distinct, count: int) -> list[tuple[int, ...]]:
