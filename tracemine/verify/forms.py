@@ -1,4 +1,4 @@
-"""What a node's call is in a chain: the call itself, or the one around it where it only fills what that one allocated."""
+"""What a node's call is in a chain: itself, or the call around it where it only fills what that one allocated."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tracemine.verify.recorded import NodeFacts, Seen
 _ALLOCATE = frozenset(
     f"aten::{name}"
     for name in (
-        "_to_copy", "clone", "contiguous", "to", "reshape", "flatten", "zeros", "zeros_like", "ones", "ones_like", "full",
-        "full_like", "new_zeros", "new_ones", "new_full", "scalar_tensor", "lift_fresh_copy",
+        "_to_copy", "clone", "contiguous", "to", "reshape", "flatten", "zeros", "zeros_like", "ones",
+        "ones_like", "full", "full_like", "new_zeros", "new_ones", "new_full", "scalar_tensor", "lift_fresh_copy",
     )
 )  # fmt: skip
 _FILLS = ("aten::zero_", "aten::fill_")
@@ -35,9 +35,9 @@ class Form:
     shape: tuple[int, ...] | None = None  # what the tensor that is copied is repeated to
 
     @property
-    def writes(self) -> bool:
-        """Whether it writes in place."""
-        return bool(self.overload.mutates)
+    def gives_new(self) -> bool:
+        """Whether its results are new tensors, and not those that it writes in place."""
+        return not self.overload.mutates or None in self.overload.aliases
 
     def place(self, argument: str) -> int | None:
         """The recorded position of an argument; None where nothing was given for it."""
@@ -57,8 +57,6 @@ def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
         return _filled(facts, recorded)
     if recorded.overwrites and "out" in recorded.name:
         return _without_out(facts, recorded)
-    if recorded.mutates and any(place is None for place in recorded.aliases):
-        return f"{name} writes in place and gives something new besides"
     return Form(operator=name, overload=recorded, recorded=recorded)
 
 

@@ -113,7 +113,7 @@ def _ordered(makers: _Makers, source: Look) -> list[tuple[int, int]]:
 
 
 def _cut(makers: _Makers, axes: list[tuple[int, int]], wanted: Sequence[tuple[int, int, int]], rest: int) -> bool:
-    """Split, merge and slice until one axis for each wanted is left, in their order. False where that does not lead there.
+    """Split, merge and slice until one axis for each wanted is left, in their order. False where nothing leads there.
 
     axes: size and stride, widest first. wanted: stride, size and place in the target, widest first.
     """

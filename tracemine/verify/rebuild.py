@@ -20,7 +20,8 @@ from tracemine.verify.arguments import NUMBER, Names, NotRecorded, Numbers, give
 from tracemine.verify.chain import MOST_CALLS, Call, Chain, ChainError, Input, Ref, Refs, Value, check, infer_outputs
 from tracemine.verify.forms import Form, form_of
 from tracemine.verify.looks import Look, views
-from tracemine.verify.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.operators import pointwise_rows
+from tracemine.verify.recorded import NodeFacts, Recorded, Seen, from_outside
 
 
 class NotRebuilt(TracemineError):
@@ -126,6 +127,7 @@ class _Making:
     calls: list[tuple[Call, tuple[int, ...]]] = field(default_factory=list)  # with the values that it gives
     roots: dict[tuple[str, int], list[_Root]] = field(default_factory=dict)
     storages: dict[int, tuple[str, int]] = field(default_factory=dict)  # of a storage the buffer met last
+    dtypes: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # of what lies in a buffer
     outside: dict[tuple[str, int], list[tuple[Look, str]]] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)  # inputs written in place
     names: Names = field(default_factory=Names)
@@ -134,12 +136,15 @@ class _Making:
 
     def expect(self, facts: Sequence[NodeFacts], forms: Sequence[Form]) -> None:
         """Notes all looks at memory from outside, so that the widest becomes the input and the rest views of it."""
+        for seen in (s for each in facts for s in (*each.inputs, *each.outputs)):
+            if seen.dtype is not None:
+                self.dtypes.setdefault(seen.buffer, set()).add(seen.dtype)
         made: set[tuple[str, int]] = set()
         for each, form in zip(facts, forms, strict=True):
             for seen in self._taken(each, form):
                 if seen.buffer not in made and seen.dtype is not None:
                     self.outside.setdefault(seen.buffer, []).append((seen.look, seen.dtype))
-            if not form.writes:
+            if form.gives_new:
                 made.update(seen.buffer for seen in each.outputs)
         for found in self.outside.values():
             found.sort(key=lambda one: one[0].reach[0] - one[0].reach[1])
@@ -149,12 +154,7 @@ class _Making:
 
     def add(self, facts: NodeFacts, form: Form) -> None:
         """One node's call."""
-        call = self._call(facts, form)
-        outputs = _merged(facts.outputs)
-        if form.writes:
-            self._push(call, len(call.schema.outputs), facts, in_place=True)
-            return
-        self._push(call, len(outputs), facts, in_place=False)
+        self._push(self._call(facts, form), facts if form.gives_new else None, node=True)
 
     def _call(self, facts: NodeFacts, form: Form) -> Call:
         by_place: dict[int, list[Seen]] = {}
@@ -188,13 +188,20 @@ class _Making:
             if not seen:
                 if argument.is_optional and not (place < len(facts.types) and facts.types[place]):
                     return None
-                raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
+                found_outside = from_outside(facts, place)
+                if found_outside is None:
+                    raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
+                self.assumptions.append("a tensor of which nothing tells where it comes from is taken to be an input")
+                seen = [found_outside]
             return Ref(self._read(seen[0], argument, form, expand=form.shape))
         try:
             read = given(argument, place, facts)
         except NotRecorded as reason:
             raise NotRebuilt(f"{facts.operator}: {reason}") from None
         self.assumptions += read.assumptions
+        row = pointwise_rows().get(form.operator.removeprefix("aten::").removesuffix("_").removeprefix("_foreach_"))
+        if row is not None and argument.name == row.unless and read.value == row.defaults[row.unless]:
+            return None  # as if not given: kernels are simpler without it
         return self.numbers.value(argument, read.value, self.names, recorded=read.recorded)
 
     # Memory.
@@ -206,12 +213,18 @@ class _Making:
     def _read(self, seen: Seen, argument: Argument, form: Form, expand: tuple[int, ...] | None = None) -> int:
         if seen.on_host:
             raise NotRebuilt(f"{form.operator} reads a tensor in the host's memory")
-        if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+        dtype = self._dtype(seen)
+        if dtype is None or len(seen.look.strides) != len(seen.look.shape):
             raise NotRebuilt("the dtype or the strides of a tensor are not recorded")
-        value = self._at(self._buffer(seen), seen.look, seen.dtype, argument.name)
+        value = self._at(self._buffer(seen), seen.look, dtype, argument.name)
         if expand is not None and expand != seen.look.shape and argument.name in ("self", "src"):
             value = self._view(value, (("aten::expand", (expand,)),))
         return value
+
+    def _dtype(self, seen: Seen) -> str | None:
+        """As recorded; of a list's member, which profilers leave out, as another call recorded that memory's."""
+        known = self.dtypes.get(self._buffer(seen), set())
+        return seen.dtype or (next(iter(known)) if len(known) == 1 else None)
 
     def _at(self, buffer: tuple[str, int], look: Look, dtype: str, name: str) -> int:
         """The value that lies in memory so."""
@@ -239,6 +252,11 @@ class _Making:
         return self._new_input(buffer, look, dtype, name)
 
     def _new_input(self, buffer: tuple[str, int], look: Look, dtype: str, name: str) -> int:
+        """An input; of what repeats elements, those that it repeats."""
+        if any(n > 1 and not s for n, s in zip(look.shape, look.strides, strict=True)):
+            once = tuple(n if s else 1 for n, s in zip(look.shape, look.strides, strict=True))
+            self._new_input(buffer, Look(look.offset, once, look.strides), dtype, name)
+            return self._at(buffer, look, dtype, name)
         value = self._number(TensorSpec(look.shape, dtype, look.strides))
         self.inputs[value] = (self.names.tensor(name), None)
         beside = self.roots.setdefault(buffer, [])
@@ -252,45 +270,56 @@ class _Making:
             operator, _, overload_name = label.partition(".")
             call = Call(operator, overload_name, (), ())
             names = [a.name for a in call.schema.arguments]
-            rest = dict(zip(names[1:], arguments, strict=False))
+            rest: dict[str, Any] = dict(zip(names[1:], arguments, strict=False))
             values: list[Value] = [Ref(value)]
             values += [self.numbers.value(a, rest.get(a.name), self.names) for a in call.schema.arguments[1:]]
-            (value,) = self._push(Call(operator, overload_name, tuple(values), ()), 1, None, in_place=False)
+            (value,) = self._push(Call(operator, overload_name, tuple(values), ()), None)
         return value
 
     def _number(self, spec: TensorSpec) -> int:
         self.specs.append(spec)
         return len(self.specs) - 1
 
-    def _push(self, call: Call, count: int, facts: NodeFacts | None, *, in_place: bool) -> tuple[int, ...]:
-        """One call, with what it gives: as recorded where it is, else as the operator table says."""
+    def _push(self, call: Call, facts: NodeFacts | None, *, node: bool = False) -> tuple[int, ...]:
+        """One call, with what it gives: as `facts` record it, else as the operator table says."""
         try:
-            inferred: Sequence[TensorSpec] = infer_outputs(call, self.specs)
+            specs = list(infer_outputs(call, self.specs))
         except ChainError as error:
-            if facts is None or in_place:
+            if facts is None:
                 raise NotRebuilt(error.message) from None
-            inferred = ()
-        outputs = [] if facts is None or in_place else _merged(facts.outputs)
-        specs = list(inferred)
-        if outputs:
-            specs = [_spec(seen, call.label) for seen in outputs]
-            if len(inferred) == len(specs) and any(a.shape != b.shape for a, b in zip(inferred, specs, strict=True)):
-                raise NotRebuilt(f"{call.label} gives other shapes than recorded")
-        elif facts is not None and not in_place:
-            raise NotRebuilt(f"what {call.operator} gave is not recorded")
+            specs = []
+        outputs = [] if facts is None else _merged(facts.outputs)
+        if facts is not None:
+            if not outputs:
+                raise NotRebuilt(f"what {call.operator} gave is not recorded")
+            known = specs if len(specs) == len(outputs) else [None] * len(outputs)
+            specs = [self._spec(seen, other, call.label) for seen, other in zip(outputs, known, strict=True)]
         values = tuple(self._number(spec) for spec in specs)
         self.calls.append((Call(call.operator, call.overload, call.arguments, tuple(specs)), values))
-        for seen, value in zip(outputs, values, strict=True) if outputs else ():
-            self._made(seen, value)
-        if in_place and facts is not None:
+        if node:
             self._overwritten(call)
+        for seen, value in zip(outputs, values, strict=False):
+            self._made(seen, value)
         self._indices(call)
         return values
+
+    def _spec(self, seen: Seen, inferred: TensorSpec | None, label: str) -> TensorSpec:
+        """What a call gave, as recorded; what is not recorded, as the operator table says."""
+        dtype, strides = self._dtype(seen), seen.look.strides
+        if inferred is not None and inferred.shape != seen.look.shape:
+            raise NotRebuilt(f"{label} gives other shapes than recorded")
+        if inferred is not None:
+            dtype = dtype or inferred.dtype
+            strides = strides if len(strides) == len(seen.look.shape) else inferred.strides or ()
+        if dtype is None or len(strides) != len(seen.look.shape):
+            raise NotRebuilt(f"the dtype or the strides of what {label} gave are not recorded")
+        return TensorSpec(seen.look.shape, dtype, strides)
 
     def _made(self, seen: Seen, value: int) -> None:
         buffer = self._buffer(seen)
         spec = self.specs[value]
-        root = _Root(seen.look, str(spec.dtype), value, {seen.look: value}, by_chain=True)
+        look = Look(seen.look.offset, spec.shape, spec.strides or ())
+        root = _Root(look, str(spec.dtype), value, {look: value}, by_chain=True)
         self.roots[buffer] = [root]
         self.storages[self.recorded.storage(seen.row)] = buffer
 
@@ -406,12 +435,6 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
 
 def _merged(outputs: Sequence[Seen]) -> list[Seen]:
     return sorted(outputs, key=lambda s: (s.position, s.member))
-
-
-def _spec(seen: Seen, label: str) -> TensorSpec:
-    if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
-        raise NotRebuilt(f"the dtype or the strides of what {label} gave are not recorded")
-    return TensorSpec(seen.look.shape, seen.dtype, seen.look.strides)
 
 
 def _renumbered(call: Call, order: Mapping[int, int]) -> Call:

@@ -17,6 +17,7 @@ from tracemine.ops import dtype
 from tracemine.verify.looks import Look
 
 _MOST_PARENTS = 8
+_TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class NodeFacts:
     outputs: tuple[Seen, ...]
     types: tuple[str, ...]  # as recorded, one an argument
     texts: tuple[str, ...] | None
+    shapes: tuple[Any, ...]  # as recorded, one an argument
+    strides: tuple[Any, ...]
     kernels: tuple[str, ...]  # names
 
 
@@ -55,7 +58,7 @@ class Recorded:
         self.flow = flow
         self.timeline = flow.timeline
         ops, tensors = self.timeline.ops, self.timeline.tensors
-        self._texts = {n: string_ids(ops.column(n)) for n in ("name", "input_dtypes", "concrete_inputs", "op_schema")}
+        self._texts = {n: string_ids(ops.column(n)) for n in _TEXTS}
         self._parent = numbers(ops.column("parent_row"), -1)
         self._op_row = numbers(tensors.column("op_row"))
         self._order = np.argsort(self._op_row, kind="stable")
@@ -104,6 +107,8 @@ class Recorded:
             outputs=tuple(s for s in seen if self._is_output[s.row]),
             types=_list(self._text("input_dtypes", op_row)) or (),
             texts=_list(self._text("concrete_inputs", op_row)),
+            shapes=_decoded(self._text("input_shapes", op_row)),
+            strides=_decoded(self._text("input_strides", op_row)),
             kernels=tuple(names[codes[row]] for row in rows.tolist() if codes[row] >= 0),
         )
 
@@ -194,3 +199,27 @@ def _list(text: str | None) -> tuple[str, ...] | None:
         return tuple(msgspec.json.decode(text, type=list[str]))
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def _decoded(text: str | None) -> tuple[Any, ...]:
+    """A JSON list; empty where it is none."""
+    try:
+        return tuple(msgspec.json.decode(text or "[]", type=list[Any]))
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+
+
+def from_outside(facts: NodeFacts, place: int) -> Seen | None:
+    """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
+    if place >= min(len(facts.types), len(facts.shapes), len(facts.strides)):
+        return None
+    shape, strides, name = facts.shapes[place], facts.strides[place], dtype(facts.types[place])
+    if name is None or not _whole(shape) or not _whole(strides) or len(shape) != len(strides):
+        return None
+    look = Look(0, tuple(shape), tuple(strides))
+    own = ("call", facts.op_row * 256 + place)
+    return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)

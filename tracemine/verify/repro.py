@@ -1,0 +1,230 @@
+"""A finding as one file that stands alone: eager chain, fused kernel, check, benchmark, in that order.
+
+The file needs torch and triton and nothing of this package. Of a trace it holds numbers and escaped strings; operators
+and names come from the operator table.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from tracemine import __version__
+from tracemine.ops import itemsize
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, reads
+from tracemine.verify.generate import Source
+
+_FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
+_WIDTH = 118
+
+
+def compulsory_bytes(chain: Chain) -> int:
+    """Bytes of the chain's inputs and of what it gives: what one kernel has to move, each element once."""
+    specs = chain.specs
+    read = {v for call in chain.calls for v in reads(call) if v < len(chain.inputs)}
+    total = 0
+    for value in (*sorted(read), *chain.live, *chain.written):
+        spec = specs[value]
+        distinct = 1
+        for size, stride in zip(spec.shape, spec.strides or (), strict=True):
+            distinct *= size if stride else 1
+        total += distinct * (itemsize(str(spec.dtype)) or 0)
+    return total
+
+
+def repro(
+    chain: Chain,
+    source: Source,
+    *,
+    fingerprint: str,
+    title: str,
+    ulp: float,
+    recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
+    assumptions: Sequence[str] = (),
+    draws: bool = False,
+) -> str:
+    """The file's text. recorded: name and grid of each kernel that the chain had in the trace."""
+    embedded = [_body(_text("numerics.py")), _body(_text("timing.py"))]
+    imports = sorted({line for _, lines in embedded for line in lines} | {"import argparse", "import json"})
+    generated = source.text.removeprefix("import torch\nimport triton\nimport triton.language as tl\n").strip("\n")
+    plain = [line for line in imports if line not in ("import torch",)]
+    says = [f"{title} ({fingerprint})", "", "One fused kernel in place of these calls, as a trace recorded them."]
+    says += [f"Taken for granted: {text}." for text in assumptions]
+    says += [
+        "",
+        "    python THIS_FILE          checks and times it, on a GPU",
+        "    python THIS_FILE --json   the same for programs",
+    ]
+    parts = [
+        f'"""{_comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
+        "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
+        _banner("The chain, as eager runs it"),
+        eager_text(chain),
+        f"INPUTS = {_inputs(chain)}",
+        f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
+        _banner("One kernel in its place"),
+        generated,
+        _banner("Whether it is right"),
+        embedded[0][0],
+        _banner("What it takes"),
+        embedded[1][0],
+        _MAIN.format(fingerprint=fingerprint, ulp=ulp, nbytes=compulsory_bytes(chain), draws=draws).strip("\n"),
+    ]
+    text = "\n\n\n".join(parts) + "\n"
+    ast.parse(text)
+    return text
+
+
+def eager_text(chain: Chain) -> str:
+    """The chain as a Python function `eager` of calls through torch.ops.
+
+    >>> from tracemine.verify import Builder
+    >>> b = Builder("scaled")
+    >>> print(eager_text(b.done(b.call("aten::mul.Tensor", b.input("x", (4,), "float32"), 0.5))))
+    def eager(x, *, other=0.5):
+        aten = torch.ops.aten
+        t1 = aten.mul.Tensor(x, other)
+        return (t1,)
+    """
+    names = [i.name for i in chain.inputs]
+    scalars = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
+    lines = [f"def eager({', '.join([*names, *(['*'] if scalars else []), *scalars])}):", "    aten = torch.ops.aten"]
+    for call in chain.calls:
+        outputs = [f"t{len(names) + k}" for k in range(len(call.outputs))]
+        listed = bool(call.schema.outputs) and call.schema.outputs[0].endswith("[]")
+        target = ", ".join(outputs) + ("," if listed and len(outputs) == 1 else "")
+        name = call.operator.removeprefix("aten::")
+        text = f"aten.{name}.{call.overload or 'default'}({_arguments(call, names)})"
+        lines.append(f"    {target} = {text}" if outputs else f"    {text}")
+        names += outputs
+    live = ", ".join(names[v] for v in chain.live)
+    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
+    return "\n".join(lines)
+
+
+def _arguments(call: Call, names: Sequence[str]) -> str:
+    schema = call.schema
+    found: list[str] = []
+    skipped = False
+    for place, (argument, value) in enumerate(zip(schema.arguments, call.arguments, strict=True)):
+        if value is None and (place >= schema.positional or not argument.is_optional):
+            skipped = True
+            continue
+        text = _value(argument.type, value, names)
+        found.append(f"{argument.name}={text}" if skipped or place >= schema.positional else text)
+    if any(a.name == "device" for a in schema.arguments) and not reads(call):
+        found.append('device="cuda"')
+    return ", ".join(found)
+
+
+def _value(kind: str, value: Value, names: Sequence[str]) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, Ref):
+        return names[value.value]
+    if isinstance(value, Refs):
+        return f"[{', '.join('None' if v is None else names[v] for v in value.values)}]"
+    if isinstance(value, Scalar):
+        return value.name
+    if isinstance(value, Scalars):
+        return f"[{', '.join(s.name for s in value.values)}]"
+    return _literal(kind.removesuffix("?"), value)
+
+
+def _literal(kind: str, literal: Literal) -> str:
+    value = literal.value
+    if kind == "ScalarType":
+        return f"torch.{value}"
+    if kind == "MemoryFormat" and isinstance(value, int):
+        return _FORMATS.get(value, "None")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(number_text, value))}]"
+    return repr(value) if isinstance(value, str) else number_text(value)
+
+
+def number_text(value: float | int | bool) -> str:
+    """A number as Python source.
+
+    >>> number_text(-float("inf")), number_text(1e-06), number_text(True)
+    ("float('-inf')", '1e-06', 'True')
+    """
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        return f"float({str(value)!r})"
+    return repr(value)
+
+
+def _inputs(chain: Chain) -> str:
+    rows = [
+        f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {i.below!r}),'
+        for i in chain.inputs
+    ]
+    return "\n".join(["[  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"])
+
+
+def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
+    rows = [f"    ({name!a}, {list(grid) if grid is not None else None!r})," for name, grid in recorded]
+    return "\n".join(["[", *rows, "]"])
+
+
+def _banner(text: str) -> str:
+    return f"# {text} ".ljust(_WIDTH, "-")
+
+
+def _comment(text: str) -> str:
+    """Text that cannot end a docstring or begin anything else."""
+    plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
+    return plain.replace("\\", "/").replace('"', "'")
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _body(text: str) -> tuple[str, list[str]]:
+    """A module without its docstring and imports, and its imports."""
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    imports: list[str] = []
+    last = 0
+    for node in tree.body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+            break
+        last = node.end_lineno or last
+        if not is_docstring:
+            imports.append(ast.unparse(node))
+    kept: list[Any] = [i for i in imports if "__future__" not in i]
+    return "\n".join(lines[last:]).strip("\n"), kept
+
+
+_MAIN = """
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    asked = parser.parse_args()
+    found = {{"fingerprint": "{fingerprint}", "replay": replayed(eager, INPUTS, TRACE)}}
+    if {draws}:
+        found["right"] = None  # what dropout keeps differs from run to run: not compared here
+    else:
+        found["right"] = right(eager, fused, INPUTS, compare, {ulp})
+    if found["right"] is None or not found["right"]["faults"]:
+        found["times"] = measure(eager, fused, INPUTS, {nbytes}, not asked.no_compile, asked.rounds)
+    if asked.json:
+        print(json.dumps(found))
+        return
+    print("the trace's own kernels:", "yes" if found["replay"]["same_names"] else "no", found["replay"]["kernels"])
+    print("right:", "not compared" if found["right"] is None else found["right"]["faults"] or found["right"])
+    for state, verdict in found.get("times", {{}}).get("judged", {{}}).items():
+        samples = found["times"]["samples"][state]
+        medians = {{name: statistics.median(s["sum_ns"]) / 1000 for name, s in samples.items()}}
+        print(f"{{state}}:", ", ".join(f"{{name}} {{us:.2f}} us" for name, us in medians.items()))
+        print(f"    eager / fused {{verdict['eager']}}, torch.compile / fused {{verdict.get('compiled')}}")
+
+
+if __name__ == "__main__":
+    main()
+"""
