@@ -165,7 +165,7 @@ class Emitter:
 
     def point(self, tensor: Point, index: Index, guard: Node | None) -> Node:
         args: list[Node] = []
-        for arg in tensor.args:
+        for place, arg in enumerate(tensor.args):
             if isinstance(arg, Num):
                 made = (
                     self.nodes.make(ir.Constant, tensor.compute, arg.value)
@@ -175,7 +175,8 @@ class Emitter:
                 args.append(made)
             else:
                 there = self.broadcast(tensor.dims, index, arg.dims)
-                args.append(self.converted(self.value(arg, there, guard), tensor.compute))
+                value = self.value(arg, there, guard)
+                args.append(value if place in tensor.as_is else self.converted(value, tensor.compute))
         if tensor.template == "{0}":
             return args[0]
         return self.nodes.make(ir.Compute, tensor.dtype, tensor.template, tuple(args))

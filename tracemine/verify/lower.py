@@ -222,14 +222,25 @@ class Lowering:
             self.axes.pin([a for dim in dims for a in dim])
         return dims
 
-    def point(self, template: str, args: Sequence[Operand], compute: str, gives: str | None = None) -> Point:
+    def point(
+        self,
+        template: str,
+        args: Sequence[Operand],
+        compute: str,
+        gives: str | None = None,
+        as_is: tuple[int, ...] = (),
+    ) -> Point:
         """An expression over operands, broadcast; its dimensions are joined with theirs."""
         self.templates.append(template)
         tensors = [a for a in args if isinstance(a, Tensor)]
-        shape = broadcast([self.shape(t) for t in tensors])
-        dims = self._meet(tensors, shape)
         return Point(
-            dims=dims, dtype=gives or compute, origin=self.at, template=template, args=tuple(args), compute=compute
+            dims=self._meet(tensors, broadcast([self.shape(t) for t in tensors])),
+            dtype=gives or compute,
+            origin=self.at,
+            template=template,
+            args=tuple(args),
+            compute=compute,
+            as_is=as_is,
         )
 
     def _meet(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
@@ -275,7 +286,8 @@ class Lowering:
         common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
         compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]
         args = [_as_bool(self, a) if kind == BOOL else a for a, kind in zip(args, kinds, strict=False)]
-        found = self.point(row.short if short and row.short else row.expr, args, compute, row.gives)
+        as_is = tuple(at for at, kind in enumerate(kinds) if kind == BOOL != compute)
+        found = self.point(row.short if short and row.short else row.expr, args, compute, row.gives, as_is)
         return self.rounded(found, out)
 
 

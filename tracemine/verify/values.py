@@ -51,11 +51,12 @@ class Source(Tensor):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Point(Tensor):
-    """An expression over the elements of others at the same place, broadcast."""
+    """An expression over the elements of others at the same place, broadcast. `as_is`: arguments not converted."""
 
     template: str
     args: tuple[Tensor | Num, ...]
     compute: str  # the type that the arguments are converted to
+    as_is: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
