@@ -49,9 +49,8 @@ def main() -> int:
     caught, able = (sum(column) for column in zip(*(p.killed for p in proofs), strict=True))
     right = sum(p.refused is None and not p.faults for p in proofs)
     seconds = statistics.median(p.seconds for p in proofs)
-    print(
-        f"{right} of {len(proofs)} chains right, {caught} of {able} wrong kernels caught, median {seconds:.1f} s a chain"
-    )
+    caught_of = f"{caught} of {able} wrong kernels caught"
+    print(f"{right} of {len(proofs)} chains right, {caught_of}, median {seconds:.1f} s a chain")
     return 0 if all(p.passed for p in proofs) else 1
 
 

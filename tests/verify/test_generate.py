@@ -11,12 +11,6 @@ from tracemine.verify import Builder, generate
 
 # A row reduction and one over its results, a norm over several tensors and what it scales: no one walk does both.
 SEVERAL_KERNELS = {"cross_entropy": 2, "long_cross_entropy": 2, "kl_divergence": 2, "clip_grad_norm": 3}
-    "cross_entropy": 2,
-    "long_cross_entropy": 2,
-    "kl_divergence": 2,
-    "clip_grad_norm": 3,
-    "gdn_gating": 1,
-}
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

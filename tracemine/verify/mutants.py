@@ -73,10 +73,17 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
         for at in [a for a in inside if re.search(spoil.pattern, lines[a])][:MOST_OF_A_KIND]:
             if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
                 continue
-            found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), spoil.needs)
+            needs = "rows" if spoil.needs == "row" and not _has_rows(lines, at) else spoil.needs
+            found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
     found += _scalars(chain, lines, inside)
     found += _stores(lines, inside)
     return found
+
+
+def _has_rows(lines: list[str], at: int) -> bool:
+    """Whether the kernel of a line uses its row for more than the shape of an address."""
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    return any(re.search(r"\brow(_n\d+)?\b(?! \* 0)(?! <)(?! =)", line) for line in lines[at + 1 : end])
 
 
 def _uses(lines: list[str], at: int) -> list[str]:
@@ -87,7 +94,7 @@ def _uses(lines: list[str], at: int) -> list[str]:
 
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it."""
-    return any(len(set(re.findall(r"\b[a-z]\w*_\d+\b", use.partition(" = ")[2]))) == 1 for use in _uses(lines, at))
+    return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in _uses(lines, at))
 
 
 def _computed_on(lines: list[str], at: int) -> bool:

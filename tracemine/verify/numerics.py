@@ -12,6 +12,8 @@ import torch
 
 _UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 _WORST_FLOOR = 4.0  # roundings that any element may be off by, whatever eager's luck was
+_FACTOR = 1.25  # of eager's error, overall
+_FEW = ((10, 4.0), (499, 2.0), (1 << 62, _FACTOR))  # and for so few elements that luck weighs
 _ROW_FACTOR = 4.0
 _CODES = {torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
 
@@ -23,11 +25,18 @@ class Comparison:
     faults: tuple[str, ...]
     error: float = 0.0
     eager_error: float = 0.0
+    size: float = 0.0  # root mean square of what is right
     equal_share: float = 1.0  # of elements that equal eager's bit for bit (or both are NaN)
 
 
-def compare(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, ulp: float) -> Comparison:
-    """One output. ulp: error that the chain's functions may have, in units in the last place of float32."""
+def compare(
+    fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, ulp: float, usual: float = 0.0
+) -> Comparison:
+    """One output.
+
+    ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
+    another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any.
+    """
     if fused.shape != eager.shape:
         return Comparison(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
     same = equal(fused, eager)
@@ -45,16 +54,19 @@ def compare(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, ulp: 
     size = _rms(r)
     slack = _UNIT[torch.float32] * (1 + ulp)
     error, eager_error = _rms(ours), _rms(its)
-    if error > 1.25 * eager_error + (unit / 8 + slack) * size:
+    few = next(factor for most, factor in _FEW if fused.numel() <= most)
+    measure = max(eager_error, usual * size if few > _FACTOR else 0.0)
+    if error > few * measure + (unit / 8 + slack) * size:
         faults.append(f"error {error:.3g} where eager's is {eager_error:.3g}")
     rows = [t.reshape(-1, t.shape[-1]) if t.dim() else t.reshape(1, 1) for t in (ours, its, r)]
     row_ours, row_its, row_size = (t.square().mean(1).sqrt() for t in rows)
-    allowed = _ROW_FACTOR * torch.maximum(row_its, torch.full_like(row_its, 0.25 * eager_error))
+    allowed = _ROW_FACTOR * torch.maximum(row_its, torch.full_like(row_its, 0.25 * few * measure))
     allowed = allowed + (unit + slack) * row_size + slack * size
     if bool((row_ours > allowed).any()):
         row = int(torch.argmax(row_ours / allowed.clamp_min(1e-300)))
         faults.append(f"row {row}: error {float(row_ours[row]):.3g} where {float(allowed[row]):.3g} is allowed")
-    scale = unit * rows[2].abs() + (row_its + slack * (row_size + size))[:, None]
+    noise = row_its if few == _FACTOR else row_its.clamp_min(measure)
+    scale = unit * rows[2].abs() + (noise + slack * (row_size + size))[:, None]
     worst = rows[0] / scale.clamp_min(1e-300)
     limit = max(2 * float((rows[1] / scale.clamp_min(1e-300)).max()), _WORST_FLOOR)
     if float(worst.max()) > limit:
@@ -63,7 +75,7 @@ def compare(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, ulp: 
             f"element {place}: {float(fused.reshape(-1)[place]):.6g}, eager {float(eager.reshape(-1)[place]):.6g}, "
             f"float64 {float(truth.reshape(-1)[place]):.6g}"
         )
-    return Comparison(faults=tuple(faults), error=error, eager_error=eager_error, equal_share=share)
+    return Comparison(faults=tuple(faults), error=error, eager_error=eager_error, size=size, equal_share=share)
 
 
 def _rms(t: torch.Tensor) -> float:
