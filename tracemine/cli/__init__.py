@@ -20,6 +20,7 @@ from tracemine.cli.console import say, say_error, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.scan import scan
+from tracemine.cli.verify import verify
 from tracemine.errors import Location, TracemineError, UsageError
 
 __all__ = ["app", "main"]
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command(short_help="Say what is worth fixing in a trace.")(scan)
 app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
+app.command(short_help="Prove and time the kernels that findings ask for.")(verify)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 

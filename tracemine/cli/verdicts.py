@@ -1,0 +1,76 @@
+"""Verdicts for a person at a terminal: predicted beside measured, and how far each finding was verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tracemine.report.escape import line
+from tracemine.units import count_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.report import Options
+    from tracemine.verify.verdict import Verdict, Verdicts
+
+_STYLES = {"L0": "red", "L1": "yellow", "L2": "green", "L3": "green", "L4": "bold green", "L5": "bold green"}
+_COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
+_SKIPPED = {
+    "nothing_to_fuse": "with nothing to fuse",
+    "another_rule": "of other rules",
+    "beyond_top": "beyond --top",
+}
+
+
+def render(found: Verdicts, out: TextIO, how: Options) -> None:
+    """A table, a line a finding, with what it came to and what it takes for granted below."""
+    console = Console(
+        file=out,
+        width=how.width,
+        force_terminal=how.color,
+        no_color=not how.color,
+        highlight=False,
+        legacy_windows=False,
+    )
+    where = found.gpu or "no GPU: levels up to L2"
+    console.print(Text(line(f"{found.trace} · {where}")))
+    timed = any(v.measured is not None for v in found.verdicts)
+    columns = _COLUMNS if timed else _COLUMNS[:5]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("finding", "level") else "right", no_wrap=name != "finding")
+    for rank, verdict in enumerate(found.verdicts, 1):
+        cells = [str(rank), Text(line(verdict.title, longest=60)), str(verdict.calls or ""), _level(verdict)]
+        table.add_row(*cells, *_times(verdict)[: len(columns) - 4])
+    console.print(table)
+    console.print()
+    for rank, verdict in enumerate(found.verdicts, 1):
+        console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(verdict.says)))
+        for text in verdict.assumptions:
+            console.print(Padding(Text(f"taken for granted: {line(text)}", style="dim"), (0, 0, 0, 4)))
+    left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
+    if left_out:
+        console.print(Text(f"not looked at: {', '.join(left_out)}", style="dim"))
+
+
+def _level(verdict: Verdict) -> Text:
+    return Text(verdict.level, style=_STYLES.get(verdict.level, ""))
+
+
+def _times(verdict: Verdict) -> list[str]:
+    """Times of one occurrence: what it saves, and what eager, the fused kernel, torch.compile and a copy take."""
+    found = [_signed(verdict.predicted_ns.mid)]
+    measured = verdict.measured
+    if measured is None:
+        return [*found, *[""] * 6]
+    error = "" if verdict.error_ns is None else f"{'+' if verdict.error_ns > 0 else ''}{_signed(verdict.error_ns)}"
+    compiled = "" if measured.compiled_ns is None else time_text(measured.compiled_ns)
+    found += [_signed(measured.saving_ns), error, time_text(measured.eager_ns), time_text(measured.fused_ns)]
+    return [*found, compiled, time_text(measured.copy_ns)]
+
+
+def _signed(ns: int) -> str:
+    return time_text(ns) if ns >= 0 else f"-{time_text(-ns)}"

@@ -1,0 +1,190 @@
+"""tracemine verify: from findings to measured verdicts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import options, say, write, write_file
+from tracemine.cli.progress import reading
+from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
+from tracemine.errors import InputError, Location, UsageError
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
+    from tracemine.flow import Flow
+    from tracemine.fusion import Groups
+    from tracemine.verify.verdict import Verdicts
+
+FORMATS = ("text", "json")
+_LARGEST_FINDINGS_BYTES = 1 << 30
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")],
+    report: Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="What to print.")] = "text",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write verdicts.json and verdicts.parquet here."),
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", help="Verify so many findings, 0 for all.")] = 10,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only findings of this rule. May be repeated.")
+    ] = None,
+    emit: Annotated[
+        Path | None,
+        typer.Option("--emit", metavar="DIR", help="Write a reproduction of each finding, a file that stands alone."),
+    ] = None,
+    execution_trace: ExecutionTraceOption = None,
+    rules: RulesOption = None,
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Also try wrong kernels beside the right ones, which must be found out.")
+    ] = False,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Processor time that the proof of a finding may take.")
+    ] = 60.0,
+    quiet: QuietOption = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+) -> int:
+    """Rebuild what findings would fuse, generate the kernel, prove it, and on a GPU time it.
+
+    Without a GPU the numerics are proved in Triton's interpreter, and nothing is timed. Beside a findings file the
+    verdicts are written as NAME.verdicts.json and NAME.verdicts.parquet.
+
+    \b
+    Examples:
+      tracemine verify trace.json.gz --et et.json.gz --top 3
+      tracemine verify findings.json --format json
+      tracemine verify run/ --emit reproductions/
+    """
+    from tracemine.verify.findings import How, fusable, gpu_name, needed
+    from tracemine.verify.findings import verify as verified
+    from tracemine.verify.verdict import Verdicts
+
+    if report not in FORMATS:
+        raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
+    if top < 0 or time_limit <= 0:
+        raise UsageError("--top and --time-limit take no negative numbers", hint="--top 0 verifies all findings")
+    needed()
+    given = _findings_in(path)
+    trace = _trace_of(given, path) if given is not None else path
+    flow, groups, scan = _read(trace, execution_trace, rules or (), quiet=quiet, given=given)
+    able = fusable(scan.findings)
+    chosen = [f for f in able if not rule or f.rule in rule]
+    kept = chosen[:top] if top else chosen
+    skipped = {
+        "nothing_to_fuse": len(scan.findings) - len(able),
+        "another_rule": len(able) - len(chosen),
+        "beyond_top": len(chosen) - len(kept),
+    }
+    gpu = gpu_name()
+    if gpu is None and not quiet and report == "text":
+        say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
+    how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
+    with reading(path, quiet=quiet) as bar:
+        verdicts = tuple(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
+    found = Verdicts(
+        trace=str(trace).encode("utf-8", "replace").decode(),
+        gpu=gpu,
+        verdicts=verdicts,
+        skipped={name: count for name, count in skipped.items() if count},
+        warnings=scan.warnings,
+    )
+    _print(found, report, top=top, no_color=no_color)
+    _write(found, path if given is not None else None, output)
+    return 0
+
+
+def _findings_in(path: Path) -> Scan | None:
+    """The scan that a file holds; None where it is something else."""
+    import msgspec
+
+    from tracemine.findings.record import Scan
+
+    if not path.is_file() or path.suffix not in (".json", ".jsonl"):
+        return None
+    with path.open("rb") as file:
+        head = file.read(4096)
+        if b'"schema_version"' not in head or b'"trace"' not in head:
+            return None
+        if path.stat().st_size > _LARGEST_FINDINGS_BYTES:
+            raise InputError("is too large for a findings file", where=Location(str(path)))
+        lines = [line for line in (head + file.read()).splitlines() if line.strip()]
+    if len(lines) != 1:
+        raise InputError(f"holds the findings of {len(lines)} traces", where=Location(str(path)), hint="verify one")
+    try:
+        return msgspec.json.decode(lines[0], type=Scan)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(
+            f"is no findings file: {error}", where=Location(str(path)), hint="scan --format json"
+        ) from None
+
+
+def _trace_of(scan: Scan, path: Path) -> Path:
+    """The trace that findings were found in: where they say, or beside them."""
+    named = Path(scan.trace.path)
+    for candidate in (named, path.parent / named, path.parent / named.name):
+        if candidate.exists():
+            return candidate
+    raise InputError(
+        f"its trace {str(named)[:200]} is not there", where=Location(str(path)), hint="verify the trace itself"
+    )
+
+
+def _read(
+    trace: Path, execution_trace: Path | None, rules: Sequence[Path], *, quiet: bool, given: Scan | None
+) -> tuple[Flow, Groups, Scan]:
+    from tracemine.engine import load_rules, mine
+    from tracemine.findings import device_of, find
+    from tracemine.flow import flow
+    from tracemine.formats import open_trace
+    from tracemine.fusion import groups
+    from tracemine.rows import row_sets
+
+    with reading(trace, quiet=quiet) as progress:
+        timeline = open_trace(trace, progress, execution_trace=execution_trace)
+    found_flow = flow(timeline)
+    found = groups(found_flow)
+    if given is not None:
+        return found_flow, found, given
+    rows = row_sets(timeline, found)
+    matches = mine(rows, load_rules(*rules))
+    return found_flow, found, find(timeline, rows, matches, device_of(timeline), groups=found, path=str(trace))
+
+
+def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:
+    import msgspec
+
+    from tracemine.report.escape import json_text
+
+    if report == "json":
+        write(json_text(msgspec.json.encode(found).decode()) + "\n")
+        return
+    text = StringIO()
+    how = options(sys.stdout, top=top, no_color=no_color)
+    from tracemine.cli.verdicts import render
+
+    render(found, text, how)
+    write(text.getvalue())
+
+
+def _write(found: Verdicts, findings: Path | None, output: Path | None) -> None:
+    import msgspec
+    import pyarrow.parquet as pq
+
+    from tracemine.verify.verdict import table
+
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        stem = output / "verdicts"
+    elif findings is not None:
+        stem = findings.with_name(findings.stem + ".verdicts")
+    else:
+        return
+    write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(found).decode() + "\n")
+    pq.write_table(table(found), stem.with_name(stem.name + ".parquet"), compression="zstd")

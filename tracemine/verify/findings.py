@@ -1,0 +1,180 @@
+"""From findings to verdicts: rebuild, generate, prove on the CPU; with a GPU also replay, check and time."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tracemine.columns import string_ids
+from tracemine.errors import UsageError
+from tracemine.findings.record import Finding
+from tracemine.flow.record import Flow
+from tracemine.fusion.record import Groups
+from tracemine.verify.chain import Unsupported
+from tracemine.verify.generate import generate
+from tracemine.verify.lower import lower
+from tracemine.verify.operators import error_ulp
+from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.repro import repro
+from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.verdict import Verdict, verdict
+
+GPU_LIMIT_S = 300.0
+_LONGEST_NAME = 2000
+_MARK = re.compile(r"[0-9a-f]{16}")
+SMALLER = "the proof on the CPU is at smaller sizes, for which the source is the same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """What is asked for."""
+
+    gpu: str | None = None  # name of this machine's; None: levels above L2 are not tried
+    mutants: bool = False  # whether wrong kernels are tried beside the right ones
+    time_limit_s: float = 60.0
+    emit: Path | None = None  # where reproductions are written
+
+
+def needed() -> None:
+    """Raises UsageError, with the command that helps, where torch or triton are not installed."""
+    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"verify needs {' and '.join(missing)}, which this Python does not have",
+            hint='pip install "tracemine[verify]"',
+        )
+
+
+def gpu_name() -> str | None:
+    """The name of this machine's GPU; None where torch finds none. Torch is asked in a process of its own."""
+    if shutil.which("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
+        return None
+    code = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)  # noqa: S603
+        return asked.stdout.strip() or None
+    return None
+
+
+def fusable(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings that one kernel would mend; the others close gaps or change copies."""
+    return [f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0]
+
+
+def verify(
+    findings: Sequence[Finding],
+    flow: Flow,
+    groups: Groups,
+    how: How,
+    progress: Callable[[int, int], object] = lambda done, all_: None,
+) -> Iterator[Verdict]:
+    """A verdict on each finding, in order. A crash, a hang or a lack of memory is a verdict like any other."""
+    rebuilder = Rebuilder(flow, groups)
+    with Sandbox(time_limit_s=how.time_limit_s) as sandbox:
+        for number, finding in enumerate(findings):
+            progress(number, len(findings))
+            yield _verified(finding, rebuilder, sandbox, how)
+        progress(len(findings), len(findings))
+
+
+def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, how: How) -> Verdict:
+    rows = finding.activities[0]
+    if any(not 0 <= row < rebuilder.flow.timeline.activities.num_rows for row in rows):
+        return verdict(finding, refused="its activities are not in the trace: the findings are another trace's")
+    try:
+        rebuilt = rebuilder.rebuild(rows, _name(finding.rule))
+    except NotRebuilt as reason:
+        return verdict(finding, refused=f"not rebuilt: {reason.message}")
+    known: dict[str, Any] = {
+        "calls": len(rebuilt.chain.calls),
+        "evidence": rebuilt.evidence,
+        "assumptions": rebuilt.assumptions,
+    }
+    try:
+        text = reproduction(finding, rebuilt, rebuilder.flow)
+        small = smaller(rebuilt.chain)
+    except Unsupported as reason:
+        return verdict(finding, **known, refused=f"no kernel is generated: {reason.message}")
+    except RecursionError:
+        return verdict(finding, **known, refused="no kernel is generated: the chain is too deep")
+    if small != rebuilt.chain:
+        known["assumptions"] = (*rebuilt.assumptions, SMALLER)
+    if elements(small) > 64 * MOST_ELEMENTS:
+        proof: Any = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
+    else:
+        proof = sandbox.prove(small, how.mutants)
+    if how.emit is not None:
+        how.emit.mkdir(parents=True, exist_ok=True)
+        (how.emit / f"repro_{_mark(finding)}.py").write_text(text, "utf-8")
+    ran = run(text) if how.gpu is not None else None
+    return verdict(finding, **known, proof=proof, ran=ran, source=text)
+
+
+def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow) -> str:
+    """The file that reproduces a finding. Raises Unsupported where no kernel can be generated."""
+    lowered = lower(rebuilt.chain)
+    activities = flow.timeline.activities
+    codes, names = string_ids(activities.column("name"))
+    grids = activities.column("grid").take(list(rebuilt.activities)).to_pylist()
+    kernels = [names[codes[row]][:_LONGEST_NAME] for row in rebuilt.activities]
+    return repro(
+        rebuilt.chain,
+        generate(rebuilt.chain),
+        fingerprint=_mark(finding),
+        title=finding.title,
+        ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
+        recorded=list(zip(kernels, grids, strict=True)),
+        assumptions=rebuilt.assumptions,
+        draws=bool(lowered.drawn),
+    )
+
+
+def run(text: str, limit_s: float = GPU_LIMIT_S) -> Mapping[str, Any] | str:
+    """What a reproduction says on this machine's GPU, in a process of its own; or why it says nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "repro.py"
+        path.write_text(text, "utf-8")
+        command = [sys.executable, str(path), "--json"]
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
+        except subprocess.TimeoutExpired:
+            return f"the GPU took longer than {limit_s:g} s"
+        except OSError as error:
+            return f"the reproduction could not be started: {error.strerror}"
+    return answered(ran.returncode, ran.stdout, ran.stderr)
+
+
+def answered(code: int, out: str, errors: str) -> Mapping[str, Any] | str:
+    """What a reproduction printed; a text that says how it ended where it printed nothing of use.
+
+    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU")
+    'the reproduction ended with 1: RuntimeError: no GPU'
+    """
+    lines = out.strip().splitlines()
+    with contextlib.suppress(ValueError, IndexError):
+        found = json.loads(lines[-1])
+        if code == 0 and isinstance(found, dict) and "replay" in found:
+            return found
+    said = errors.strip().splitlines()
+    return f"the reproduction ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
+
+
+def _mark(finding: Finding) -> str:
+    """The fingerprint, if it is one: findings may come from a file, and this names another."""
+    if not _MARK.fullmatch(finding.fingerprint):
+        raise UsageError(f"{finding.fingerprint[:40]!a} is no fingerprint of a finding")
+    return finding.fingerprint
+
+
+def _name(rule: str) -> str:
+    return re.sub(r"[^a-z0-9_]+", "_", rule.lower())[:40] or "chain"
