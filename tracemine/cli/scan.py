@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -225,9 +225,7 @@ def _scanned(path: Path, how: _How) -> Scan:
 
     with reading(path, quiet=how.quiet) as progress:
         timeline = open_trace(path, progress, execution_trace=how.execution_trace)
-    # Groups are costed by their bytes, which nobody knows where dtypes were not recorded (NVTX).
-    unsized = timeline.tensors["itemsize_bytes"].null_count > 0
-    found = groups(flow(replace(timeline, tensors=None) if unsized else timeline))
+    found = groups(flow(timeline))
     counters = match(timeline, how.reports) if how.reports else None
     rows = row_sets(timeline, found, counters=counters)
     known = device_of(timeline)

@@ -1,6 +1,6 @@
-"""One kernel in place of a run of neighbours of which nobody knows what they read: durations are all there is.
+"""One kernel in place of a run of neighbours of which nobody knows how much they read: durations are all there is.
 
-Where dataflow is known, groups are estimated instead, from their bytes: see group.py.
+Where dataflow and its bytes are known, groups are estimated instead: see group.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ class Neighbour:
     compute: bool = False  # its time is arithmetic (a matrix product, a convolution), which fusing does not shorten
 
 
-def fused_run(run: Sequence[Neighbour], device: Device | None) -> Estimate | Abstained:
+def fused_run(run: Sequence[Neighbour], device: Device | None, *, legal: bool = False) -> Estimate | Abstained:
     """One kernel in place of each stretch of a run that no product or convolution interrupts; those keep their time.
+
+    `legal`: that they are one fusion group is known, only its bytes are not.
 
     >>> from tracemine.devices import find_device
     >>> h200 = find_device("NVIDIA H200")
@@ -42,9 +44,13 @@ def fused_run(run: Sequence[Neighbour], device: Device | None) -> Estimate | Abs
     kept = sum(one.dur_ns for one in run if one.compute)
     total, longest = sum(map(sum, stretches)), sum(map(max, stretches))
     mid = total - sum(round((sum(part) - max(part)) * _SHARE_OF_THE_REST) for part in stretches)
+    unknown = (
+        "who reads what is known, dtypes and so bytes are not"
+        if legal
+        else "what each kernel reads and writes is not known"
+    )
     assumptions = [
-        "what each kernel reads and writes is not known: one kernel takes as long as the longest of them (low), as all "
-        "of them (high), or half-way between",
+        f"{unknown}: one kernel takes as long as the longest of them (low), as all of them (high), or half-way between",
     ]
     if kept:
         assumptions.append("products and convolutions keep their time; only the low end lets the rest ride on them")

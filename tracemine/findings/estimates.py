@@ -62,6 +62,9 @@ def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
     if groups is None or group < 0:
         estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.device), Evidence.ADJACENT
+    elif groups.kernel[group] < 0:  # its bytes are not known
+        estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.device, legal=True)
+        evidence = Evidence(int(groups.evidence[group]))
     else:
         estimate = _one_kernel(groups, group, book.curves, matrix[0], mean_ns)
         evidence = Evidence(int(groups.evidence[group]))

@@ -73,7 +73,7 @@ def find(
     reported: list[_Reported] = []
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
         reported += _of_rule(book, found, threshold)
-    findings = _with_steps(book, reported)
+    findings = _with_steps(book, reported, threshold)
     findings.sort(key=lambda f: (-f.step_saving_ns.mid - f.gpu_saving_ns.mid, f.fingerprint))
     unowned = timeline.activities["op_row"].null_count
     return Scan(
@@ -159,7 +159,12 @@ def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) 
     group = groups.activity_group[members[offsets[:-1]]]
     first = np.zeros(len(group), dtype=bool)
     first[np.unique(group, return_index=True)[1]] = True
-    kept = np.flatnonzero(first | (group < 0))
+    # A user's rule may have claimed part of a group as neighbours: what is left of it is no kernel of its own.
+    taken = np.zeros(len(groups), dtype=bool)
+    taken[groups.activity_group[book.claimed[rule.rows] & (groups.activity_group >= 0)]] = True
+    kept = np.flatnonzero(np.where(group >= 0, first & ~np.append(taken, False)[group], True))
+    if not len(kept):
+        return members[:0], offsets[:1]
     parts = [
         groups.activity[groups.activity_begin[g] : groups.activity_begin[g + 1]]
         if (g := int(group[at])) >= 0
@@ -180,8 +185,9 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
     columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
     if rule.saving == "fuse" and book.groups is not None:
-        kind = book.groups.kernel * len(Evidence) + book.groups.evidence
-        columns.append(np.append(kind, -1)[book.groups.activity_group])
+        kind = (book.groups.kernel + 1) * len(Evidence) + book.groups.evidence
+        figures = (kind, book.groups.bytes_before, book.groups.bytes_after, book.groups.intermediate_bytes)
+        columns += [np.append(each, -1)[book.groups.activity_group] for each in figures]
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
     follows[offsets[:-1]] = False  # the first of a match continues nothing
@@ -206,13 +212,12 @@ def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) ->
     flops = [one.flops for one in classes]
     occurrences = _occurrences(book, rule, classes)
     first = [row for one in classes for row in one.matrix[:1].tolist()]
-    share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
     return Finding(
         fingerprint=mark,
         rule=rule.id,
         title=rule.title,
         evidence=min((one.evidence for one in classes), key=("adjacent", "consistent", "proven").index),
-        severity=next(name for least, name in SEVERITIES if share >= least),
+        severity=_severity(book, gpu, step),
         occurrences=sum(len(one.matrix) for one in classes),
         activities=occurrences,
         ops=label.ops if "ops" in rule.group_by else _most_time(book.facts[rule.rows], classes),
@@ -254,33 +259,52 @@ def _total(traffics: Sequence[Traffic]) -> Traffic | None:
     return Traffic(before=before, after=after) if before < 1 << 63 else None
 
 
-def _with_steps(book: Book, reported: Sequence[_Reported]) -> list[Finding]:
-    """The findings with what the step gains, all done at once: on the GPU first, then gaps that are still there."""
+def _severity(book: Book, gpu: Range, step: Range) -> str:
+    share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
+    return next(name for least, name in SEVERITIES if share >= least)
+
+
+def _with_steps(book: Book, reported: Sequence[_Reported], threshold_ns: int) -> list[Finding]:
+    """The findings with what the step gains, all done at once: on the GPU first, then gaps that are still there.
+
+    A gap that the fusions leave little or nothing of is not reported.
+    """
     on_gpu = [one for one in reported if one.finding.gpu_saving_ns != NOTHING]
     idle = [one for one in reported if one.finding.gpu_saving_ns == NOTHING]
     if not on_gpu:
         return [one.finding for one in idle]
     gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
-    findings = [_gaining(one.finding, gained) for one, gained in zip(on_gpu, gains, strict=True)]
+    findings = []
+    left = book.accounts.span_ns
+    for one, gained in zip(on_gpu, gains, strict=True):
+        # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
+        gained = gained.at_most(min(left, one.finding.measured_ns + book.accounts.gpu_idle_ns))
+        left -= gained.high
+        findings.append(_gaining(book, one.finding, gained))
     changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
     book.alone_ns = book.steps.gaps_ns(changes)
-    left = max(book.accounts.span_ns - sum(gained.high for gained in gains), 0)
     for one in idle:
         again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
         step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING).at_most(left)
+        if step.mid < max(threshold_ns, 1):
+            book.drop("below_threshold" if step.mid else "nothing_to_win", one.finding.occurrences)
+            continue
         left -= step.high
-        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step))
+        severity = _severity(book, NOTHING, step)
+        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step, severity=severity))
     return findings
 
 
-def _gaining(finding: Finding, gained: Range) -> Finding:
+def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:
     note = (
         "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
         "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
         if gained.high
         else "something else sets the pace here, and the step gains nothing"
     )
-    return msgspec.structs.replace(finding, step_saving_ns=gained, assumptions=(*finding.assumptions, note))
+    severity = _severity(book, finding.gpu_saving_ns, gained)
+    assumptions = (*finding.assumptions, note)
+    return msgspec.structs.replace(finding, step_saving_ns=gained, severity=severity, assumptions=assumptions)
 
 
 def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:

@@ -92,7 +92,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     second: str
     reason: str
     occurrences: int
-    bytes: int  # of memory traffic that stays, over the trace
+    bytes: int | None  # of memory traffic that stays, over the trace
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

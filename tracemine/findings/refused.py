@@ -27,6 +27,7 @@ def with_refusals(scan: Scan, timeline: Timeline, groups: Groups) -> Scan:
     key = (reason * width + first) * width + second
     found, at, inverse = np.unique(key, return_index=True, return_inverse=True)
     nbytes = np.bincount(inverse, refusals.bytes, len(found)).astype(np.int64)
+    unknown = np.bincount(inverse, refusals.bytes < 0, len(found)) > 0
     times = np.bincount(inverse, minlength=len(found))
     rows = []
     for row in np.lexsort((found, -nbytes)).tolist():
@@ -37,7 +38,7 @@ def with_refusals(scan: Scan, timeline: Timeline, groups: Groups) -> Scan:
                 second=names.values[second[example]],
                 reason=_text(groups, example),
                 occurrences=int(times[row]),
-                bytes=int(nbytes[row]),
+                bytes=None if unknown[row] else int(nbytes[row]),
             )
         )
         if len(rows) == MOST_REFUSED:

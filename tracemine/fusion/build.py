@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.flow.record import Flow, IntArray
+from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
-from tracemine.fusion.traffic import traffic_of
+from tracemine.fusion.traffic import sized_nodes, traffic_of
 
 
 def groups(flow: Flow) -> Groups:
@@ -23,7 +23,6 @@ def groups(flow: Flow) -> Groups:
     >>> len(groups(flow(empty)))
     0
     """
-    timeline = flow.timeline  # with the tensors that were inferred, where none were recorded
     timeline = flow.timeline  # with the tensors that the flow speaks of
     nodes, meanings, call = fusion_nodes(timeline, flow)
     pairs = pairs_of(timeline, flow, nodes, meanings, call)
@@ -51,7 +50,7 @@ def groups(flow: Flow) -> Groups:
         bytes_after=found.bytes_after,
         intermediate_bytes=found.intermediate_bytes,
         flops=found.flops,
-        refusals=_refusals(flow, nodes, pairs, first, stay_apart),
+        refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized_nodes(timeline, flow)),
     )
 
 
@@ -68,7 +67,12 @@ def _numbered(first: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _refusals(
-    flow: Flow, nodes: FusionNodes, pairs: Pairs, first: IntArray, stay_apart: dict[tuple[int, int], int]
+    flow: Flow,
+    nodes: FusionNodes,
+    pairs: Pairs,
+    first: IntArray,
+    stay_apart: dict[tuple[int, int], int],
+    sized: BoolArray,
 ) -> Refusals:
     """Of every two groups that share data and stay apart the largest pair, with the reason."""
     reason = pairs.refused.copy()
@@ -94,7 +98,7 @@ def _refusals(
         reason=reason[kept].astype(np.int8),
         library=nodes.library,
         library_code=np.where(reason[kept] == REFUSALS.index(Refusal.LIBRARY), library, -1),
-        bytes=pairs.bytes[kept],
+        bytes=np.where(sized[one] & sized[other], pairs.bytes[kept], -1),
     )
 
 

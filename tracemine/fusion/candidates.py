@@ -29,7 +29,7 @@ class Pairs:
 
     first: IntArray
     second: IntArray
-    bytes: IntArray  # of memory traffic that one kernel for both would save
+    bytes: IntArray  # of memory traffic that one kernel for both would save; elements where dtypes are not recorded
     vertical: BoolArray  # the second reads what the first writes; else both read the same
     refused: IntArray  # position in REFUSALS, ALLOWED
 

@@ -25,8 +25,8 @@ class FusedKernel:
     """What one kernel in place of a group reads, computes and writes.
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
-    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `random` for
-    random numbers, and `simple` for everything else.
+    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `random` for random numbers,
+    `channel` for a batch norm's use of its channel's numbers, and `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 

@@ -23,7 +23,7 @@ _ROUNDS = 10
 _LOOKED_AT = 300  # groups between two, before it counts as too far
 _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 
-Rows = tuple[int, int, bool]  # rows, length, columns
+Rows = tuple[int, int, bool, int]  # rows, length, columns, and where the axes are not known, a number of their own
 
 
 def merge(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> tuple[IntArray, dict[tuple[int, int], int]]:
@@ -81,7 +81,8 @@ class _State:
     def of(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _State:
         count = len(flow.nodes)
         row_wise = (nodes.rows > 0).tolist()
-        rows = zip(nodes.rows.tolist(), nodes.length.tolist(), nodes.columns.tolist(), strict=True)
+        own = np.where(nodes.axes_known, -1, np.arange(count))
+        rows = zip(*(each.tolist() for each in (nodes.rows, nodes.length, nodes.columns, own)), strict=True)
         reduced: list[Rows | None] = [each if yes else None for each, yes in zip(rows, row_wise, strict=True)]
         sizes = [frozenset() if yes else frozenset((n,)) for n, yes in zip(nodes.size.tolist(), row_wise, strict=True)]
         library = nodes.role == Role.LIBRARY

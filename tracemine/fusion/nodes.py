@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from tracemine.columns import booleans, numbers, string_ids
-from tracemine.flow.record import Array, BoolArray, Flow, IntArray
+from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
+from tracemine.fusion.axes import rows_told
 from tracemine.fusion.kernel import REDUCTIONS
 from tracemine.fusion.roles import Role, role_of
 from tracemine.fusion.spaces import NEEDS_SPACE, Space, space_of
@@ -26,6 +27,7 @@ from tracemine.timeline import Timeline
 
 _MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
 _SIGNATURE = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_MOST = 1 << 44  # elements: more is damage
 _HOST_COPIES = ("HtoD", "DtoH", "PtoP", "HtoH")
 
 
@@ -40,6 +42,7 @@ class FusionNodes:
     rows: IntArray  # rows that it reduces; 0: none
     length: IntArray
     columns: BoolArray
+    axes_known: BoolArray  # of rows; else two nodes with as many rows need not reduce the same ones
     place: IntArray  # equal where step, device, stream and thread are
     steps: tuple[tuple[str, ...], ...]
     steps_code: IntArray
@@ -71,9 +74,9 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
     position = {key: at for at, key in enumerate(reasons)}
     code = np.array([position[key] for key in library] or [0], np.int64)[call] if count else np.zeros(0, np.int64)
     for key, where in (
-        ("host", _any_activity(flow, _codes_in(timeline.activities.column("copy_kind"), _HOST_COPIES))),
-        ("generated", _generated(timeline, flow)),
         ("unknown", ~flow.nodes.known),
+        ("generated", _generated(timeline, flow)),
+        ("host", _any_activity(flow, _codes_in(timeline.activities.column("copy_kind"), _HOST_COPIES))),
     ):
         code = np.where(where, position[key], code)
         role = np.where(where, int(Role.LIBRARY), role)
@@ -82,13 +85,20 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
     steps: dict[tuple[str, ...], int] = {}
     steps_code = np.array([steps.setdefault(m.steps, len(steps)) for m in meanings] or [0], np.int64)
     size = _sizes(timeline, flow)
+    axes_known = np.ones(count, np.bool_)
     if count:
         rows, length, columns, steps_code = rows[call], length[call], columns[call], steps_code[call]
-        # A reduction whose rows are not recorded: as many as it writes, and as long as what it reads allows.
-        guess = np.isin(role, [*map(int, NEEDS_SPACE)]) & (rows < 0)
-        read = _largest_read(timeline, flow)
-        rows = np.where(guess, np.maximum(size, 1), rows)
-        length = np.where(guess, np.maximum(read // np.maximum(size, 1), 1), length)
+        # A reduction whose axes are not recorded and cannot be told: as many rows as it writes, and as long as what it
+        # reads allows.
+        guess = np.flatnonzero(np.isin(role, [*map(int, NEEDS_SPACE)]) & (rows < 0))
+        least = np.maximum(size[guess], 1)
+        rows[guess], length[guess] = least, np.maximum(_largest_read(timeline, flow)[guess] // least, 1)
+        # What is proven must not rest on a guess; where who reads what is itself inferred, the guess is as good.
+        proven = guess if (flow.reads.evidence == Evidence.PROVEN).all() else guess[:0]
+        for node, space in zip(proven.tolist(), rows_told(timeline, flow, proven), strict=True):
+            axes_known[node] = space is not None
+            if space is not None:
+                rows[node], length[node], columns[node] = space.rows, space.length, space.columns
         rows, length = np.where(role == Role.LIBRARY, 0, rows), np.where(role == Role.LIBRARY, 1, length)
         role = np.where((role == Role.ROW) & (rows == 0), int(Role.POINTWISE), role)
         size = np.where(rows > 0, rows * length, size)
@@ -101,6 +111,7 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
         rows=rows if count else np.zeros(0, np.int64),
         length=length if count else np.zeros(0, np.int64),
         columns=columns.astype(np.bool_) if count else np.zeros(0, np.bool_),
+        axes_known=axes_known,
         place=_places(timeline, flow),
         steps=tuple(steps) or ((),),
         steps_code=steps_code if count else np.zeros(0, np.int64),
@@ -162,7 +173,8 @@ def meaning_of(
     if role in NEEDS_SPACE:
         try:
             space = None if call is None else space_of(call)
-            space = Space(-1, 1) if call is None else space
+            if call is None or (space is not None and max(space.rows, space.length, space.rows * space.length) > _MOST):
+                space = Space(-1, 1)
         except _MISFITS:
             space = Space(-1, 1)
     positions = {argument.name: at for at, argument in enumerate(call.overload.arguments)} if call is not None else {}
@@ -188,7 +200,9 @@ def _json(text: str | None) -> Any:
 def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, ...]:
     """What it computes an element; what reduces rows has a reduction among its steps, whatever its name."""
     steps = steps_of(name)
-    if space is None or REDUCTIONS.intersection(steps):
+    if space is None:
+        return tuple(step for step in steps if step not in REDUCTIONS)
+    if REDUCTIONS.intersection(steps):
         return steps
     # A norm's backward needs two sums a row, side by side, before it can write; any other reduction is one.
     return ("sum", "sum", *steps) if op_class == "norm" else ("sum", *steps)

@@ -43,14 +43,15 @@ class Refusals:
     reason: npt.NDArray[np.int8]  # position in REFUSALS
     library: tuple[str, ...]  # of each pair refused for LIBRARY, what kind of kernel it is: a key of roles.reason_of
     library_code: npt.NDArray[np.int64]  # −1 for other reasons
-    bytes: IntArray  # that stay in memory traffic because of it
+    bytes: IntArray  # that stay in memory traffic because of it; −1 where not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """Fusion groups of two nodes or more, in order of their first node.
 
-    Group i has the nodes `node[begin[i]:begin[i + 1]]`, in order. Bytes are those of one instance.
+    Group i has the nodes `node[begin[i]:begin[i + 1]]`, in order. Bytes are those of one instance; −1 where dtypes were
+    not recorded: that one kernel could do it is known then, and what that kernel would move is not.
     """
 
     node: IntArray
@@ -62,7 +63,7 @@ class Groups:
     activity_group: IntArray  # for each activity its group, −1: none
     activity_known: BoolArray  # for each activity whether it is known what it reads and writes
     kernels: tuple[FusedKernel, ...]  # the distinct ones
-    kernel: IntArray  # of each group, its position in kernels
+    kernel: IntArray  # of each group, its position in kernels; −1 where its bytes are not known
     evidence: npt.NDArray[np.int8]  # flow.Evidence: of the weakest read by which the group hangs together
     node_reads: IntArray  # bytes that each node reads, whether in a group or not
     node_writes: IntArray

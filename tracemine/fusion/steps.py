@@ -23,6 +23,19 @@ _STEPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("norm", "linalg_vector_norm", "aminmax", "rms_norm", "_fused_rms_norm"), ("sum",)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), ("welford",)),
     **dict.fromkeys(("native_layer_norm", "native_group_norm", "layer_norm", "group_norm"), ("welford",)),
+    **dict.fromkeys(
+        ("native_batch_norm", "cudnn_batch_norm", "batch_norm", "miopen_batch_norm", "_native_batch_norm_legit"),
+        ("welford", "channel"),
+    ),
+    **dict.fromkeys(
+        (
+            *("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward"),
+            *("_native_batch_norm_legit_no_training", "_batch_norm_no_update", "batch_norm_elemt"),
+            *("batch_norm_backward", "batch_norm_backward_elemt"),
+        ),
+        ("channel",),
+    ),
+    "_batch_norm_with_update": ("welford", "channel"),
     **dict.fromkeys(("_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp"), ("softmax",)),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), ("scan",)),
 }

@@ -19,7 +19,7 @@ from tracemine.timeline import Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTraffic:
-    """One entry a group; see Groups."""
+    """One entry a group, or a node; see Groups. −1 where bytes are not known."""
 
     kernels: tuple[FusedKernel, ...]
     kernel: IntArray
@@ -70,19 +70,41 @@ def traffic_of(
     flops = _summed(node_group, count, np.maximum(nodes.flops, 0))
     flops[np.unique(node_group[member[nodes.flops[member] < 0]])] = -1
     depth = depths(nodes.rows > 0, node_group, count, edges.producer[inside], edges.consumer[inside])
-    kernels, kernel = _kernels(timeline, flow, nodes, node_group, count, reading, writing, depth)
+    node_sized = sized_nodes(timeline, flow)
+    sized = np.ones(count, np.bool_)
+    sized[node_group[member[~node_sized[member]]]] = False
+    kernels, kernel = _kernels(timeline, flow, nodes, node_group, sized, reading, writing, depth)
     after = np.bincount(reading.group, reading.bytes, count) + np.bincount(writing.group, writing.bytes, count)
     return GroupTraffic(
         kernels=kernels,
         kernel=kernel,
         evidence=evidence,
-        node_reads=node_reads,
-        node_writes=node_writes,
-        bytes_before=before,
-        bytes_after=np.minimum(after.astype(np.int64), before),
-        intermediate_bytes=np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64),
+        node_reads=np.where(node_sized, node_reads, -1),
+        node_writes=np.where(node_sized, node_writes, -1),
+        bytes_before=np.where(sized, before, -1),
+        bytes_after=np.where(sized, np.minimum(after.astype(np.int64), before), -1),
+        intermediate_bytes=np.where(
+            sized, np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64), -1
+        ),
         flops=flops,
     )
+
+
+def sized_nodes(timeline: Timeline, flow: Flow) -> BoolArray:
+    """For each node whether the bytes of all that it reads and writes are known: nobody recorded what an element takes
+    where dtypes were not recorded, and tensors are measured in elements there.
+
+    >>> from tracemine.flow import flow
+    >>> from tracemine.timeline import Meta
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> len(sized_nodes(empty, flow(empty)))
+    0
+    """
+    unknown = numbers(timeline.tensors.column("itemsize_bytes"), -1) < 0
+    found = np.ones(len(flow.nodes), np.bool_)
+    for accesses in (flow.reads, flow.writes):
+        found[accesses.node[unknown[accesses.tensor_row]]] = False
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +231,13 @@ def _kernels(
     flow: Flow,
     nodes: FusionNodes,
     node_group: IntArray,
-    count: int,
+    sized: BoolArray,
     reading: _Distinct,
     writing: _Distinct,
     depth: IntArray,
 ) -> tuple[tuple[FusedKernel, ...], IntArray]:
-    """The distinct kernels, and which of them each group is."""
+    """The distinct kernels, and which of them each group is: −1 where its bytes are not known (`sized`)."""
+    count = len(sized)
     members = np.flatnonzero(node_group >= 0)
     members = members[np.argsort(node_group[members], kind="stable")]
     bounds = np.searchsorted(node_group[members], np.arange(count + 1)).tolist()
@@ -236,8 +259,8 @@ def _kernels(
     kernels: dict[FusedKernel, int] = {}
     known: dict[tuple[int, ...], tuple[str, ...]] = {}
     which = []
-    facts = zip(*(each.tolist() for each in (rows, length, columns, widest, strided, depth)), strict=True)
-    for at, ((begin, end), (many, long, across, width, is_strided, deep)) in enumerate(
+    facts = zip(*(each.tolist() for each in (rows, length, columns, widest, strided, depth, sized)), strict=True)
+    for at, ((begin, end), (many, long, across, width, is_strided, deep, known_bytes)) in enumerate(
         zip(itertools.pairwise(bounds), facts, strict=True)
     ):
         codes = tuple(each for each, is_full in zip(code[begin:end], full_size[begin:end], strict=True) if is_full)
@@ -257,7 +280,7 @@ def _kernels(
             strided=is_strided,
             depth=deep or None,
         )
-        which.append(kernels.setdefault(kernel, len(kernels)))
+        which.append(kernels.setdefault(kernel, len(kernels)) if known_bytes else -1)
     return tuple(kernels), np.array(which, np.int64)
 
 

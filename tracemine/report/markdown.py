@@ -169,7 +169,8 @@ def _why_not(scan: Scan) -> Iterator[str]:
     rows = ["| traffic that stays | times | first | second | because |", "|--:|--:|---|---|---|"]
     for one in scan.refused:
         names = " | ".join(code_cell(name) for name in (one.first, one.second))
-        rows.append(f"| {bytes_text(one.bytes)} | {one.occurrences:,} | {names} | {prose(one.reason)} |")
+        stays = "?" if one.bytes is None else bytes_text(one.bytes)
+        rows.append(f"| {stays} | {one.occurrences:,} | {names} | {prose(one.reason)} |")
     yield "\n".join(rows)
 
 

@@ -236,7 +236,7 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
         names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
         times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
         what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", _LABEL))
-        yield _Row(what, f"{bytes_text(one.bytes):>9}", 0, 11)
+        yield _Row(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
     if len(refused) > _LINES_OF_REFUSED:
         yield _paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
 
