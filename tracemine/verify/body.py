@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from tracemine.verify import ir
 from tracemine.verify.expressions import TRITON_TYPE, constant, index, sizes, template, typed
 from tracemine.verify.ir import Axis, Buffer, Kernel, Node, Program
-from tracemine.verify.operators import table
+from tracemine.verify.operators import DROPPED, table
+from tracemine.verify.running import RUNNING
 
 POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
 _ZERO_OF_ZERO = frozenset({"{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
@@ -206,14 +207,14 @@ class Body:
         jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
         for node in found:
             family = node.kind.partition("_")[0]
-            jobs.setdefault((family if family in _LOOPED else node.kind, node.arg), []).append(node)
+            jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
         self._hoist(n.arg for n in found)
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
                 text = self.value(arg)
-                if kind in _LOOPED:
-                    for line in _LOOPED[kind].step:
+                if kind in RUNNING:
+                    for line in RUNNING[kind].step:
                         self.say(line.format(x=text, **names))
                 else:
                     acc = names["acc"]
@@ -225,8 +226,8 @@ class Body:
 
     def _lanes(self, kind: str, node: ir.Reduce) -> dict[str, str]:
         """Start the running values of a reduction."""
-        running = kind in _LOOPED
-        parts = _LOOPED[kind].start if running else {"acc": table().reductions[kind].other}
+        running = kind in RUNNING
+        parts = RUNNING[kind].start if running else {"acc": table().reductions[kind].other}
         names = {part: self._fresh(kind if running and part == "a" else part) for part in parts}
         for part, start in parts.items():
             self.say(f"{names[part]} = tl.full((XBLOCK, RBLOCK), {start}, {TRITON_TYPE[node.type]})")
@@ -234,10 +235,10 @@ class Body:
 
     def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
         """The lanes of a row become one."""
-        if kind not in _LOOPED:
+        if kind not in RUNNING:
             self._named(members[0], table().reductions[kind].end.format(names["acc"]))
             return
-        for line in _LOOPED[kind].end:
+        for line in RUNNING[kind].end:
             self.say(line.format(**names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
@@ -283,12 +284,12 @@ class Body:
         """A reduction of rows that are held whole."""
         arg = self.value(node.arg)
         family, _, part = node.kind.partition("_")
-        if family in _LOOPED:
+        if family in RUNNING:
             known = self._pairs.get((family, node.arg))
             if known is None:
                 known = self._pairs[family, node.arg] = self._fresh(family)
                 kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
-                for line in _LOOPED[family].whole:
+                for line in RUNNING[family].whole:
                     self.say(line.format(a=known, x=arg, kept=kept), node)
             self._names[node] = f"{known}_{part}"
             return self._names[node]
@@ -306,6 +307,8 @@ class Body:
             return self._across(*value.index)
         if isinstance(value, ir.Cast):
             return self._zero(value.arg)
+        if isinstance(value, ir.Compute) and value.template == DROPPED:
+            return self._zero(value.args[0])
         return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(self._zero, value.args))
 
     def _load(self, node: ir.Load) -> str:
@@ -368,59 +371,3 @@ class Body:
 
 def _grouped(text: str) -> str:
     return f"({text})" if " " in text else text
-
-
-class _Running:
-    """A reduction of several running values: how they start, take in an element, and become one a row."""
-
-    def __init__(self, start: dict[str, str], step: list[str], end: list[str], whole: list[str]) -> None:
-        self.start, self.step, self.end, self.whole = start, step, end, whole
-
-
-_LOOPED = {
-    # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes. What
-    # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large.
-    "welford": _Running(
-        start={"seen": "0.0", "a": "0.0", "spread": "0.0"},
-        step=[
-            "{seen} = tl.where(mask, {seen} + 1.0, {seen})",
-            "delta = {x} - {a}",
-            "{a} = tl.where(mask, {a} + delta / tl.maximum({seen}, 1.0), {a})",
-            "{spread} = tl.where(mask, {spread} + delta * ({x} - {a}), {spread})",
-        ],
-        end=[
-            "{a}_first = tl.sum({a} * {seen}, 1)[:, None] / columns",
-            "{a}_rest = tl.sum(tl.where({seen} > 0, ({a} - {a}_first) * {seen}, 0.0), 1)[:, None] / columns",
-            "{a}_mean = {a}_first + {a}_rest",
-            "delta = tl.where({seen} > 0, {a} - {a}_mean, 0.0)",
-            "{a}_squares = tl.sum({spread} + {seen} * delta * delta, 1)[:, None]",
-        ],
-        whole=[
-            "{a}_first = tl.sum({kept}, 1)[:, None] / columns",
-            "{a}_rest = tl.sum(tl.where(column_mask, {x} - {a}_first, 0.0), 1)[:, None] / columns",
-            "{a}_mean = {a}_first + {a}_rest",
-            "{a}_centred = tl.where(column_mask, {x} - {a}_mean, 0.0)",
-            "{a}_squares = tl.sum({a}_centred * {a}_centred, 1)[:, None]",
-        ],
-    ),
-    # The maximum so far and the sum of exponentials less it, in one walk; a lane that saw nothing counts nothing.
-    "online": _Running(
-        start={"a": "-float('inf')", "total": "0.0"},
-        step=[
-            "top = tl.where(mask, tl.maximum({a}, {x}, propagate_nan=tl.PropagateNan.ALL), {a})",
-            "kept = tl.where(top == -float('inf'), 1.0, tl.exp({a} - top))",
-            "more = tl.where(top == -float('inf'), 1.0, tl.exp({x} - top))",
-            "{total} = tl.where(mask, {total} * kept + more, {total})",
-            "{a} = top",
-        ],
-        end=[
-            "{a}_max = tl.max({a}, 1)[:, None]",
-            "kept = tl.where({total} == 0.0, 0.0, {total} * tl.exp({a} - {a}_max))",
-            "{a}_sum = tl.sum(kept, 1)[:, None]",
-        ],
-        whole=[
-            "{a}_max = tl.max(tl.where(column_mask, {x}, -float('inf')), 1)[:, None]",
-            "{a}_sum = tl.sum(tl.where(column_mask, tl.exp({x} - {a}_max), 0.0), 1)[:, None]",
-        ],
-    ),
-}

@@ -93,8 +93,9 @@ def _uses(lines: list[str], at: int) -> list[str]:
 
 
 def _computed_alone(lines: list[str], at: int) -> bool:
-    """Something is computed of this value and no other: no other operand would widen it."""
-    return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in _uses(lines, at))
+    """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
+    uses = [use for use in _uses(lines, at) if not re.search(r"tl\.(max|sum)\(", use)]
+    return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in uses)
 
 
 def _computed_on(lines: list[str], at: int) -> bool:

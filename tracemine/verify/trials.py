@@ -24,6 +24,7 @@ KINDS = (
     "constant rows",
     "outliers",
     "negative, and a row of -inf",
+    "far below zero",
     "signed zeros and ties",
     "denormals",
     "near overflow",
@@ -158,9 +159,10 @@ def _floats(shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: to
     if kind == "negative, and a row of -inf":
         negative = -normal.abs() - 1
         if len(shape) > 1 and 0 not in shape:
-            negative.view(-1, shape[-1])[0] -= 3000  # further from 0 than exp can tell from nothing
             negative.view(-1, shape[-1])[-1] = -math.inf
         return negative
+    if kind == "far below zero":  # further than exp can tell from nothing
+        return normal - 3000
     if kind == "signed zeros and ties":
         return (normal * 2).round() / 2 * torch.where(normal < 0.5, 0.0, 1.0)
     if kind == "denormals":
