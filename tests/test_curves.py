@@ -93,6 +93,14 @@ def test_many_columns_that_are_written_again_are_one_kernel() -> None:
     assert H200.predict(replace(many, rows=1024, length=9408)).kernels > 1
 
 
+def test_a_channel_is_reduced_in_pieces_and_its_elements_are_written_by_a_kernel_of_their_own() -> None:
+    found = H200.predict(rows(512, 25088, ("welford", "channel")))
+    assert (found.kernels, found.kind) == (3, "columns_small")
+    assert found.mid_ns > H200.predict(rows(512, 25088, ("welford",))).mid_ns
+    plain, inference = (H200.predict(pointwise(1 << 24, steps=steps)) for steps in (("simple",), ("channel",)))
+    assert plain.mid_ns < inference.mid_ns < plain.mid_ns * 1.5
+
+
 def test_what_lies_beyond_the_calibration_says_so_and_widens() -> None:
     beyond = H200.predict(pointwise(1 << 34))
     assert beyond.notes

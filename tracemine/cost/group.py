@@ -25,7 +25,7 @@ def one_kernel(
     >>> curves = Curves.of(find_device("NVIDIA H200"))
     >>> relu = FusedKernel(reads=(1 << 29,), writes=(1 << 29,), rows=1 << 28, item_bytes=2, steps=("simple",))
     >>> one_kernel(relu, [Unfused(reads=1 << 29, writes=1 << 29, dur_ns=250_000)] * 2, curves).after_ns.mid
-    246734
+    250132
     >>> one_kernel(relu, [], None)
     Abstained(reason='device_unknown')
     """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import filterfalse
 
@@ -59,6 +60,7 @@ _HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # a reduc
 _COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not the contiguous one; another input
 _LOAD_PS = 0.2  # one more full-size input, in each walk
 _RANDOM_PS = 2.35  # ten rounds of Philox
+_CHANNEL_PS = 0.65  # four numbers of a channel, a root and a division, for each element anew (a whole model's kernels)
 _SIMPLE_PS = 0.03  # one instruction an element on every lane
 _BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
@@ -205,7 +207,8 @@ class Curves:
         base = min(max(base, 0.0), min(upper.values()))
         single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
         scale = base / _BASE_PS
-        return {"base": base, "random": _RANDOM_PS * scale, **dict.fromkeys(SIMPLE, _SIMPLE_PS * scale), **single}
+        own = {"random": _RANDOM_PS, "channel": _CHANNEL_PS, **dict.fromkeys(SIMPLE, _SIMPLE_PS)}
+        return {"base": base, **{name: ps * scale for name, ps in own.items()}, **single}
 
     @cache  # noqa: B019 - a calibration or two a process
     def row_ps(self, pattern: str) -> float:
@@ -280,9 +283,10 @@ class Curves:
             return self._one_row_kernel(kernel, reductions, warm), "scan", 1, ()
         many = kernel.rows >= _ACROSS_ROWS_PER_SM * self.calibration.sm_count and self._full_output(kernel)
         few = kernel.rows < _ROWS_PER_SM * self.calibration.sm_count
-        if (kernel.columns and not many) or (few and kernel.length > _SPLIT):
-            mid, kernels = self._split(kernel, reductions, warm)
-            return mid, "columns" if kernel.columns else "split", kernels, ()
+        columns = kernel.columns or "channel" in kernel.steps  # a channel's elements are apart in every layout
+        if (columns and not many) or (few and kernel.length > _SPLIT):
+            mid, kernels = self._split(kernel, reductions, columns, warm)
+            return mid, "columns" if columns else "split", kernels, ()
         kind = "rows" if kernel.length <= _WHOLE else "softmax_looped" if "softmax" in reductions else "rows_looped"
         return self._one_row_kernel(kernel, reductions, warm), kind, 1, ()
 
@@ -380,7 +384,7 @@ class Curves:
         memory = self.memory_ns(point.bytes_read, point.bytes_written, warm)
         return self._together(memory, self.row_ps(point.pattern) * _PICO * point.elements, point.elements, warm)
 
-    def _split(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> tuple[float, int]:
+    def _split(self, kernel: FusedKernel, reductions: Sequence[str], columns: bool, warm: float) -> tuple[float, int]:
         """Few long rows: every reduction is two kernels, partial and final; a last one writes what is full-size.
 
         The inputs are read again by each; what fits the L2 cache is warm from the second time on.
@@ -391,10 +395,12 @@ class Curves:
         full = self._full_output(kernel)
         finish = self.memory_ns(1 << 16, 0, 1.0)
         again = 1.0 if read <= self.calibration.l2_bytes * 0.6 else 0.0
-        functions = self._function_ns(kernel) / stages
+        last_reduction = max(at for at, step in enumerate(kernel.steps) if step in REDUCTIONS)
+        functions = self._function_ns(replace(kernel, steps=kernel.steps[:last_reduction])) / stages
         ps = _PASS_PS["welford" if "welford" in reductions else "sum"]
-        if kernel.columns:
-            ps = _COLUMN_PS + _COLUMN_LOAD_PS * (sum(nbytes >= kernel.elements for nbytes in kernel.reads) - 1)
+        if columns:
+            ps += _COLUMN_PS - _PASS_PS["sum"]
+            ps += _COLUMN_LOAD_PS * (sum(nbytes >= kernel.elements for nbytes in kernel.reads) - 1)
             finish += self.floor_ns[1] / 2
         total = 0.0
         for stage in range(stages):
