@@ -23,7 +23,7 @@ def interpreter() -> Iterator[Interpreter]:
         yield process
 
 
-@pytest.mark.parametrize("name", ["relu_squared", "rms_norm", "qk_norm_rope"])
+@pytest.mark.parametrize("name", ["relu_squared", "rms_norm"])
 def test_kernels_pass_and_all_wrong_ones_are_caught(interpreter: Interpreter, name: str) -> None:
     proof = interpreter.prove(CATALOGUE[name]())
     assert not proof.faults
@@ -35,7 +35,8 @@ def test_kernels_pass_and_all_wrong_ones_are_caught(interpreter: Interpreter, na
 
 
 @pytest.mark.parametrize(
-    "name", ["adamw_foreach", "long_layer_norm", "cross_entropy", "token_quant_int8", "residual_in_place"]
+    "name",
+    ["qk_norm_rope", "adamw_foreach", "long_layer_norm", "cross_entropy", "token_quant_int8", "residual_in_place"],
 )
 def test_kernels_pass(interpreter: Interpreter, name: str) -> None:
     proof = interpreter.prove(CATALOGUE[name](), mutants=False, longest_row=LONGEST_ROW.get(name, 16_384))
@@ -44,7 +45,7 @@ def test_kernels_pass(interpreter: Interpreter, name: str) -> None:
 
 
 def test_bytes_are_those_of_the_tensors(interpreter: Interpreter) -> None:
-    """Three inputs of 9 × 80 bfloat16 elements, one of 80; what is loaded twice would be counted twice."""
+    """Three loads and a store of 2 × 7 × 64 bfloat16 elements: what is broadcast is asked for by each row."""
     proof = interpreter.prove(CATALOGUE["gated_residual"](), mutants=False)
     assert proof.bytes_written == 2 * 7 * 64 * 2
-    assert proof.bytes_read >= 2 * (2 * 7 * 64 * 2)
+    assert proof.bytes_read == 3 * proof.bytes_written

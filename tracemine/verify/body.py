@@ -304,9 +304,11 @@ class Body:
     def _zero(self, value: Node) -> bool:
         """Whether a value is 0 beyond the row: what is loaded there is."""
         if isinstance(value, ir.Load):
-            return self._across(*value.index)
+            return self._across(*value.index, *([value.guard] if value.guard is not None else []))
         if isinstance(value, ir.Cast):
             return self._zero(value.arg)
+        if isinstance(value, ir.Compute) and value.template == "tl.where({0}, {1}, {2})":
+            return self._zero(value.args[1]) and self._zero(value.args[2])
         if isinstance(value, ir.Compute) and value.template == DROPPED:
             return self._zero(value.args[0])
         return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(self._zero, value.args))

@@ -82,7 +82,7 @@ def scalar_values(chain: Chain, trial: Trial) -> dict[str, Any]:
         if trial.scalars == "changed":  # each by another factor: bounds and what they bound must not move together
             share = 0.6 - 0.1 * (place % 5)
             value = value * 1e-3 if abs(value) >= 1000 else value  # what stands for −∞ in a mask must show
-            value = _short(value * share + 1 - share) if isinstance(scalar.value, float) else scalar.value + 1
+            value = _short(value * share + 0.77 * (1 - share)) if isinstance(scalar.value, float) else scalar.value + 1
         elif trial.scalars in fixed and not scalar.recorded:
             value = type(scalar.value)(fixed[trial.scalars])
         found[scalar.name] = value
