@@ -60,6 +60,11 @@ def warnings_of(
             f"{what} makes the host take about {slowdown.usual:g} times as long: gaps are longer here than in "
             "production, and what closing them saves is estimated without that."
         )
+    if timeline.meta.format == "nsys" and timeline.ops.num_rows and timeline.activities.num_rows:
+        texts.append(
+            "Nsight Systems and NVTX ranges slow the host. By how much was not measured: gaps count as they were "
+            "recorded, and in production they are shorter."
+        )
     return tuple(texts)
 
 

@@ -94,8 +94,12 @@ def steps_of(timeline: Timeline, gaps: Rows) -> Steps:
 
 
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """What recording usually does to the host, by the costliest kind recorded; None where no host events were."""
-    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows and timeline.meta.format != "nsys":
+    """What recording usually does to the host, by the costliest kind recorded; None where no host events were, and for
+    other recorders than PyTorch's, whose cost was not measured.
+    """
+    if timeline.meta.format == "nsys":
+        return None
+    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
         return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
     if timeline.stacks.num_rows:
         return SLOWDOWNS["stacks"]

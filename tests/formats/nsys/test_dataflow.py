@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 from tests.formats.nsys.make import Export, timeline
 from tracemine.cli import app
-from tracemine.flow import activity_edges, flow
+from tracemine.flow import Evidence, activity_edges, flow
 from tracemine.formats import open_trace
+from tracemine.fusion import groups
 from tracemine.timeline import Timeline
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "nsys"
@@ -191,8 +193,66 @@ def test_edges_are_proven_and_their_bytes_not_recorded() -> None:
     assert set(edges["evidence"].to_pylist()) == {"proven"}
 
 
-def test_no_fusion_is_costed_by_bytes_that_nobody_recorded() -> None:
-    result = CliRunner().invoke(app, ["scan", str(FIXTURES / "block_train.sqlite"), "--format", "json", "--quiet"])
+def fused(t: Timeline) -> list[tuple[tuple[str, ...], Evidence]]:
+    """The operators of each fusion group in order, and its evidence."""
+    dataflow = flow(t)
+    found, name = groups(dataflow), t.ops["name"].to_pylist()
+    members = [found.node[begin:end] for begin, end in pairwise(found.begin.tolist())]
+    names = [tuple(name[row] for row in dataflow.nodes.op_row[each].tolist()) for each in members]
+    return list(zip(names, map(Evidence, found.evidence.tolist()), strict=True))
+
+
+@pytest.mark.skipif(not _COMPAT.is_dir(), reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
+def test_fusion_groups_are_those_of_the_profilers_trace_with_its_execution_trace() -> None:
+    folder = _COMPAT / "h200" / "seed_chains"
+    nsys = fused(open_trace(_COMPAT / "nsys" / "h200_seed_chains_nvtx.sqlite"))
+    kineto = fused(open_trace(folder / "eager.json.gz", execution_trace=folder / "et.json.gz"))
+    assert nsys == kineto
+    assert [(len(ops), evidence) for ops, evidence in nsys] == [(7, Evidence.PROVEN), (15, Evidence.PROVEN)] * 2
+
+
+def softmax_chain(tmp_path: Path, kernel: str) -> Timeline:
+    """x − mean(x, −1), then a softmax of that, whose kernel has the given name."""
+    export = Export().op(1, "aten::neg", 100, "[[64, 32]]", "[(0,-1)]")
+    export.op(2, "aten::mean", 200, "[[64, 32], [], [], []]", "[(1,0), (0,-1), (0,-1), (0,-1)]")
+    export.op(3, "aten::sub", 300, "[[64, 32], [64, 1], []]", "[(1,0), (2,0), (0,-1)]")
+    export.op(4, "aten::_softmax", 400, "[[64, 32], [], []]", "[(3,0), (0,-1), (0,-1)]")
+    name = export.text(kernel)
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][-1] |= {"demangledName": name, "shortName": name}
+    return timeline(tmp_path, export)
+
+
+def test_a_group_is_proven_and_its_bytes_are_not_known(tmp_path: Path) -> None:
+    t = softmax_chain(tmp_path, "void <unnamed>::softmax_warp_forward<float, float, float, (int)5>(T2 *, const T1 *)")
+    assert fused(t) == [(("aten::neg", "aten::mean", "aten::sub", "aten::_softmax"), Evidence.PROVEN)]
+    found = groups(flow(t))
+    for column in (found.kernel, found.bytes_before, found.bytes_after, found.intermediate_bytes):
+        assert column.tolist() == [-1]
+    assert set(found.node_reads.tolist()) == set(found.node_writes.tolist()) == {-1}
+    assert found.kernels == ()
+
+
+def test_a_softmax_along_an_axis_that_nobody_tells_is_not_fused_with_a_reduction(tmp_path: Path) -> None:
+    t = softmax_chain(tmp_path, "void at::native::cunn_SpatialSoftMaxForward<float, float, float>(T2 *)")
+    assert fused(t) == [(("aten::neg", "aten::mean", "aten::sub"), Evidence.PROVEN)]
+
+
+def test_a_proven_group_is_estimated_by_durations_and_claims_no_bytes(tmp_path: Path) -> None:
+    export = Export()
+    for number, name in enumerate(("aten::neg", "aten::exp", "aten::abs"), 1):
+        made_by = "[(0,-1)]" if number == 1 else f"[({number - 1},0)]"
+        export.op(number, name, 20 * number, "[[512, 512]]", made_by)
+        export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][-1] |= {"start": number * 30_000, "end": number * 30_000 + 20_000}
+    path = export.write(tmp_path / "t.sqlite")
+    told = [str(path), "--format", "json", "--quiet", "--why-not", "--gpu", "NVIDIA H200"]
+    result = CliRunner().invoke(app, ["scan", *told])
     assert result.exit_code == 0, result.output
-    for finding in json.loads(result.output)["findings"]:
-        assert finding["traffic_bytes"] is None or set(finding["traffic_bytes"].values()) == {None}
+    scan = json.loads(result.output)
+    (finding,) = (each for each in scan["findings"] if each["gpu_saving_ns"]["mid"])
+    assert (finding["ops"], finding["evidence"]) == (["aten::neg", "aten::exp", "aten::abs"], "proven")
+    assert finding["traffic_bytes"] is finding["intermediate_bytes"] is finding["flops"] is None
+    assert finding["fused_ns"] == {"low": 20_000, "mid": 40_000, "high": 60_000}
+    assert any("dtypes and so bytes are not" in text for text in finding["assumptions"])
+    assert all(each["bytes"] is None for each in scan["refused"])
+    assert any("was not measured" in text for text in scan["warnings"])
+    assert not any("1.5 times" in text for text in scan["warnings"])
