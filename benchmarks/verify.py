@@ -166,9 +166,8 @@ def _table(verdicts: list[tuple[str, Verdict]]) -> None:
     print(f"mean {statistics.mean(errors):.1%}; inside the interval {inside}")
     pairs = [(v.measured.compiled_ns, v.measured.fused_ns) for v in timed if v.measured and v.measured.compiled_ns]
     if pairs:
-        print(
-            f"torch.compile / fused, geometric mean of {len(pairs)}: {statistics.geometric_mean(a / b for a, b in pairs):.2f}"
-        )
+        mean = statistics.geometric_mean(a / b for a, b in pairs)
+        print(f"torch.compile / fused, geometric mean of {len(pairs)}: {mean:.2f}")
 
 
 def main() -> None:

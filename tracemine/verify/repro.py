@@ -62,7 +62,7 @@ def repro(
         "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
         _banner("The chain, as eager runs it"),
         eager_text(chain),
-        f"INPUTS = {_inputs(chain)}",
+        f"INPUTS = {_inputs(chain)}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         _banner("One kernel in its place"),
         generated,
@@ -200,19 +200,22 @@ def _body(text: str) -> tuple[str, list[str]]:
 
 
 _MAIN = """
+def results(rounds=20, compiles=True):
+    found = {{"fingerprint": "{fingerprint}", "replay": replayed(eager, INPUTS, TRACE)}}
+    # What dropout keeps differs from run to run: not compared here.
+    found["right"] = None if {draws} else right(eager, fused, INPUTS, compare, {ulp})
+    if found["right"] is None or not found["right"]["faults"]:
+        found["times"] = measure(eager, fused, INPUTS, {nbytes}, compiles, rounds)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     asked = parser.parse_args()
-    found = {{"fingerprint": "{fingerprint}", "replay": replayed(eager, INPUTS, TRACE)}}
-    if {draws}:
-        found["right"] = None  # what dropout keeps differs from run to run: not compared here
-    else:
-        found["right"] = right(eager, fused, INPUTS, compare, {ulp})
-    if found["right"] is None or not found["right"]["faults"]:
-        found["times"] = measure(eager, fused, INPUTS, {nbytes}, not asked.no_compile, asked.rounds)
+    found = results(asked.rounds, not asked.no_compile)
     if asked.json:
         print(json.dumps(found))
         return
