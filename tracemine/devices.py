@@ -44,6 +44,18 @@ class Device:
         """
         return round(self.bandwidth_bytes_per_s * self.achieved)
 
+    def ridge(self, dtype: str | None = None) -> float | None:
+        """FLOP per byte from which on arithmetic, not memory, limits a pointwise or reducing kernel on this device.
+
+        Such kernels compute in float32, of float64 tensors in float64, and use no tensor cores. Peak ÷ bandwidth, both
+        of the data sheet: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52 (2009). None: no peak is stated.
+
+        >>> round(find_device("NVIDIA H200").ridge("bfloat16"), 1)
+        14.0
+        """
+        peak = self.flops_per_s.get("fp64" if dtype == "float64" else "fp32")
+        return None if peak is None else peak / self.bandwidth_bytes_per_s
+
 
 @cache
 def devices() -> tuple[Device, ...]:

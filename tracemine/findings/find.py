@@ -230,7 +230,11 @@ def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) ->
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,
         traffic_bytes=_total(traffics) if len(traffics) == len(classes) else None,
         flops=_sum_of(flops),
-        arithmetic_intensity=_intensity(_sum_of(flops), _total(traffics) if len(traffics) == len(classes) else None),
+        arithmetic_intensity=_intensity(
+            _sum_of(flops),
+            _total(traffics) if len(traffics) == len(classes) else None,
+            None if book.device is None else book.device.ridge(_same(one.label.dtype for one in classes)),
+        ),
         intermediate_bytes=max(intermediates) if len(intermediates) == len(classes) else None,
         gpu_saving_ns=gpu,
         step_saving_ns=step,
@@ -246,11 +250,12 @@ def _sum_of(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) and sum(known) < 1 << 63 else None
 
 
-def _intensity(flops: int | None, traffic: Traffic | None) -> Intensity | None:
-    """FLOP per byte, as it is and with one kernel."""
+def _intensity(flops: int | None, traffic: Traffic | None, ridge: float | None) -> Intensity | None:
+    """FLOP per byte, as it is and with one kernel, beside the device's ridge point."""
     if flops is None or traffic is None or not traffic.before or not traffic.after:
         return None
-    return Intensity(before=round(flops / traffic.before, 4), after=round(flops / traffic.after, 4))
+    before, after = (round(flops / nbytes, 4) for nbytes in (traffic.before, traffic.after))
+    return Intensity(before=before, after=after, ridge=None if ridge is None else round(ridge, 2))
 
 
 def _total(traffics: Sequence[Traffic]) -> Traffic | None:

@@ -28,6 +28,9 @@ class Intensity(msgspec.Struct, frozen=True, kw_only=True):
 
     before: float
     after: float
+    # The roofline's ridge point: below it memory is the limit. Peak arithmetic of what a generated kernel computes in
+    # (float64 for float64, else float32, without tensor cores) ÷ peak bandwidth, both of the data sheet.
+    ridge: float | None = None
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

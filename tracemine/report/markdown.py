@@ -125,7 +125,8 @@ def _traffic(finding: Finding) -> Iterator[str]:
         facts.append(f"Device memory traffic goes from {bytes_text(traffic.before)} to {bytes_text(traffic.after)}.")
     if (intensity := finding.arithmetic_intensity) is not None:
         before, after = ratio_text(intensity.before), ratio_text(intensity.after)
-        facts.append(f"Arithmetic intensity goes from {before} to {after} FLOP per byte.")
+        ridge = "" if intensity.ridge is None else f"; arithmetic is the limit from {ratio_text(intensity.ridge)} on"
+        facts.append(f"Arithmetic intensity goes from {before} to {after} FLOP per byte{ridge}.")
     if finding.intermediate_bytes:
         facts.append(f"Tensors of {bytes_text(finding.intermediate_bytes)} need not exist any more.")
     if facts:
