@@ -87,24 +87,29 @@ def _has_rows(lines: list[str], at: int) -> bool:
 
 
 def _uses(lines: list[str], at: int) -> list[str]:
-    """The lines that use what a line names, without their comments."""
+    """The lines that use what a line names."""
     name = lines[at].strip().partition(" = ")[0]
-    return [line.partition("  #")[0] for k, line in enumerate(lines) if k != at and re.search(rf"\b{name}\b", line)]
+    return [line for k, line in enumerate(lines) if k != at and re.search(rf"\b{name}\b", line)]
 
 
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
     plain = r"tl\.(max|sum)\(|= \w+ [-+*/] [a-z]+(_\d+)?$"
-    uses = [use for use in _uses(lines, at) if not re.search(plain, use)]
+    uses = [use.partition("  #")[0] for use in _uses(lines, at)]
+    uses = [use for use in uses if not re.search(plain, use)]
     return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in uses)
 
 
 def _computed_on(lines: list[str], at: int) -> bool:
     """A number that may need rounding, and of which something is computed: a store alone would round it anyhow."""
-    selected = re.search(r"# aten::(\w+?)_?(\.\w+)?$", lines[at])
-    exact = selected is not None and selected[1].removeprefix("_foreach_") in _SELECTING
-    return not exact and any("tl.store(" not in use for use in _uses(lines, at))
+    return not _selects(lines[at]) and any("tl.store(" not in use and not _selects(use) for use in _uses(lines, at))
+
+
+def _selects(line: str) -> bool:
+    """Whether a line's call gives what it takes: of rounded numbers rounded ones, which are rounded after it anyhow."""
+    call = re.search(r"# aten::(\w+?)_?(\.\w+)?$", line)
+    return call is not None and call[1].removeprefix("_foreach_") in _SELECTING
 
 
 # What they give of rounded numbers is rounded.

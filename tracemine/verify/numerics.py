@@ -128,10 +128,12 @@ def _discrete(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> 
     return ()
 
 
-def wiring(fused: torch.Tensor, eager: torch.Tensor, exact: bool, ulp: float) -> str | None:
+def wiring(
+    fused: torch.Tensor, eager: torch.Tensor, exact: bool, ulp: float, truth: torch.Tensor | None = None
+) -> str | None:
     """What is wrong with the build that rounds as eager does; None where it equals eager.
 
-    exact: nothing in the chain may differ by a bit. Else few may: where a function's last place differs, a rounding
+    truth: in float64; where eager itself errs by cancellation, so may this. exact: nothing may differ by a bit. Else few may: where a function's last place differs, a rounding
     after it may fall to the other side.
     """
     if not fused.numel():

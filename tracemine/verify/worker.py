@@ -237,8 +237,8 @@ class _Prover:
             numbers = [number for number, _ in self.lowered.drawn]
             self._references(case, dict(zip(numbers, ran.masks, strict=True)))
         found = list(ran.faults)
-        for name, ours, eager, _ in self._pairs(case, ran):
-            text = numerics.wiring(ours, eager, self.exact, self.ulp)
+        for name, ours, eager, truth in self._pairs(case, ran):
+            text = numerics.wiring(ours, eager, self.exact, self.ulp, truth)
             found += [f"rounding build, {name}: {text}"] if text else []
             if ours.numel():
                 self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
