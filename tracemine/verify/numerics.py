@@ -133,8 +133,8 @@ def wiring(
 ) -> str | None:
     """What is wrong with the build that rounds as eager does; None where it equals eager.
 
-    exact: nothing may differ by a bit. Else few may: where a function's last place differs, a rounding after it may fall
-    to the other side. truth: in float64; what eager errs by, where terms cancel, this may differ by, a few times over.
+    exact: nothing may differ by a bit. Else few may: where a function's last place differs, a rounding after it may
+    fall to the other side. truth: in float64; where terms cancel, it may differ by a few times what eager errs by.
     """
     if not fused.numel():
         return None
