@@ -63,10 +63,23 @@ def _read_stats(source: FileSource, progress: Progress | None) -> Timeline:
     return read_stats(source, progress)
 
 
+def _looks_like_json_lines(head: bytes) -> bool:
+    from tracemine.formats.nsys import is_json_lines
+
+    return is_json_lines(head)
+
+
+def _read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
+    from tracemine.formats.nsys import read_json_lines
+
+    return read_json_lines(source, progress)
+
+
 # The first that recognises a file reads it, so what is told by less stands later.
 FORMATS: Sequence[Format] = (
     Format("nsys", _looks_like_sqlite, _read_sqlite),
     Format("nsys stats", _looks_like_stats, _read_stats),
+    Format("nsys json", _looks_like_json_lines, _read_json_lines),
     Format("kineto", _looks_like_kineto, _read_kineto),
 )
 

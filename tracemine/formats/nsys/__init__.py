@@ -98,6 +98,25 @@ def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
     return assemble(Stats.of(path), path.name)
 
 
+def is_json_lines(head: bytes) -> bool:
+    """Whether a file that begins so is the JSON export of nsys until 2025.5."""
+    from tracemine.formats.nsys import jsonlines
+
+    return jsonlines.is_json_lines(head)
+
+
+def read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
+    """The timeline of such an export.
+
+    Raises InputError where a line of it is no JSON.
+    """
+    from tracemine.formats.nsys.assemble import assemble
+    from tracemine.formats.nsys.jsonlines import JsonLines
+
+    with JsonLines(source, progress) as tables:
+        return assemble(tables, Path(source.path).name)
+
+
 def _named(timeline: Timeline, source_name: str) -> Timeline:
     from dataclasses import replace
 
