@@ -58,9 +58,10 @@ def time_all(paths: list[Path], out: Path, until: float) -> None:
                 found = load(path).results()
             except Exception as error:
                 found = f"{type(error).__name__}: {str(error)[:400]}"
-            torch._dynamo.reset()
             file.write(json.dumps([path.stem, found]) + "\n")
             file.flush()
+            torch._dynamo.reset()
+            torch.cuda.synchronize()  # raises after a fault on the device: this process ends, the next goes on
             print(f"{path.stem} {time.time() - begin:.1f} s", file=sys.stderr, flush=True)
 
 

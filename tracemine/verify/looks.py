@@ -49,6 +49,9 @@ def views(source: Look, target: Look) -> tuple[Step, ...] | None:
         return () if source == target else None
     if min((*source.strides, *target.strides), default=0) < 0:
         return None
+    simple = _one_step(source, target)
+    if simple is not None:
+        return simple
     makers = _Makers(source.shape)
     axes = _ordered(makers, source)
     wanted = sorted(
@@ -60,6 +63,30 @@ def views(source: Look, target: Look) -> tuple[Step, ...] | None:
         return None
     _arranged(makers, wanted, target)
     return tuple(makers.steps)
+
+
+def _one_step(source: Look, target: Look) -> tuple[Step, ...] | None:
+    """Nothing, a slice or a selection, where one of them does it."""
+    own = list(zip(source.shape, source.strides, strict=True))
+    wanted = list(zip(target.shape, target.strides, strict=True))
+    ahead = target.offset - source.offset
+    if len(own) == len(wanted):
+        changed = [d for d, (a, b) in enumerate(zip(own, wanted, strict=True)) if a != b]
+        if not changed and not ahead:
+            return ()
+        if len(changed) == 1:
+            (here, unit), (size, stride) = own[changed[0]], wanted[changed[0]]
+            step = stride // unit if unit else 0
+            start = ahead // unit if unit else -1
+            if step > 0 and stride % unit == 0 and start * unit == ahead and 0 <= start + (size - 1) * step < here:
+                makers = _Makers(source.shape)
+                makers.slice(changed[0], start, size, step)
+                return tuple(makers.steps)
+    if len(own) == len(wanted) + 1:
+        for dim, (here, unit) in enumerate(own):
+            if own[:dim] + own[dim + 1 :] == wanted and unit and ahead % unit == 0 and 0 <= ahead // unit < here:
+                return (("aten::select.int", (dim, ahead // unit)),)
+    return None
 
 
 class _Makers:

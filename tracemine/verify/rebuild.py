@@ -387,7 +387,13 @@ class _Making:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
 
 
-_KEEPS = frozenset({"view", "permute", "slice", "select", "expand", "clone", "_to_copy", "squeeze", "unsqueeze"})
+# Calls whose results hold values of their first argument, as they are.
+_KEEPS = frozenset(
+    (
+        *("view", "permute", "slice", "select", "expand", "clone", "_to_copy", "squeeze", "unsqueeze"),
+        *("gather", "index_select", "embedding", "index", "flip"),
+    )
+)
 
 # Which argument holds places in which: of the operator, the index argument, and of what, along which argument's axis.
 _POINTS: Mapping[str, tuple[str, str, str | None]] = {
