@@ -14,6 +14,9 @@ from tracemine.cost import NOTHING, Range
 from tracemine.devices import Device
 from tracemine.engine.rule import Matches
 from tracemine.findings import Scan, device_of, find
+from tracemine.findings.find import SEVERITIES
+from tracemine.flow import flow
+from tracemine.fusion import groups
 from tracemine.rows import row_sets
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
@@ -121,8 +124,27 @@ def test_savings_are_what_was_measured_less_what_is_left() -> None:
     assert finding.gpu_saving_ns.mid == finding.measured_ns - finding.fused_ns.mid
     assert finding.gpu_saving_ns.low == finding.measured_ns - finding.fused_ns.high
     assert scan.summary.gpu_saving_ns == finding.gpu_saving_ns
+    assert finding.traffic_bytes is None  # nobody says who reads what
+
+
+def test_bytes_and_time_of_a_fusion_group_are_those_of_one_kernel() -> None:
+    timeline = timeline_of(chains(5))
+    found = groups(flow(timeline))
+    (finding,) = scanned(timeline, matches(rule(), [0, 1], [2, 3]), groups=found).findings
+    assert finding.activities == (tuple(range(15)),)  # what is said of part of it is said of all of it
     assert finding.traffic_bytes is not None
-    assert finding.traffic_bytes.before == 5 * 9 * 2 * BIG[0] * BIG[1]
+    assert finding.traffic_bytes.before == 15 * 3 * 2 * BIG[0] * BIG[1]
+    assert finding.traffic_bytes.after < finding.traffic_bytes.before
+
+
+def test_a_group_of_which_another_rule_has_a_part_is_not_claimed_again() -> None:
+    timeline = timeline_of(chains(1))
+    found = groups(flow(timeline))
+    first = matches(rule("first", "pin_memory", priority=1), [1])
+    second = matches(rule("second", priority=2), [0, 1, 2], [2])
+    scan = scanned(timeline, first, second, groups=found, min_saving_ns=0)
+    claimed = [row for f in scan.findings for once in f.activities for row in once]
+    assert len(claimed) == len(set(claimed))
 
 
 def test_an_unknown_gpu_is_said_once_and_leaves_gaps_without_loss() -> None:
@@ -135,11 +157,21 @@ def test_an_unknown_gpu_is_said_once_and_leaves_gaps_without_loss() -> None:
     assert sum("'Brand New' is not in the device table" in text for text in scan.warnings) == 1
 
 
-def test_a_chain_that_already_runs_at_bandwidth_is_not_reported() -> None:
-    timeline = timeline_of(chains(3, dur_ns=5 * US))
-    scan = scanned(timeline, in_threes(timeline))
+def test_a_group_that_takes_no_longer_than_one_kernel_would_is_not_reported() -> None:
+    timeline = timeline_of(chains(3, dur_ns=1 * US))
+    scan = scanned(timeline, in_threes(timeline), groups=groups(flow(timeline)))
     assert scan.findings == ()
-    assert scan.dropped == {"nothing_to_win": 3}
+    assert scan.dropped == {"nothing_to_win": 1}
+
+
+def test_how_severe_a_gap_is_and_whether_it_is_said_follows_from_what_fusions_leave_of_it() -> None:
+    timeline = timeline_of(chains(4, apart_ns=100 * US, queued_ns=-US))
+    gaps = matches(rule("gap", "close_gap"), *([i] for i in range(3)))
+    scan = scanned(timeline, in_threes(timeline), gaps, min_saving_ns=0)
+    for finding in scan.findings:
+        share = max(finding.gpu_saving_ns.mid, finding.step_saving_ns.mid) / scan.summary.span_ns
+        assert share > 0
+        assert finding.severity == next(name for least, name in SEVERITIES if share >= least)
 
 
 def test_a_finding_below_the_threshold_is_counted_and_not_reported() -> None:

@@ -81,9 +81,11 @@ def _around(parent_row: IntArray, is_op: BoolArray) -> IntArray:
     none = len(is_op)
     around = np.append(np.where(parent_row < 0, none, parent_row), none)
     passed = np.append(~is_op, False)
-    while passed[around].any():
+    for _ in range(none.bit_length() + 1):  # each time twice as far: what is still passed over then goes in a circle
+        if not passed[around].any():
+            break
         around = np.where(passed[around], around[around], around)
-    return around[:-1]
+    return np.where(passed[around], none, around)[:-1]
 
 
 def _levels_of(parent: IntArray) -> IntArray:

@@ -11,7 +11,7 @@ from tracemine.flow.order import Order
 from tracemine.flow.record import Array, BoolArray, IntArray
 from tracemine.timeline import Timeline
 
-_END_OF_MEMORY = 1 << 60  # a tensor that claims bytes beyond is none
+_END_OF_MEMORY = 1 << 44  # a tensor that claims bytes beyond is none; sums of what is below stay within 64 bits
 _NOT_ON_A_GPU = frozenset({"cpu", "meta"})
 
 

@@ -21,7 +21,7 @@ _LISTS = ("TensorList", "GenericList")
 _NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
 _MOST_MEMBERS = 256  # of a list; Kineto cuts those of more than 30 to nothing
 _MOST_AXES = 64
-_LARGEST = 1 << 48
+_LARGEST = 1 << 40  # elements, and what a stride steps over: no GPU holds as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +187,15 @@ def _spec(shape: Any, dtype: str | None, strides: Any) -> TensorSpec | None:
     if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(_is_size(size) for size in shape):
         return None
     if isinstance(strides, list) and len(strides) == len(shape) and all(_is_size(step) for step in strides):
-        return TensorSpec(tuple(shape), dtype, tuple(strides))
-    return TensorSpec(tuple(shape), dtype, None if shape else ())
+        spec = TensorSpec(tuple(shape), dtype, tuple(strides))
+    else:
+        spec = TensorSpec(tuple(shape), dtype, None if shape else ())
+    return spec if _can_be(spec) else None
+
+
+def _can_be(spec: TensorSpec) -> bool:
+    """Whether a GPU could hold it: sums of what does stay within 64 bits."""
+    return spec.elements <= _LARGEST and all(0 <= size <= _LARGEST for size in (*spec.shape, *(spec.strides or ())))
 
 
 def _is_size(value: Any) -> bool:
@@ -216,7 +223,8 @@ def _results(
         where = [(wanted[0], index) for index in range(len(made))]
     else:
         return None
-    offsets = _offsets(overload, made, slots, texts)
+    made = [spec if spec is not None and _can_be(spec) else None for spec in made]
+    offsets = [min(offset, _LARGEST) for offset in _offsets(overload, made, slots, texts)]
     found = []
     for number, ((place, index), spec) in enumerate(zip(where, made, strict=True)):
         target = overload.aliases[place]
