@@ -146,10 +146,22 @@ def test_of_several_that_wait_one_is_a_guess() -> None:
 def test_two_inputs_that_look_alike_are_two_tensors() -> None:
     eager = Eager()
     eager.call("aten::relu", ([8, 4], FLOAT))
-    eager.call("aten::randn", ([], SCALAR), values=["[8, 4]"])
+    eager.call("aten::mm", ([8, 2], FLOAT), ([2, 4], FLOAT))
     eager.call("aten::mul", ([8, 4], FLOAT), ([8, 4], FLOAT))
     reads = eager.reads()
     assert reads["mul", 0][0] != reads["mul", 1][0]
+
+
+@pytest.mark.parametrize("inside", [(), [("aten::resize_", ([2, 2], FLOAT))]])
+def test_what_an_unknown_operator_may_have_made_is_no_bridge_to_what_was_there_before(inside: Any) -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([8, 4], FLOAT))
+    eager.call("my::convolution", ([2, 2], FLOAT), inside=inside)
+    eager.call("aten::exp", ([8, 4], FLOAT))
+    eager.call("aten::neg", ([8, 4], FLOAT))
+    reads = eager.reads()
+    assert reads["exp", 0][0] == set()
+    assert reads["neg", 0] == ({"exp"}, Source.WRITTEN, Evidence.ADJACENT)
 
 
 def test_a_view_shares_its_storage() -> None:

@@ -52,7 +52,11 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     simulation = Simulation(builder.keys, lists)
     simulation.reasons = [] if explain else None
     schemas: dict[int, str] = {}
-    _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at)
+    # What launches work of its own around operators that stand for themselves: nobody knows what that makes.
+    stands = np.full(len(known), -1)
+    stands[at] = at
+    around = np.flatnonzero((launches > 0) & (order.inherited(stands) < 0))
+    _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around)
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
     reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]
     places = np.fromiter(schemas, np.int64, len(schemas))
@@ -75,13 +79,15 @@ def _simulate(
     simulation: Simulation,
     schemas: dict[int, str],
     at: IntArray,
+    around: IntArray,
 ) -> None:
-    """Run every root, in the order in which they begin."""
+    """Run every root, in the order in which they begin, and pass what is unknown around some."""
     gradients = Gradients.of(timeline, order, at, subtrees.place)
     wanted: dict[int, Ran] = {}  # roots of which autograd may have saved something: what they took and made
     saves = gradients.saves
-    positions = np.union1d(at, gradients.positions)
-    is_root = np.isin(positions, at).tolist()
+    positions = np.union1d(np.union1d(at, gradients.positions), around)
+    is_root, is_unknown = np.isin(positions, at).tolist(), np.isin(positions, around).tolist()
+    is_gradient = np.isin(positions, gradients.positions).tolist()
     step = steps_of(timeline, order)[positions].tolist()
     inside = gradients.around[positions].tolist()
     number_of, place_of = subtrees.number[positions].tolist(), subtrees.place[positions].tolist()
@@ -95,13 +101,16 @@ def _simulate(
         return found
 
     parents = order.parent[positions].tolist()
-    for position, root, number, place, node, parent, at_step in zip(
-        positions.tolist(), is_root, number_of, place_of, inside, parents, step, strict=True
+    for position, root, unknown, begins, number, place, node, parent, at_step in zip(
+        *(positions.tolist(), is_root, is_unknown, is_gradient, number_of, place_of, inside, parents, step),
+        strict=True,
     ):
         if at_step != last_step:
             simulation.step(at_step)
             last_step = at_step
-        if not root:
+        if unknown:
+            simulation.unknown()
+        if begins and not root:
             gradient = gradients.node(position)
             saved: list[Token] = []
             forward = wanted.get(gradient.forward)
@@ -112,6 +121,7 @@ def _simulate(
             record = None if gradient.record < 0 else wiring_of(int(subtrees.number[gradient.record]), gradient.record)
             simulation.backward(record, saved, gradient.name, gradient.passes)
             in_gradient = True
+        if not root:
             continue
         if in_gradient and node < 0:
             simulation.forward()

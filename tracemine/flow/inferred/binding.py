@@ -16,6 +16,7 @@ _MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones a
 
 _MOST_UNREAD = 256  # the same of those that nobody has read
 _SOON = 4  # roots
+_FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there
 
 _NEWEST = "the newest, the only one unread"
 
@@ -184,6 +185,11 @@ class Simulation:
             self._enter(give, wiring, taken, sure, new)
         return Ran(wiring, taken, sure, new)
 
+    def unknown(self) -> None:
+        """Something begins of which nobody knows what it makes."""
+        self._now += 1
+        self._unknown_made = self._now
+
     def backward(self, wiring: Wiring | None, saved: list[Token], name: str, passes: int) -> None:
         """A node of autograd begins. `passes`: to so many it hands on what it takes, as it is."""
         grads: list[Token] = []
@@ -227,8 +233,10 @@ class Simulation:
             current = [token for token in read if token.step == self._step or token.outside]
             read = current or read
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
-        if token.born < self._unknown_made:
-            return token, "before an unknown one"
+        if token.born < self._unknown_made:  # likelier what an operator without an output rule made: no bridge over it
+            made = self._outside(need, remember=True)
+            made.sure = False
+            return made, "before an unknown one"
         if token.backward and self._gradient is None:
             return token, "a gradient, perhaps"
         partner = None if wiring.partner is None else self._last.get(wiring.partner)
@@ -364,7 +372,7 @@ class Simulation:
             source = taken[give.slot]
             return Token(
                 source.storage,
-                source.offset + give.offset,
+                min(source.offset + give.offset, _FURTHEST),
                 give.key,
                 self._now,
                 source.sure and sure and give.sure,
