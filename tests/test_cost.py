@@ -171,3 +171,13 @@ def test_the_pace_is_the_least_at_which_a_step_takes_as_long_as_alone() -> None:
     # The device sets the pace from 2 on: a step alone that is measured as a little shorter yet says no more.
     assert fitted_slowdown(paces, np.array([8e6, 4e6, 4e6, 4e6]), 3_900_000).usual < 2.0
     assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 9_000_000).usual == 1.0
+
+
+def test_a_group_in_a_step_is_less_certain_than_a_kernel_alone() -> None:
+    assert CURVES is not None
+    kernel = relu(steps=("simple",))
+    alone, found = CURVES.predict(kernel), after(kernel)
+    assert found.after_ns.mid == round(alone.mid_ns)
+    assert found.after_ns.high > 1.4 * alone.high_ns
+    assert found.after_ns.low < alone.low_ns / 1.4
+    assert any("off together" in text for text in found.assumptions)
