@@ -272,7 +272,7 @@ class Body:
             return self._random(node)
         if isinstance(node, ir.Scan):
             arg = self.value(node.arg)
-            return self._named(node, f"tl.cumsum(tl.where(column_mask, {arg}, 0), 1)")
+            return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
         assert isinstance(node, ir.Reduce)  # noqa: S101
         return self._reduce(node)
 

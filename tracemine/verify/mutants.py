@@ -89,13 +89,14 @@ def _has_rows(lines: list[str], at: int) -> bool:
 def _uses(lines: list[str], at: int) -> list[str]:
     """The lines that use what a line names."""
     name = lines[at].strip().partition(" = ")[0]
-    return [line for k, line in enumerate(lines) if k != at and re.search(rf"\b{name}\b", line)]
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    return [line for line in lines[at + 1 : end] if re.search(rf"\b{name}\b", line)]
 
 
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
-    plain = r"tl\.(max|sum)\(|= \w+ [-+*/] [a-z]+(_\d+)?$"
+    plain = r"tl\.(max|sum)\(| - top\)|= \w+ [-+*/] [a-z]+(_\d+)?$"
     uses = [use.partition("  #")[0] for use in _uses(lines, at)]
     uses = [use for use in uses if not re.search(plain, use)]
     return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in uses)
