@@ -115,6 +115,7 @@ class Simulation:
         self._step = 0
         self._gradient: _Gradient | None = None
         self._unknown_made = -1  # root that last gave what nobody can name
+        self._unknown_unseen = 0  # so many of those gave something that nobody has read yet
         self._unknown_wrote = -1  # root that last wrote what nobody can name
         self._written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
         self._vague: set[int] = set()  # shapes of which something was made whose strides are not known
@@ -171,6 +172,7 @@ class Simulation:
                 self._sort(token)
         if wiring.barrier:
             self._unknown_made = self._now
+            self._unknown_unseen += 1
         if wiring.wrote_unknown:
             self._unknown_wrote = self._now
         for number in wiring.mutated:
@@ -189,6 +191,7 @@ class Simulation:
         """Something begins of which nobody knows what it makes."""
         self._now += 1
         self._unknown_made = self._now
+        self._unknown_unseen += 1
 
     def backward(self, wiring: Wiring | None, saved: list[Token], name: str, passes: int) -> None:
         """A node of autograd begins. `passes`: to so many it hands on what it takes, as it is."""
@@ -233,10 +236,14 @@ class Simulation:
             current = [token for token in read if token.step == self._step or token.outside]
             read = current or read
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
-        if token.born < self._unknown_made:  # likelier what an operator without an output rule made: no bridge over it
+        if token.born < self._unknown_made:
+            if not self._unknown_unseen:
+                return token, "before an unknown one"
+            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one tensor.
+            self._unknown_unseen -= 1
             made = self._outside(need, remember=True)
             made.sure = False
-            return made, "before an unknown one"
+            return made, "made by an unknown one"
         if token.backward and self._gradient is None:
             return token, "a gradient, perhaps"
         partner = None if wiring.partner is None else self._last.get(wiring.partner)
@@ -263,6 +270,7 @@ class Simulation:
         if twins:  # the same once more, or one from outside
             return twins[-1], "the same again"
         vague = self._keys.shape_of[need.key] in self._vague
+        self._unknown_unseen = max(self._unknown_unseen - 1, 0)
         known = self._unknown_made < 0 and not (vague or need.listed or pool.forgot)
         return self._outside(need, remember=True), "none fits" if known else "none fits that is known"
 
