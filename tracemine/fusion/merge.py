@@ -21,6 +21,8 @@ from tracemine.fusion.roles import Role
 MOST_MEMBERS = 64
 _ROUNDS = 10
 _LOOKED_AT = 300  # groups between two, before it counts as too far
+_FOLLOWED = 5_000  # ways out of groups between two, before it counts as too far
+_COMPARED = 10_000  # pairs of accesses of two long lists, before they count as not alike
 _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 
 Rows = tuple[int, int, bool, int]  # rows, length, columns, and where the axes are not known, a number of their own
@@ -169,16 +171,21 @@ class _State:
         end = last[b]
         seen = {a}
         stack = []
+        followed = 0
         for node in members[a]:
+            followed += len(successors[node])
+            if followed > _FOLLOWED:
+                return Refusal.FAR
             for following in successors[node]:
                 to = group[following]
                 if to != b and to < end and to not in seen:
                     seen.add(to)
                     stack.append(to)
         while stack:
-            if len(seen) > _LOOKED_AT:
+            if len(seen) > _LOOKED_AT or followed > _FOLLOWED:
                 return Refusal.FAR
             for node in members[stack.pop()]:
+                followed += len(successors[node])
                 for following in successors[node]:
                     to = group[following]
                     if to == b:
@@ -206,11 +213,18 @@ class _Accesses:
         """Whether both touch the same elements of what one of them writes, each element on its own."""
         if self._role[a] not in self._by_place or self._role[b] not in self._by_place:
             return False
-        for one, other in itertools.product(self._of(a), self._of(b)):
-            (buffer, begin, end, writes), (its_buffer, its_begin, its_end, also) = one, other
-            meet = buffer == its_buffer and begin < its_end and its_begin < end
-            if meet and (writes or also) and (begin, end) != (its_begin, its_end):
+        theirs: dict[int, list[tuple[int, int, bool]]] = defaultdict(list)
+        for buffer, begin, end, writes in self._of(b):
+            theirs[buffer].append((begin, end, writes))
+        compared = 0
+        for buffer, begin, end, writes in self._of(a):
+            compared += len(theirs.get(buffer, ()))
+            if compared > _COMPARED:
                 return False
+            for its_begin, its_end, also in theirs.get(buffer, ()):
+                meet = begin < its_end and its_begin < end
+                if meet and (writes or also) and (begin, end) != (its_begin, its_end):
+                    return False
         return True
 
     def _of(self, node: int) -> list[tuple[int, int, int, bool]]:
