@@ -10,7 +10,6 @@ from tracemine.formats.nsys.shapes import nested
 from tracemine.ops import Overload, lookup
 from tracemine.ops.infer import infer
 
-Key = tuple[tuple[int, ...], ...]
 # Operators whose first outputs have the shape of their first input, whatever the arguments that are not recorded are.
 _LIKE_ITS_FIRST = dict.fromkeys(
     [
@@ -72,23 +71,19 @@ class Arguments:
         return entry - self.list_length + 1, -1
 
 
+@lru_cache(maxsize=1 << 16)
 def arguments(name: str, sizes: Sizes) -> Arguments | None:
     """How the call used its arguments; None where the table does not know the operator or its overloads disagree.
 
-    >>> arguments("aten::add_", [[4, 8], [8], []]).mutates
+    >>> arguments("aten::add_", ((4, 8), (8,), ())).mutates
     (0,)
     """
-    return _arguments(name, tuple(tuple(size) for size in sizes))
-
-
-@lru_cache(maxsize=1 << 16)
-def _arguments(name: str, sizes: Key) -> Arguments | None:
     operator = lookup(name)
     fitting = [] if operator is None else [f for o in operator.overloads if (f := _fitted(o, sizes)) is not None]
     return fitting[0] if len(set(fitting)) == 1 else None
 
 
-def _fitted(overload: Overload, sizes: Key) -> Arguments | None:
+def _fitted(overload: Overload, sizes: Sizes) -> Arguments | None:
     given = overload.arguments
     lists = [at for at, argument in enumerate(given) if argument.is_tensor and argument.is_list]
     extra = len(sizes) - len(given)
@@ -115,18 +110,14 @@ def _fitted(overload: Overload, sizes: Key) -> Arguments | None:
     return found
 
 
+@lru_cache(maxsize=1 << 16)
 def output_shapes(name: str, sizes: Sizes) -> tuple[tuple[int, ...] | None, ...]:
     """The shape of each output as far as it follows from the inputs' sizes alone.
 
-    >>> output_shapes("aten::mul", [[4, 8], [8]]), output_shapes("aten::mean", [[4, 8], [], [], []])
+    >>> output_shapes("aten::mul", ((4, 8), (8,))), output_shapes("aten::mean", ((4, 8), (), (), ()))
     (((4, 8),), ())
     """
-    return _output_shapes(name, tuple(tuple(size) for size in sizes))
-
-
-@lru_cache(maxsize=1 << 16)
-def _output_shapes(name: str, sizes: Key) -> tuple[tuple[int, ...] | None, ...]:
-    given = nested(name, [list(size) for size in sizes])
+    given = nested(name, sizes)
     types = ["TensorList" if size and isinstance(size[0], list) else _DTYPE if size else "Scalar" for size in given]
     found = infer(name, given, types).outputs
     if found is not None:

@@ -79,8 +79,7 @@ class _Walk:
         if said.sizes is None or said.makers is None or len(said.sizes) != len(said.makers):
             call.told = False
             return
-        for size, maker in zip(said.sizes, said.makers, strict=True):
-            shape = tuple(size)
+        for shape, maker in zip(said.sizes, said.makers, strict=True):
             found = self._input(call, shape, maker)
             call.inputs.append(found)
             call.told &= found is not None or not shape
@@ -98,12 +97,12 @@ class _Walk:
 
     def _note_outside(self, call: _Call, said: nvtx.Range) -> None:
         """What writes a tensor of no operator may write any that was read before and has this shape."""
-        known, makers, sizes = arguments(call.name, said.sizes or []), said.makers or (), said.sizes or []
+        known, makers, sizes = arguments(call.name, said.sizes or ()), said.makers or (), said.sizes or ()
         unnamed = [at for at, (_, output) in enumerate(makers) if output < 0 and sizes[at]]
         if known is not None and self._holder(call) is None:
             written = {known.entry(position) for position in known.mutates}
-            call.told &= not any(at in written and tuple(sizes[at]) in self.outside for at in unnamed)
-        self.outside |= {tuple(sizes[at]) for at in unnamed}
+            call.told &= not any(at in written and sizes[at] in self.outside for at in unnamed)
+        self.outside |= {sizes[at] for at in unnamed}
 
     def _new(self, shape: Shape | None) -> _Tensor:
         number = len(self.numel)
@@ -153,7 +152,7 @@ class _Walk:
         return None
 
     def _sizes(self, call: _Call) -> nvtx.Sizes:
-        return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sizes or []
+        return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sizes or ()
 
     def _sequence(self, call: _Call) -> int | None:
         return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -23,7 +24,7 @@ _OPERATOR = re.compile(r"[a-z_]\w*+(?:::\w++)++(?:\.\w++)?+|[a-z_]\w*+_")
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|(?:\w++::)*+\w+(?:Backward\d*+|AccumulateGrad)")
 LONGEST_NAME = 4096  # characters; demangled types in ranges of C++ code stay below
 
-Sizes = list[list[int]]
+Sizes = tuple[tuple[int, ...], ...]
 Maker = tuple[int, int]  # op_id and which of its outputs; (0, −1): none is known
 
 
@@ -46,7 +47,7 @@ def parsed(text: str) -> Range:
 
     >>> r = parsed("aten::relu, seq = 7, op_id = 2, sizes = [[8192, 2048]], input_op_ids = [(1,0)]")
     >>> r.name, r.sequence, r.op_id, r.sizes, r.makers
-    ('aten::relu', 7, 2, [[8192, 2048]], ((1, 0),))
+    ('aten::relu', 7, 2, ((8192, 2048),), ((1, 0),))
     >>> parsed("forward (a, b)")
     Range(name='forward (a, b)', is_op=False, sequence=None, op_id=None, sizes=None, makers=None)
     """
@@ -71,6 +72,7 @@ def _part(text: str, mark: str, allowed: re.Pattern[str]) -> tuple[str, str | No
     return (before, after) if found and allowed.fullmatch(after) else (text, None)
 
 
+@lru_cache(maxsize=1 << 14)
 def _is_op(name: str, *, has_sizes: bool) -> bool:
     """An operator, and not a user's record_function, whose text has the same parts."""
     if names.MARKS.match(name):
@@ -87,9 +89,10 @@ def is_backward(name: str) -> bool:
     return _BACKWARD.fullmatch(name) is not None
 
 
+@lru_cache(maxsize=1 << 14)
 def _sizes(text: str) -> Sizes | None:
     try:
-        return msgspec.json.decode(text, type=list[list[int]])
+        return msgspec.json.decode(text, type=Sizes)
     except msgspec.DecodeError:
         return None
 

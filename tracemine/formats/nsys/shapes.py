@@ -19,25 +19,29 @@ Array = npt.NDArray[Any]
 def input_shapes(parsed: Sequence[Range]) -> tuple[Array, list[str]]:
     """For each distinct text the number of its shapes' JSON (−1: none recorded), and the JSON texts."""
     seen: dict[str, int] = {}
+    known: dict[tuple[str, Sizes], int] = {}
     numbers = np.full(len(parsed) + 1, -1, np.int64)
     for at, one in enumerate(parsed):
         if one.sizes is not None:
-            text = msgspec.json.encode(nested(one.name, one.sizes)).decode()
-            numbers[at] = seen.setdefault(text, len(seen))
+            key = one.name, one.sizes
+            if key not in known:
+                text = msgspec.json.encode(nested(*key)).decode()
+                known[key] = seen.setdefault(text, len(seen))
+            numbers[at] = known[key]
     return numbers, list(seen)
 
 
 def nested(name: str, sizes: Sizes) -> list[Any]:
     """The sizes with the members of a TensorList in a list of their own, where the operator table tells which they are.
 
-    >>> nested("aten::cat", [[2, 8], [2, 8], []])
+    >>> nested("aten::cat", ((2, 8), (2, 8), ()))
     [[[2, 8], [2, 8]], []]
     """
-    place = list_place(name, sizes)
+    place, given = list_place(name, sizes), [list(size) for size in sizes]
     if place is None:
-        return list(sizes)
+        return given
     position, count = place
-    return [*sizes[:position], sizes[position : position + count], *sizes[position + count :]]
+    return [*given[:position], given[position : position + count], *given[position + count :]]
 
 
 def list_place(name: str, sizes: Sizes) -> tuple[int, int] | None:
