@@ -105,7 +105,7 @@ def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
         raise NotRecorded("the values of its arguments are not recorded")
     text = facts.texts[place]
     if not text:
-        if not facts.types[place]:
+        if not facts.types[place] and argument.is_optional:
             return Given(None)
         if kind in ("Scalar", "float"):
             return Given(0.5, recorded=False, assumptions=(NUMBER,))

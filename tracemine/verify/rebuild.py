@@ -17,7 +17,19 @@ from tracemine.fusion.record import Groups
 from tracemine.ops import Argument, lookup
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.arguments import NUMBER, Names, NotRecorded, Numbers, given, is_number
-from tracemine.verify.chain import MOST_CALLS, Call, Chain, ChainError, Input, Ref, Refs, Value, check, infer_outputs
+from tracemine.verify.chain import (
+    MOST_CALLS,
+    Call,
+    Chain,
+    ChainError,
+    Input,
+    Ref,
+    Refs,
+    Scalars,
+    Value,
+    check,
+    infer_outputs,
+)
 from tracemine.verify.forms import Form, form_of
 from tracemine.verify.looks import Look, views
 from tracemine.verify.operators import pointwise_rows
@@ -194,6 +206,8 @@ class _Making:
                 self.assumptions.append("a tensor of which nothing tells where it comes from is taken to be an input")
                 seen = [found_outside]
             return Ref(self._read(seen[0], argument, form, expand=form.shape))
+        if argument.type == "Scalar[]" and (facts.texts or ())[place : place + 1] == ("",):
+            return self._unknown_list(argument, facts)
         try:
             read = given(argument, place, facts)
         except NotRecorded as reason:
@@ -203,6 +217,13 @@ class _Making:
         if row is not None and argument.name == row.unless and read.value == row.defaults[row.unless]:
             return None  # as if not given: kernels are simpler without it
         return self.numbers.value(argument, read.value, self.names, recorded=read.recorded)
+
+    def _unknown_list(self, argument: Argument, facts: NodeFacts) -> Value:
+        """Numbers that were not recorded, one for each member of the call's first list."""
+        count = len({s.member for s in facts.inputs if s.position == 0})
+        self.assumptions.append(NUMBER)
+        found = [self.numbers.unknown(argument, "double", self.names) for _ in range(count)]
+        return Scalars(tuple(found))
 
     # Memory.
 
