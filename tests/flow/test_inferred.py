@@ -164,6 +164,48 @@ def test_what_an_unknown_operator_may_have_made_is_no_bridge_to_what_was_there_b
     assert reads["neg", 0] == ({"exp"}, Source.WRITTEN, Evidence.ADJACENT)
 
 
+def test_the_newest_is_no_evidence_where_one_like_it_is_read_again_soon() -> None:
+    """`0.5·x` waits while `x` is taken to its third power: what looks like a chain is not one."""
+    eager = Eager()
+    eager.call("aten::sigmoid", ([8, 4], FLOAT))
+    eager.call("aten::mul", ([8, 4], FLOAT), ([], "double"))
+    eager.call("aten::pow", ([8, 4], FLOAT), ([], SCALAR), values=["", "3"])
+    assert eager.reads()["pow", 0] == ({"mul"}, Source.WRITTEN, Evidence.CONSISTENT)
+    eager.call("aten::mul", ([8, 4], FLOAT), ([8, 4], FLOAT))
+    assert eager.reads()["pow", 0][2] is Evidence.ADJACENT
+
+
+def test_what_waits_since_another_step_is_no_evidence() -> None:
+    eager = Eager()
+    eager.call("aten::exp", ([8, 4], FLOAT))
+    eager.trace.step(0, eager.now + 5)
+    eager.trace.step(eager.now + 5, 1000)
+    eager.call("aten::sin", ([8, 4], FLOAT))
+    eager.call("aten::neg", ([8, 4], FLOAT))
+    reads = eager.reads()
+    assert reads["sin", 0][2] is Evidence.ADJACENT
+    assert reads["neg", 0] == ({"sin"}, Source.WRITTEN, Evidence.CONSISTENT)
+
+
+@pytest.mark.parametrize(("width", "evidence"), [(8, Evidence.CONSISTENT), (16, Evidence.ADJACENT)])
+def test_a_product_of_another_width_need_not_take_what_the_last_one_took(width: int, evidence: Evidence) -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([4, 8], FLOAT))
+    eager.call("aten::linear", ([4, 8], FLOAT), ([8, 8], FLOAT), ([], ""))
+    eager.call("aten::linear", ([4, 8], FLOAT), ([width, 8], FLOAT), ([], ""))
+    assert eager.reads()["linear#1", 0] == ({"relu"}, Source.WRITTEN, evidence)
+
+
+def test_what_an_operator_inside_writes_into_may_be_what_it_takes() -> None:
+    """`where(mask, 0, x, out=x)`: only what was allocated to be written is told apart from what is read."""
+    eager = Eager()
+    eager.call("aten::relu", ([8, 4], FLOAT))
+    softmax = ("aten::softmax", ([8, 4], FLOAT), ([], "Scalar"), ([], ""))
+    where = ("aten::where", ([8, 1], "bool"), ([], FLOAT), ([8, 4], FLOAT), ([8, 4], FLOAT))
+    eager.call("aten::_safe_softmax", ([8, 4], FLOAT), ([], "Scalar"), ([], ""), kernels=0, inside=[softmax, where])
+    assert eager.reads()["where", 2][2] is Evidence.ADJACENT
+
+
 def test_a_view_shares_its_storage() -> None:
     eager = Eager()
     eager.call("aten::relu", ([8, 4], FLOAT))

@@ -91,6 +91,7 @@ class Local:
     key: Hashable
     sure: bool = True
     read: bool = False
+    allocated: bool = False  # and nothing else yet
 
 
 @dataclass(slots=True)
@@ -273,20 +274,22 @@ class Builder:
             fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
             used = {local.storage for local in taken if local is not None}
             newest = list({local.storage: local for local in fitting if local.storage not in surely}.values())
-            alone = len(newest) == 1 or number in call.overwritten
-            if any(local.storage not in used for local in newest):
-                newest = [local for local in newest if local.storage not in used]
+            # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
+            alone = len(newest) == 1 or (number in call.overwritten and bool(newest) and newest[-1].allocated)
+            open_ones = [local for local in newest if local.storage not in used] or newest
+            told = len(open_ones) == len(newest)  # not only by what was guessed to be another's
+            newest = open_ones
             if not newest:
                 taken[number] = self._unknown(call, number)
                 continue
             left = keys[at:].count(key)
             unread = [local for local in newest if id(local) not in read]
-            if alone:
+            if alone or number in call.overwritten:
                 local = newest[-1]
             else:
                 local = newest[0] if len(newest) == left else (unread or newest)[-min(left, len(unread or newest))]
             # Handed on from outside they keep their order.
-            if alone or (left == len(newest) and all(any(one is other for other in given) for one in newest)):
+            if alone or (told and left == len(newest) and all(any(one is other for other in given) for one in newest)):
                 surely.add(local.storage)
                 taken[number] = local
             else:
@@ -335,7 +338,7 @@ class Builder:
             elif fitting and not launched:
                 local = fitting[-1] if wanted == 1 else fitting[0]
             else:
-                local = Local(self._next, 0, result.spec, key)
+                local = Local(self._next, 0, result.spec, key, allocated=call.op_class == "allocate")
                 self._next += 1
             given.add(id(local))
             found.append(local)
