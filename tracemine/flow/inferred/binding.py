@@ -16,6 +16,7 @@ _MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones a
 
 _MOST_UNREAD = 256  # the same of those that nobody has read
 _SOON = 4  # roots
+_NO_CLAIM = -1
 _FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there
 
 _NEWEST = "the newest, the only one unread"
@@ -53,6 +54,9 @@ class Token:
     beside: bool = False  # made by an operator that is seldom applied to its own result
     taken: tuple[Token, ...] = ()  # what that took
     taken_surely: bool = False
+    maker: int = -1  # the number of the wiring that made it
+    claim: int = _NO_CLAIM  # place in Bound.sure of the read that took it for its being the newest
+    claimed: int = 0  # which root that was, counted
     backward: bool = False  # made for a gradient
     step: int = 0
 
@@ -122,6 +126,7 @@ class Simulation:
         self._vague: set[int] = set()  # shapes of which something was made whose strides are not known
         self._last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
         self._surely = False
+        self._beside: tuple[int, set[int]] = -1, set()  # the last wiring that is `beside`, and storages that it took
 
     def step(self, number: int) -> None:
         """A step of the program begins."""
@@ -148,6 +153,9 @@ class Simulation:
         sure: list[bool] = []
         for need in wiring.needs:
             token, why = self._bind(need, wiring, taken)
+            token.claim = _NO_CLAIM
+            if why == _NEWEST and wiring.call.op_class == "pointwise":
+                token.claim, token.claimed = len(bound.sure) + len(sure), self._now
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
             if self.reasons is not None:
@@ -183,6 +191,8 @@ class Simulation:
                 token.sure = False
         if wiring.partner is not None:
             self._last[wiring.call.name] = taken[0], self._now
+        if wiring.beside:
+            self._beside = wiring.number, {token.storage for token in taken}
         self._surely = all(sure)
         for give in wiring.gives:
             self._enter(give, wiring, taken, sure, new)
@@ -239,8 +249,8 @@ class Simulation:
         if token.born < self._unknown_made:
             if not self._unknown_unseen and token.born > self._unknown_around:
                 return token, "before an unknown one"
-            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one tensor,
-            # those with others inside any number.
+            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one tensor;
+            # one with others inside any number.
             self._unknown_unseen = max(self._unknown_unseen - 1, 0)
             made = self._outside(need, remember=True)
             made.sure = False
@@ -253,10 +263,16 @@ class Simulation:
         if token.beside and wiring.beside and need.twins == 1 and len(unread) < 2:
             given = next((given for given in token.taken if given.key == need.key), None)
             if given is not None and given in read:
-                return given, "side by side" if token.taken_surely else "side by side, perhaps"
+                before, took = self._beside
+                alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
+                return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
+        if len(unread) < need.left and self._gradient is None:
+            self._doubt(read)
         if not unread:
             alone = len(read) == 1 and need.twins == 1 and (bool(current) or token.outside)
             return token, "the only one" if alone else "read before"
+        if token.step != self._step and not token.outside and self._gradient is None:
+            return token, "unread since another step"
         if len(unread) != need.left:
             return token, "one of several unread"
         if need.twins > 1:
@@ -264,6 +280,14 @@ class Simulation:
         if not pool.read:
             return token, "the only one unread"
         return token, _NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
+
+    def _doubt(self, read: list[Token]) -> None:
+        """Something is read once more: perhaps it waited until now, and who took it for the newest had read another."""
+        for token in read:
+            if token.claim != _NO_CLAIM and self._now - token.claimed <= _SOON:
+                self.bound.sure[token.claim] = False
+                if self.reasons is not None:
+                    self.reasons[token.claim] = "the newest, but one like it is read again"
 
     def _none(self, need: Need, pool: Pool, taken: list[Token]) -> tuple[Token, str]:
         """Nothing that was seen looks like it."""
@@ -404,6 +428,7 @@ class Simulation:
             beside=wiring.beside,
             taken=tuple(taken) if wiring.beside else (),
             taken_surely=self._surely,
+            maker=wiring.number,
             backward=self._gradient is not None,
             step=self._step,
         )
