@@ -249,7 +249,7 @@ class Simulation:
         if token.born < self._unknown_made:
             if not self._unknown_unseen and token.born > self._unknown_around:
                 return token, "before an unknown one"
-            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one tensor;
+            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one,
             # one with others inside any number.
             self._unknown_unseen = max(self._unknown_unseen - 1, 0)
             made = self._outside(need, remember=True)
