@@ -283,7 +283,7 @@ class Curves:
             return self._one_row_kernel(kernel, reductions, warm), "scan", 1, ()
         many = kernel.rows >= _ACROSS_ROWS_PER_SM * self.calibration.sm_count and self._full_output(kernel)
         few = kernel.rows < _ROWS_PER_SM * self.calibration.sm_count
-        columns = kernel.columns or "channel" in kernel.steps  # a channel's elements are apart in every layout
+        columns = kernel.columns or _of_channels(kernel.steps)
         if (columns and not many) or (few and kernel.length > _SPLIT):
             mid, kernels = self._split(kernel, reductions, columns, warm)
             return mid, "columns" if columns else "split", kernels, ()
@@ -395,8 +395,10 @@ class Curves:
         full = self._full_output(kernel)
         finish = self.memory_ns(1 << 16, 0, 1.0)
         again = 1.0 if read <= self.calibration.l2_bytes * 0.6 else 0.0
-        last_reduction = max(at for at, step in enumerate(kernel.steps) if step in REDUCTIONS)
-        functions = self._function_ns(replace(kernel, steps=kernel.steps[:last_reduction])) / stages
+        # What uses a channel's numbers comes when they are there.
+        own = _of_channels(kernel.steps)
+        steps = tuple(step for step in kernel.steps if not (own and step == "channel"))
+        functions = self._function_ns(replace(kernel, steps=steps)) / stages
         ps = _PASS_PS["welford" if "welford" in reductions else "sum"]
         if columns:
             ps += _COLUMN_PS - _PASS_PS["sum"]
@@ -432,6 +434,16 @@ def _pattern(reductions: Sequence[str], passes: int, length: int, full_output: b
     if "welford" in reductions:
         return "row_welford"
     return "row_two_sums" if passes > 1 else "row_norm_looped"
+
+
+def _of_channels(steps: Sequence[str]) -> bool:
+    """Whether channels are reduced, whose elements are apart in every layout: a batch norm in training.
+
+    >>> _of_channels(("welford", "channel", "simple")), _of_channels(("channel", "simple", "sum"))
+    (True, False)
+    """
+    first = next((at for at, step in enumerate(steps) if step in REDUCTIONS), len(steps))
+    return "channel" in steps[first:]
 
 
 def _computed(length: int) -> int:
