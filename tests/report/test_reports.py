@@ -103,7 +103,7 @@ def test_json_has_all_findings_whatever_top_says() -> None:
 
 def test_json_has_the_keys_of_the_contract() -> None:
     found = json.loads(drawn("json", SCAN))
-    assert list(found) == ["schema_version", "trace", "summary", "findings", "dropped", "warnings"]
+    assert list(found) == ["schema_version", "trace", "summary", "findings", "dropped", "warnings", "refused"]
     finding = found["findings"][0]
     for key in (
         *(

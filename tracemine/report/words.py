@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EVIDENCE = {
     "proven": "it follows from what the profiler recorded",
     "consistent": "the one reading that fits by shape, dtype, stride and order",
-    "adjacent": "they are neighbours, and nothing recorded ties them together",
+    "adjacent": "they are neighbours, or who feeds whom is the likeliest of several readings",
 }
 
 # Keys of a scan's `dropped` that read badly as they are.
