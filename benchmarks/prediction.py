@@ -69,6 +69,22 @@ def fusion_table(cases: Sequence[Outcome]) -> list[str]:
     )
     lines.append(f"without an execution trace within {LEAN_WITHIN:g} points of with: {count(lean, LEAN_WITHIN)}")
     lines.append("* attention runs as other kernels when compiled: the model's own code takes another way")
+    return lines + halves(cases)
+
+
+def halves(cases: Sequence[Outcome]) -> list[str]:
+    """Where attention is the same: the models in even places of the sorted names, which constants were set by, and
+    the others.
+    """
+    lines = ["", *heading("same attention, models, mean error, bias, in interval, kernels within 25 %, within 10 %")]
+    for name, own in (("set by", cases[::2]), ("held out", cases[1::2])):
+        same = [one for one in own if one.same_attention]
+        errors = [one.error for one in same if one.error is not None]
+        kernels = [one.kernel_error for one in same if one.kernel_error is not None]
+        if errors and kernels:
+            cells = [str(len(same)), f"{sum(map(abs, errors)) / len(errors):.1f}", f"{sum(errors) / len(errors):+.1f}"]
+            cells += [f"{sum(one.held for one in same)} of {len(same)}", count(kernels, 25.0), count(kernels, 10.0)]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 

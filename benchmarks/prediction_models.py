@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tracemine.columns import numbers
 from tracemine.cost import Unfused, one_kernel
 from tracemine.curves import Curves
 from tracemine.engine import Rule, mine
 from tracemine.findings import device_of, find
-from tracemine.flow import Evidence, flow
+from tracemine.flow import Evidence, Flow, flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.ops import COMPUTE_BOUND_CLASSES
@@ -41,6 +42,8 @@ TRACES = {
 }
 SAME_KERNELS = 0.97  # of a graph's and eager's kernels, by name, that are the same; below, the graph runs others
 
+_COPIES = ("aten::copy_", "aten::clone", "aten::contiguous")
+
 # Names that Inductor gives to kernels that only move: pads and slices around products, layouts of convolutions.
 _MOVE = re.compile(
     r"triton_poi_fused_(_*(unsafe_view|as_strided|constant_pad_nd|convolution|baddbmm|addmm|bmm|mm|clone|copy|slice|cat|"
@@ -54,6 +57,7 @@ _MOVE = re.compile(
 @dataclass(frozen=True, slots=True)
 class Trace:
     timeline: Timeline
+    flow: Flow
     groups: Groups
     rows: dict[str, Rows]
     steps: int
@@ -61,8 +65,9 @@ class Trace:
     @classmethod
     def read(cls, path: Path) -> Trace:
         timeline = open_trace(path)
-        found = groups(flow(timeline))
-        return cls(timeline, found, row_sets(timeline, found), max(timeline.steps.num_rows, 1))
+        reads = flow(timeline)
+        found = groups(reads)
+        return cls(timeline, reads, found, row_sets(timeline, found), max(timeline.steps.num_rows, 1))
 
     @property
     def dur_ns(self) -> IntArray:
@@ -76,6 +81,19 @@ class Trace:
     def of_class(self, *classes: str) -> BoolArray:
         column = self.rows["activities"].columns["op_class"]
         return np.array([*(name in classes for name in column.values), False])[column.codes]
+
+    @property
+    def copies(self) -> BoolArray:
+        """For each activity, whether its operator copied and changed no type: into another layout, mostly."""
+        nodes, node = self.flow.nodes, self.groups.activity_node
+        widths = np.zeros((2, len(nodes)), np.int64)
+        item = numbers(self.flow.timeline.tensors.column("itemsize_bytes"), 0)
+        for width, part in zip(widths, (self.flow.reads, self.flow.writes), strict=True):
+            np.maximum.at(width, part.node, item[part.tensor_row])
+        read, written = widths
+        same = np.append((read == written) | (read == 0), True)[node]
+        column = self.rows["activities"].columns["op"]
+        return np.array([*(name in _COPIES for name in column.values), False])[column.codes] & same
 
     @property
     def moves(self) -> BoolArray:
@@ -112,7 +130,7 @@ class Predicted:
     memory_ns: int
     low_ns: int
     high_ns: int
-    kernels: float
+    kernels: float  # those that only move data are not counted, as they are not of torch.compile's
     grouped: float  # activities that are in groups
     fused_ns: FloatArray  # of each group
 
@@ -140,7 +158,7 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
         memory_ns=mid,
         low_ns=low,
         high_ns=high,
-        kernels=(int(alone.sum()) + float(launched.sum())) / trace.steps,
+        kernels=(int((alone & ~trace.copies).sum()) + float(launched.sum())) / trace.steps,
         grouped=trace.a_step(member),
         fused_ns=ends[1],
     )
@@ -186,6 +204,16 @@ class Outcome:
         if self.compiled_memory_ns is None:
             return None
         return 100 * (self.predicted_memory_ns - self.compiled_memory_ns) / self.eager_gpu_ns
+
+    @property
+    def held(self) -> bool:
+        """Whether the interval, group by group end to end, holds what torch.compile took."""
+        return self.predicted_low_ns <= (self.compiled_memory_ns or -1) <= self.predicted_high_ns
+
+    @property
+    def kernel_error(self) -> float | None:
+        """Percent by which the predicted number of kernels is off torch.compile's."""
+        return 100 * (self.predicted_kernels / self.compiled_kernels - 1) if self.compiled_kernels else None
 
     @property
     def same_attention(self) -> bool:
