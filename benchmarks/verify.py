@@ -124,6 +124,8 @@ def _row(v: Verdict) -> dict[str, Any]:
     found = msgspec.to_builtins(v)
     times = found.pop("times")
     found["source"] = None
+    if found["replay"] is not None:
+        del found["replay"]["kernels"]  # the trace's own, where the names are the same
     if found["proof"] is not None:
         found["proof"] = {name: found["proof"][name] for name in ("trials", "faults", "refused", "seconds")}
     if times:

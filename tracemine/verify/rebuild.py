@@ -29,6 +29,7 @@ from tracemine.verify.chain import (
     Value,
     check,
     infer_outputs,
+    reads,
 )
 from tracemine.verify.forms import Form, form_of
 from tracemine.verify.looks import Look, views
@@ -367,8 +368,29 @@ class _Making:
         for value, below in pointing(call, self.specs):
             source = self._origin(value)
             if source in self.inputs:
-                name, known = self.inputs[source]
-                self.inputs[source] = (name, below if known is None else min(known, below))
+                self._bound(source, below)
+                continue
+            for number in self._whole_inputs(source):
+                self._bound(number, _FEW)
+                self.assumptions.append("places are computed from whole numbers, of which 0 and 1 are tried")
+
+    def _bound(self, value: int, below: int) -> None:
+        name, known = self.inputs[value]
+        self.inputs[value] = (name, below if known is None else min(known, below))
+
+    def _whole_inputs(self, value: int) -> set[int]:
+        """Inputs of whole numbers that a value is computed from."""
+        found: set[int] = set()
+        seen, todo = {value}, [value]
+        while todo:
+            at = todo.pop()
+            if at in self.inputs and "int" in str(self.specs[at].dtype):
+                found.add(at)
+            call = self._giver(at)
+            new = set(reads(call) if call is not None else ()) - seen
+            seen |= new
+            todo += new
+        return found
 
     def _origin(self, value: int) -> int:
         """The value of which another is a view or a copy."""
@@ -407,6 +429,8 @@ class _Making:
         except ChainError as error:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
 
+
+_FEW = 2  # whole numbers that places are computed from stay below this
 
 # Calls whose results hold values of their first argument, as they are.
 _KEEPS = frozenset(

@@ -1,0 +1,63 @@
+"""Proofs that hang, crash or run out of memory become words, and the next chain is proved all the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracemine.verify import Builder, Chain
+from tracemine.verify.generate import generate
+from tracemine.verify.sandbox import Sandbox, elements, smaller
+
+
+def chain(rows: int = 4) -> Chain:
+    b = Builder("scaled")
+    return b.done(b.call("aten::mul.Tensor", b.input("x", (rows, 8), "float32"), 0.5))
+
+
+def stand_in(tmp_path: Path, text: str) -> tuple[str, str]:
+    """A process in place of the one that proves kernels."""
+    path = tmp_path / "worker.py"
+    path.write_text(text)
+    return sys.executable, str(path)
+
+
+def test_a_hang_ends_after_its_time(tmp_path: Path) -> None:
+    command = stand_in(tmp_path, "while True: pass")
+    with Sandbox(time_limit_s=0.2, command=command) as sandbox:
+        assert sandbox.prove(chain()) == "the proof took longer than 0.2 s"
+
+
+def test_a_crash_is_said_and_the_next_chain_gets_a_process_of_its_own(tmp_path: Path) -> None:
+    mark = tmp_path / "crashed"
+    command = stand_in(
+        tmp_path,
+        f"import os, pathlib\nmark = pathlib.Path({str(mark)!r})\n"
+        "if mark.exists(): raise SystemExit('second')\nmark.touch()\nos.kill(os.getpid(), 11)",
+    )
+    with Sandbox(command=command) as sandbox:
+        assert sandbox.prove(chain()) == "the process that proves kernels was ended by SIGSEGV"
+        assert sandbox.prove(chain()) == "the process that proves kernels ended with 1: second"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+def test_a_lack_of_memory_is_said(tmp_path: Path) -> None:
+    command = stand_in(tmp_path, "import sys\nsys.stdin.readline()\nx = bytearray(8 << 30)")
+    with Sandbox(memory_limit_bytes=1 << 30, command=command) as sandbox:
+        assert sandbox.prove(chain()) == "the proof needs more than 1 GiB of memory"
+
+
+def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:
+    command = stand_in(tmp_path, "print('hello', flush=True)\nimport time\ntime.sleep(60)")
+    with Sandbox(command=command) as sandbox:
+        assert sandbox.prove(chain()) == "the process that proves kernels answered with something else than a proof"
+
+
+def test_large_chains_are_tried_small_with_the_same_source() -> None:
+    large = chain(1 << 20)
+    small = smaller(large)
+    assert elements(large) == 8 << 20
+    assert elements(small) < 100
+    assert generate(small).text == generate(large).text
