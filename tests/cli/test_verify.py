@@ -1,0 +1,119 @@
+"""`tracemine verify` as its users meet it, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tracemine.cli import main
+from tracemine.verify import findings
+
+CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(findings, "gpu_name", lambda: None)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(one) for one in arguments])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_a_capture_is_proved_on_a_cpu_from_end_to_end(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    code, out, _ = run("verify", CHAIN, "--format", "json", "--emit", tmp_path / "emitted", "-o", tmp_path)
+    assert code == 0
+    found = json.loads(out)
+    (verdict,) = found["verdicts"]
+    assert found["gpu"] is None
+    assert verdict["level"] == "L2"
+    assert verdict["proof"]["trials"] > 10
+    assert verdict["proof"]["faults"] == []
+    assert verdict["measured_ns"] is None
+    assert verdict["predicted_ns"]["mid"] > 0
+    assert [text[:2] for text in verdict["not_tested"]] == ["L1", "L3", "L4", "L5", "L6"]
+    assert json.loads((tmp_path / "verdicts.json").read_text()) == found
+    assert pq.ParquetFile(tmp_path / "verdicts.parquet").read().column("level").to_pylist() == ["L2"]
+    (path,) = (tmp_path / "emitted").iterdir()
+    assert path.name == f"repro_{verdict['fingerprint']}.py"
+    assert path.read_text() == verdict["source"]
+    assert _imports(path) <= {
+        *("argparse", "collections", "dataclasses", "json", "math", "pathlib", "random", "statistics", "tempfile"),
+        *("torch", "triton", "typing"),
+    }
+
+
+def _imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).partition(".")[0])
+    return found
+
+
+def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    code, out, err = run("verify", path)
+    assert code == 0
+    assert "no GPU" in err
+    assert "not asked for" in out
+    assert (tmp_path / "findings.verdicts.parquet").is_file()
+    code, out, _ = run("verify", path, "--rule", "rotary_unfused")
+    assert code == 0
+    assert "1 finding of other rules" in out
+
+
+def test_what_is_missing_is_said_with_the_command_that_helps(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, err = run("verify", CHAIN)
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        "verify needs torch and triton, which this Python does not have",
+        '  hint: pip install "tracemine[verify]"',
+    ]
+
+
+def test_findings_whose_trace_is_gone_are_an_error_of_one_line(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    path.write_text(path.read_text().replace(str(CHAIN), "/nowhere/trace.json"))
+    code, _, err = run("verify", path)
+    assert code == 2
+    assert err.startswith(f"{path}: its trace /nowhere/trace.json is not there")
+
+
+@pytest.mark.parametrize("arguments", [("--format", "pdf"), ("--top", "-1"), ("--time-limit", "0")], ids=lambda a: a[0])
+def test_a_wrong_call_is_an_error(run: Run, arguments: tuple[str, str]) -> None:
+    assert run("verify", CHAIN, *arguments)[0] == 2
+
+
+def test_a_fingerprint_from_a_file_names_no_other_file(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    found = json.loads(path.read_text())
+    for finding in found["findings"]:
+        finding["fingerprint"] = "../../evil"
+    path.write_text(json.dumps(found))
+    code, _, err = run("verify", path, "--emit", tmp_path / "emitted")
+    assert code == 2
+    assert "is no fingerprint" in err
