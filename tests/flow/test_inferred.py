@@ -53,7 +53,8 @@ class Eager:
         )
         self.stack.append(op)
         for child, *arguments in inside:
-            self.call(child, *arguments, tid=tid)
+            keywords = arguments.pop() if isinstance(arguments[-1], dict) else {}
+            self.call(child, *arguments, tid=tid, **keywords)
         self.stack.pop()
         for _ in range(kernels):
             self.now += 10
@@ -204,6 +205,29 @@ def test_what_an_operator_inside_writes_into_may_be_what_it_takes() -> None:
     where = ("aten::where", ([8, 1], "bool"), ([], FLOAT), ([8, 4], FLOAT), ([8, 4], FLOAT))
     eager.call("aten::_safe_softmax", ([8, 4], FLOAT), ([], "Scalar"), ([], ""), kernels=0, inside=[softmax, where])
     assert eager.reads()["where", 2][2] is Evidence.ADJACENT
+
+
+@pytest.mark.parametrize("after", [[6, 4], [6, 5]])
+def test_what_indexing_gives_is_shaped_as_the_view_inside(after: list[int]) -> None:
+    """Shapes of index tensors are not recorded; how the source is viewed for the kernel is."""
+    eager = Eager()
+    eager.call("aten::relu", ([8, 4], FLOAT))
+    sizes = ([], "ScalarList")
+    as_recorded: dict[str, Any] = {"values": ["", "[6, 4]", "[0, 1]", ""], "kernels": 0}
+    view = ("aten::as_strided", ([8, 4], FLOAT), sizes, sizes, ([], ""), as_recorded)
+    eager.call("aten::index", ([8, 4], FLOAT), ([], ""), inside=[view])
+    eager.call("aten::exp", (after, FLOAT))
+    producers, _, evidence = eager.reads()["exp", 0]
+    assert producers == ({"index"} if after == [6, 4] else set())
+    assert evidence is Evidence.CONSISTENT
+
+
+def test_a_dropout_that_does_nothing_gives_what_it_takes() -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([8, 4], FLOAT))
+    eager.call("aten::dropout", ([8, 4], FLOAT), ([], SCALAR), ([], SCALAR), values=["", "0.1", "False"], kernels=0)
+    eager.call("aten::exp", ([8, 4], FLOAT))
+    assert eager.reads()["exp", 0] == ({"relu"}, Source.WRITTEN, Evidence.CONSISTENT)
 
 
 def test_a_view_shares_its_storage() -> None:

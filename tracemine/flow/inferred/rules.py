@@ -14,6 +14,8 @@ class Rules:
 
     side_by_side: frozenset[str]  # classes of operators
     partners: dict[str, str]
+    shaped_inside: frozenset[str]
+    hands_on_idle: frozenset[str]
     keeps_nothing: frozenset[str]
     keeps_results: tuple[str, ...]
     hands_on_twice: frozenset[str]
@@ -32,6 +34,8 @@ def rules() -> Rules:
     return Rules(
         side_by_side=frozenset(data["side_by_side"].split()),
         partners={first: second, second: first},
+        shaped_inside=frozenset(f"aten::{name}" for name in data["shaped_inside"].split()),
+        hands_on_idle=frozenset(f"aten::{name}" for name in data["hands_on_idle"].split()),
         keeps_nothing=frozenset(data["keeps_nothing"].split()),
         keeps_results=tuple(data["keeps_results"].split()),
         hands_on_twice=frozenset(data["hands_on_twice"].split()),

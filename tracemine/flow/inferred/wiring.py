@@ -10,6 +10,7 @@ from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.record import IntArray
 from tracemine.ops.infer import TensorSpec
+from tracemine.ops.infer.tensor import contiguous
 
 # What an operator launched itself.
 KERNEL, TO_DEVICE, TO_HOST = 1, 2, 4
@@ -227,14 +228,18 @@ class Builder:
             results = [replace(local, sure=False) for local in made if local.storage >= before and not local.read]
             wiring.barrier |= bool(launched)
             where = [(number, -1) for number in range(len(results))]
+        elif call.results is None:
+            where = [(0, -1)]
         else:
-            where = [(result.position, result.list_index) for result in call.results or ()]
+            where = [(result.position, result.list_index) for result in call.results]
         self._inside[self._place[position] - self._root] = bound, results
         allocates = call.op_class == "allocate" and not inside_node and not launched and not made
         if (node and call.known) or allocates:
             for (place, index), result in zip(where, results, strict=True):
                 if result is not None and (node or result.storage >= before):
                     self._row(position, True, place, index, result)
+        elif _hands_on(call, made, self._launched > launches):
+            pass
         elif self._launched == launches and not made and call.results and call.op_class not in _NO_WORK:
             for worked in (*results, *bound):
                 if worked is not None:
@@ -305,7 +310,9 @@ class Builder:
         self, call: Call, bound: list[Local | None], made: list[Local], before: int, launched: bool
     ) -> list[Local | None] | None:
         if call.results is None:
-            return None
+            return self._as_viewed_inside(call, bound, made)
+        if _hands_on(call, made, launched):
+            return bound[:1]
         found: list[Local | None] = []
         given: set[int] = set()
         for result in call.results:
@@ -344,6 +351,19 @@ class Builder:
             found.append(local)
         return found
 
+    def _as_viewed_inside(self, call: Call, bound: list[Local | None], made: list[Local]) -> list[Local | None] | None:
+        """What an operator gives that views its source as its result before it fills that: indexing by tensors, of
+        which nothing else is recorded."""
+        source = bound[0] if bound and call.name in rules().shaped_inside else None
+        view = next((local for local in made if source is not None and local.storage == source.storage), None)
+        if view is None or view.spec.strides is None:
+            return None
+        steps = [step for step in view.spec.strides if step]
+        strides = contiguous(view.spec.shape) if steps == sorted(steps, reverse=True) else None
+        spec = TensorSpec(view.spec.shape, view.spec.dtype, strides)
+        self._next += 1
+        return [Local(self._next - 1, 0, spec, key_of(spec))]
+
     def _placed(self, call: Call, bound: list[Local | None], launched: int) -> None:
         """A kernel's tensors are on the GPU; of a copy between host and device, one of the two is."""
         place = self._wiring.place
@@ -361,6 +381,11 @@ class Builder:
             return
         op = self._place[position] - self._root
         self._wiring.rows.append(Row(op, is_output, place, index, local.storage, local.offset, local.spec, local.sure))
+
+
+def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
+    """It gives what it takes, as with nothing inside and no kernel it did nothing."""
+    return call.name in rules().hands_on_idle and not made and not launched
 
 
 def _same_but_dtype(local: Local, call: Call, number: int) -> bool:
