@@ -14,16 +14,20 @@ from tracemine.fusion.spaces import Space
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
 
 
+def longer(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size > 1)
+
+
 def all_ways(source: tuple[int, ...], result: tuple[int, ...]) -> set[frozenset[int]]:
-    """Every set of axes whose reduction, with or without keeping them, gives the result; those of one element left out,
-    as whether they are reduced is nobody's matter.
+    """Every set of axes whose reduction gives the result: keeping them where the ranks are equal, else without them.
+
+    Axes of one element are left out on both sides: whether they are reduced is nobody's matter.
     """
     ways = set()
     for count in range(len(source) + 1):
         for axes in combinations(range(len(source)), count):
             kept = tuple(1 if axis in axes else size for axis, size in enumerate(source))
-            dropped = tuple(size for axis, size in enumerate(source) if axis not in axes)
-            if result in (kept, dropped):
+            if result == kept if len(result) == len(source) else longer(result) == longer(kept):
                 ways.add(frozenset(axis for axis in axes if source[axis] > 1))
     return ways
 
