@@ -12,16 +12,17 @@ from tracemine.cost.ranges import Abstained, Estimate, outwards
 from tracemine.curves import Curves
 from tracemine.fusion.kernel import FusedKernel, Unfused
 
-# The interval's ends, beyond what a kernel alone scatters. Within a step kernels are off together: what runs beside
-# them, where a compiler draws its borders. As much as makes the summed interval hold what torch.compile took in 18 of
+# The interval's ends in a model's step, beyond what a kernel alone scatters. There kernels are off together: what runs
+# beside them, where a compiler draws its borders. As much as makes the summed interval hold what torch.compile took in 18 of
 # 20 models; of 19 others it then holds 16 (docs/inductor.md).
 IN_A_STEP = 1.42
 
 
 def one_kernel(
-    kernel: FusedKernel, members: Sequence[Unfused], curves: Curves | None, *, sure: bool = True
+    kernel: FusedKernel, members: Sequence[Unfused], curves: Curves | None, *, sure: bool = True, in_model: bool = True
 ) -> Estimate | Abstained:
-    """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed.
+    """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed. `in_model`: whether
+    products and convolutions run in the same steps, as in whole models, or memory-bound kernels alone.
 
     Where it is guessed, the interval reaches from inputs of equal size being one to the largest result being wanted by
     somebody else.
@@ -49,10 +50,12 @@ def one_kernel(
             "which tensor feeds which kernel is the likeliest of several; low end: inputs of equal size are one, high "
             "end: somebody else reads the largest result"
         )
-    low_ns, high_ns = low_ns / IN_A_STEP, high_ns * IN_A_STEP
-    assumptions.append(
-        f"in a step kernels are off together: the interval reaches {IN_A_STEP} times further than for a kernel alone"
-    )
+    if in_model:
+        low_ns, high_ns = low_ns / IN_A_STEP, high_ns * IN_A_STEP
+        assumptions.append(
+            f"in a model's step kernels are off together: the interval reaches {IN_A_STEP} times further than for a "
+            "kernel alone"
+        )
     if found.kernels > 1:
         assumptions.append(f"few rows for so long a reduction: {found.kernels} kernels are counted")
     return Estimate(after_ns=outwards(low_ns, found.mid_ns, high_ns), assumptions=tuple(assumptions))

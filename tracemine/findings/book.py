@@ -9,7 +9,7 @@ import numpy as np
 from tracemine.curves import Curves
 from tracemine.devices import Device
 from tracemine.findings.accounts import Accounts
-from tracemine.findings.facts import Facts, activity_facts, gap_facts
+from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
 from tracemine.rows.arrow import categories
@@ -31,10 +31,10 @@ class Book:
     claimed: dict[str, BoolArray] = field(init=False)
     kernel_names: Categories = field(init=False)
     curves: Curves | None = field(init=False)
+    has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
     steps: Steps = field(init=False)
-    alone_ns: tuple[IntArray, IntArray, IntArray] = field(
-        init=False
-    )  # of each gap, nobody recording: least, usual, most
+    # Of each gap, nobody recording: least, usual, most.
+    alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
     def __post_init__(self) -> None:
         self.facts = {
@@ -44,6 +44,8 @@ class Book:
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
         self.curves = None if self.device is None else Curves.of(self.device)
         self.kernel_names = categories(self.timeline.activities["name"])
+        bound = category(self.rows["activities"], "bound")
+        self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}
         self.steps = steps_of(self.timeline, self.rows["gaps"])
         self.alone_ns = self.steps.gaps_ns()
 

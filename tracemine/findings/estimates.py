@@ -21,7 +21,6 @@ from tracemine.cost import (
     one_kernel,
     pinned,
 )
-from tracemine.curves import Curves
 from tracemine.engine.rule import Rule
 from tracemine.findings.book import Book
 from tracemine.findings.facts import category, number
@@ -66,13 +65,13 @@ def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.device, legal=True)
         evidence = Evidence(int(groups.evidence[group]))
     else:
-        estimate = _one_kernel(groups, group, book.curves, matrix[0], mean_ns)
+        estimate = _one_kernel(book, groups, group, matrix[0], mean_ns)
         evidence = Evidence(int(groups.evidence[group]))
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
 
 
 def _one_kernel(
-    groups: Groups, group: int, curves: Curves | None, members: IntArray, durations_ns: FloatArray
+    book: Book, groups: Groups, group: int, members: IntArray, durations_ns: FloatArray
 ) -> Estimate | Abstained:
     """The estimate for a fusion group, from the mean durations of its activities in all instances."""
     own = slice(int(groups.begin[group]), int(groups.begin[group + 1]))
@@ -86,8 +85,9 @@ def _one_kernel(
             Unfused(reads=int(groups.node_reads[node]), writes=int(groups.node_writes[node]), dur_ns=dur)
             for node, dur in spent.items()
         ],
-        curves,
+        book.curves,
         sure=groups.evidence[group] != Evidence.ADJACENT,
+        in_model=book.has_products,
     )
     if isinstance(estimate, Abstained):
         return estimate
