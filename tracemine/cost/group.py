@@ -13,8 +13,8 @@ from tracemine.curves import Curves
 from tracemine.fusion.kernel import FusedKernel, Unfused
 
 # The interval's ends in a model's step, beyond what a kernel alone scatters. There kernels are off together: what runs
-# beside them, where a compiler draws its borders. As much as makes the summed interval hold what torch.compile took in 18 of
-# 20 models; of 19 others it then holds 16 (docs/inductor.md).
+# beside them, where a compiler draws its borders. As much as makes the summed interval hold what torch.compile took in
+# 18 of 20 models; of 19 others it then holds 16 (docs/inductor.md).
 IN_A_STEP = 1.42
 
 
