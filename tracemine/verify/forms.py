@@ -78,7 +78,9 @@ def _copied(facts: NodeFacts, recorded: Overload) -> Form | str:
         return "it copies into a layout that no memory format makes"
     same = source.dtype == target.dtype
     operator = "aten::clone" if same else "aten::_to_copy"
-    fixed: dict[str, Plain] = {"memory_format": layout} | ({} if same else {"dtype": target.dtype})
+    fixed: dict[str, Plain] = {"memory_format": layout}
+    if not same:
+        fixed["dtype"] = target.dtype
     return Form(
         operator=operator,
         overload=_only(operator),
