@@ -61,3 +61,14 @@ def test_large_chains_are_tried_small_with_the_same_source() -> None:
     assert elements(large) == 8 << 20
     assert elements(small) < 100
     assert generate(small).text == generate(large).text
+
+
+def test_indices_stay_within_the_smallest_table_that_they_point_into() -> None:
+    b = Builder("lookups")
+    one, other = b.input("one", (5000, 8), "float32"), b.input("other", (5000, 8), "float32")
+    index = b.input("index_1", (9000,), "int64", below=5000)
+    found = [b.call("aten::index_select", table, 0, index) for table in (one, other)]
+    small = smaller(b.done(b.call("aten::add.Tensor", *found)))
+    assert elements(small) <= 4096
+    tables = [i.spec.shape[0] for i in small.inputs[:2]]
+    assert (small.inputs[2].below or 0) <= min(tables)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from tracemine.errors import TracemineError
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
@@ -482,6 +484,23 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
     if not shape or not isinstance(along, int) or not -len(shape) <= along < len(shape):
         return []
     return [(index.value, shape[along])]
+
+
+def within(chain: Chain) -> Chain:
+    """The chain with index tensors kept within what they point into, at the sizes that it has now."""
+    specs = chain.specs
+    givers = {chain.first_output(n) + k: call for n, call in enumerate(chain.calls) for k in range(len(call.outputs))}
+    inputs = list(chain.inputs)
+    for call in chain.calls:
+        for value, below in pointing(call, specs):
+            while (giver := givers.get(value)) is not None and giver.operator.removeprefix("aten::") in _KEEPS:
+                first = giver.arguments[0]
+                if not isinstance(first, Ref):
+                    break
+                value = first.value
+            if value < len(inputs) and (known := inputs[value].below) is not None:
+                inputs[value] = msgspec.structs.replace(inputs[value], below=min(known, below))
+    return msgspec.structs.replace(chain, inputs=tuple(inputs))
 
 
 def _merged(outputs: Sequence[Seen]) -> list[Seen]:

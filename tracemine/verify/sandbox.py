@@ -22,6 +22,7 @@ from tracemine.verify.check import make_job
 from tracemine.verify.generate import generate
 from tracemine.verify.lower import lower
 from tracemine.verify.proof import Proof
+from tracemine.verify.rebuild import within
 from tracemine.verify.resize import free_axes, resized
 
 WORKER = (sys.executable, "-m", "tracemine.verify.worker")
@@ -176,7 +177,7 @@ def smaller(chain: Chain) -> Chain:
             if here <= size:
                 continue
             try:
-                tried = resized(current, lowered, {axis: size})
+                tried = within(resized(current, lowered, {axis: size}))
                 same = generate(tried).text == text
             except (TracemineError, ArithmeticError, ValueError, LookupError):
                 continue
