@@ -117,12 +117,11 @@ class _State:
         before = self.tried.get((a, b))
         if before is not None and before[:2] == (len(here), len(there)):
             return before[2]
-        code = self._refusal(a, b, vertical)
-        if code != ALLOWED:
+        space = self._space(a, b, vertical)
+        code = _CODE[space] if isinstance(space, Refusal) else self._refusal(a, b, vertical)
+        if isinstance(space, Refusal) or code != ALLOWED:
             self.tried[a, b] = (len(here), len(there), code)
             return code
-        space = self._space(a, b, vertical)
-        assert not isinstance(space, Refusal)  # noqa: S101 - asked in _refusal
         first, second = min(a, b), max(a, b)
         for node in self.members[second]:
             self.group[node] = first
@@ -134,10 +133,7 @@ class _State:
     def _refusal(self, a: int, b: int, vertical: bool) -> int:
         if len(self.members[a]) + len(self.members[b]) > MOST_MEMBERS:
             return _CODE[Refusal.FULL]
-        space = self._space(a, b, vertical)
-        if isinstance(space, Refusal):
-            return _CODE[space]
-        small, large = sorted((a, b), key=lambda group: len(self.members[group]))
+        small, large = (a, b) if len(self.members[a]) <= len(self.members[b]) else (b, a)
         for node in self.members[small]:
             for other, code in self.blocked.get(node, ()):
                 if self.group[other] == large:
