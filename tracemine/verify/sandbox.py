@@ -20,9 +20,9 @@ from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.check import make_job
 from tracemine.verify.generate import generate
+from tracemine.verify.indices import within
 from tracemine.verify.lower import lower
 from tracemine.verify.proof import Proof
-from tracemine.verify.rebuild import within
 from tracemine.verify.resize import free_axes, resized
 
 WORKER = (sys.executable, "-m", "tracemine.verify.worker")
