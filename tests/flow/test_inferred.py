@@ -310,6 +310,23 @@ def test_a_gradient_takes_what_its_forward_operator_took() -> None:
     assert eager.reads()["gelu_backward", 0][0] == {"ones_like"}
 
 
+def test_an_optimizer_that_takes_a_parameter_at_a_time_joins_no_two() -> None:
+    eager = Eager()
+    eager.call("aten::ones_like", ([8, 4], FLOAT), ([], ""), ([], ""), ([], ""), ([], ""), ([], ""))
+    node = "autograd::engine::evaluate_function: NegBackward0"
+    eager.now += 10
+    eager.stack.append(eager.trace.op(node, eager.now, 40, sequence_number=5))
+    eager.call("aten::neg", ([8, 4], FLOAT))
+    eager.stack.pop()
+    for _ in range(2):
+        eager.call("aten::mul_", ([8, 4], FLOAT), ([], SCALAR))
+        eager.call("aten::sqrt", ([8, 4], FLOAT))
+    reads = eager.reads()
+    assert reads["sqrt", 0][0] == {"mul_"}
+    assert reads["sqrt#1", 0][0] == {"mul_#1"}
+    assert not reads["mul_#1", 0][0] & {"mul_", "sqrt"}
+
+
 def test_what_was_read_for_the_last_time_is_gone_and_what_nobody_read_stays() -> None:
     eager = Eager()
     eager.trace.step(0, 1000)

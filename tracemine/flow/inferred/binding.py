@@ -118,6 +118,8 @@ class Simulation:
         self._now = 0
         self._step = 0
         self._gradient: _Gradient | None = None
+        self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
+        self._updating = 0  # and since when
         self._unknown_made = -1  # root that last gave what nobody can name
         self._unknown_unseen = 0  # so many of those gave something that nobody has read yet
         self._unknown_around = -1  # when the last of those began that has operators inside
@@ -131,6 +133,7 @@ class Simulation:
     def step(self, number: int) -> None:
         """A step of the program begins."""
         self._step = number
+        self._updates = None
 
     def list_dtype(self, wiring: Wiring) -> str | None:
         """The dtype that the members of a list are likely to have."""
@@ -206,7 +209,7 @@ class Simulation:
     def backward(self, wiring: Wiring | None, saved: list[Token], name: str, passes: int) -> None:
         """A node of autograd begins. `passes`: to so many it hands on what it takes, as it is."""
         grads: list[Token] = []
-        self._gradient = None
+        self._gradient = self._updates = None
         for need in wiring.needs if wiring is not None else ():
             token, why = self._grad(need, grads)
             if not (token.sure and why in CONSISTENT):
@@ -219,8 +222,9 @@ class Simulation:
         self._gradient = _Gradient(grads, saved, product=name.startswith("Mul"))
 
     def forward(self) -> None:
-        """No node of autograd runs any more."""
+        """No node of autograd runs any more: what is written in place until the step ends are parameters' updates."""
         self._gradient = None
+        self._updates, self._updating = defaultdict(set), self._now
 
     # --- binding -----------------------------------------------------------------------------------------------------
 
@@ -231,7 +235,24 @@ class Simulation:
             found = self._for_gradient(self._gradient, need, taken)
             if found is not None:
                 return found
-        return self._any(need, wiring, taken)
+        token, why = self._any(need, wiring, taken)
+        if self._updates is None or need.listed or len(taken) not in wiring.mutated:
+            return token, why
+        if wiring.number in self._updates[need.key]:
+            self._updates[need.key].clear()
+            self._next_parameter(need)
+            token, why = self._any(need, wiring, taken)
+        self._updates[need.key].add(wiring.number)
+        return token, why
+
+    def _next_parameter(self, need: Need) -> None:
+        """The same operator writes in place once more, as optimizers do, a parameter at a time. What was made for the
+        one before, or written, is not looked at again: no tensor is better than a wrong one, which would join them."""
+        for pool in (self._pools[need.key], self._loose.get(need.loose)):
+            if pool is not None:
+                kept = [[token for token in side if token.born <= self._updating] for side in (pool.unread, pool.read)]
+                pool.forgot |= len(kept[0]) + len(kept[1]) < len(pool.unread) + len(pool.read)
+                pool.unread, pool.read = kept
 
     def _any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._loose[need.loose] if need.listed else self._pools[need.key]
