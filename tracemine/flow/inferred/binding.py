@@ -291,6 +291,8 @@ class Simulation:
             self._doubt(read)
         if not unread:
             alone = len(read) == 1 and need.twins == 1 and (bool(current) or token.outside)
+            if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
+                return self._outside(need, remember=False), "one of those from outside"
             return token, "the only one" if alone else "read before"
         if token.step != self._step and not token.outside and self._gradient is None:
             return token, "unread since another step"
