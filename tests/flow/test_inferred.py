@@ -310,6 +310,18 @@ def test_a_gradient_takes_what_its_forward_operator_took() -> None:
     assert eager.reads()["gelu_backward", 0][0] == {"ones_like"}
 
 
+def test_the_same_operator_takes_another_tensor_from_outside_each_time() -> None:
+    """Caches of layers look alike; what reads two of them shares nothing."""
+    eager = Eager()
+    for _ in range(2):
+        eager.call("aten::sum", ([8, 4], FLOAT))
+    eager.call("aten::max", ([8, 4], FLOAT))
+    found = eager.flow()
+    assert found.reads.source.tolist() == [Source.OUTSIDE] * 3
+    first, second, third = found.reads.buffer.tolist()
+    assert first != second == third
+
+
 def test_an_optimizer_that_takes_a_parameter_at_a_time_joins_no_two() -> None:
     eager = Eager()
     eager.call("aten::ones_like", ([8, 4], FLOAT), ([], ""), ([], ""), ([], ""), ([], ""), ([], ""))

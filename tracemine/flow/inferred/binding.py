@@ -15,6 +15,7 @@ from tracemine.flow.inferred.wiring import ANYWHERE, HOST, Give, Keys, Need, Wir
 _MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
 
 _MOST_UNREAD = 256  # the same of those that nobody has read
+_MOST_READERS = 16  # of one tensor from outside are remembered
 _SOON = 4  # roots
 _NO_CLAIM = -1
 _FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there
@@ -55,6 +56,7 @@ class Token:
     taken: tuple[Token, ...] = ()  # what that took
     taken_surely: bool = False
     maker: int = -1  # the number of the wiring that made it
+    readers: tuple[int, ...] = ()  # of one from outside the wirings that read it
     claim: int = _NO_CLAIM  # place in Bound.sure of the read that took it for its being the newest
     claimed: int = 0  # which root that was, counted
     backward: bool = False  # made for a gradient
@@ -179,6 +181,8 @@ class Simulation:
                 self.reasons += ["inside"] * len(new)
         for token in taken:
             token.step = self._step
+            if token.outside:
+                token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
             token.uses += 1
             if token.uses == 1:
                 self._sort(token)
@@ -293,6 +297,10 @@ class Simulation:
             alone = len(read) == 1 and need.twins == 1 and (bool(current) or token.outside)
             if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
                 return self._outside(need, remember=False), "one of those from outside"
+            if token.outside and wiring.number in token.readers and len(taken) not in wiring.mutated:
+                # The same operator once more takes another one that looks alike, as each layer has its own cache.
+                token.storage, self.storages = self.storages, self.storages + 1
+                token.readers = ()
             return token, "the only one" if alone else "read before"
         if token.step != self._step and not token.outside and self._gradient is None:
             return token, "unread since another step"
