@@ -80,7 +80,7 @@ def closed_gaps(
     `slowdown` says what was taken off for that.
 
     >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
-    Range(low=5250, mid=10600, high=11600)
+    Range(low=5300, mid=10600, high=11600)
     >>> least, usual, most = np.array([2_500, 0]), np.array([4_500, 0]), np.array([7_500, 600])
     >>> closed_gaps(np.array([11_000, 600]), "host_bound", (least, usual, most), SLOWDOWNS["stacks"])[0]
     Range(low=1000, mid=4000, high=8100)

@@ -18,7 +18,7 @@ def groups(flow: Flow) -> Groups:
     Without dataflow there are none. The same input gives the same groups; time grows about linearly with the nodes.
 
     >>> from tracemine.flow import flow
-    >>> from tracemine.timeline import Meta
+    >>> from tracemine.timeline import Meta, Timeline
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
     >>> len(groups(flow(empty)))
     0
