@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -35,6 +36,16 @@ def flow(timeline: Timeline) -> Flow:
     >>> len(flow(empty).nodes)
     0
     """
+    collecting = gc.isenabled()
+    gc.disable()  # an object a tensor: the collector would walk them again and again, and find nothing
+    try:
+        return _flow(timeline)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _flow(timeline: Timeline) -> Flow:
     order = order_of(timeline)
     if not len(order.row):
         timeline = replace(timeline, tensors=None)  # tensors of no operator

@@ -85,7 +85,7 @@ class Bound:
     sure: list[bool] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ran:
     """One operator that was simulated."""
 
@@ -169,9 +169,8 @@ class Simulation:
         self.storages += wiring.new
         bound.root.append(root)
         bound.wiring.append(wiring)
-        for token in taken:
-            bound.storages.append(token.storage)
-            bound.offsets.append(token.offset)
+        bound.storages += [token.storage for token in taken]
+        bound.offsets += [token.offset for token in taken]
         bound.sure += sure
         if new:
             bound.storages += new
