@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -22,6 +23,7 @@ from tracemine.formats.nsys.tables import Array, Numbers, nothing
 _ROWS_AT_ONCE = 1 << 15
 _LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
 _JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
+_AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no whole number, read as not recorded"
 
 
@@ -48,6 +50,13 @@ class Database:
             self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
         self._counts = counts
+        # Large tables are read side by side, each by a connection of its own: the driver holds no lock of Python's.
+        large = [table for table in schema.LARGE if counts[table] >= _LARGE_ROWS and self._wanted(table)]
+        self._readers = ThreadPoolExecutor(max_workers=2) if len(large) > 1 else None
+        self._ahead: dict[str, Future[list[pa.RecordBatch] | None]] = {}
+        if self._readers is not None:
+            for query in (_query(table, self._wanted(table), _AS_IT_IS) for table in large):
+                self._ahead[query] = self._readers.submit(self._batches, query)
         self._all_rows = max(1, sum(counts[table] for table in schema.LARGE))
 
     @property
@@ -62,14 +71,14 @@ class Database:
     def numbers(self, table: str) -> Numbers:
         """The table's columns of `schema.NUMBERS`, all of one length."""
         rows = self._counts[table]
-        wanted = [name for name in schema.NUMBERS[table] if name in self.columns(table)]
+        wanted = self._wanted(table)
         columns = nothing(tuple(name for name in schema.NUMBERS[table] if name not in wanted), rows)
         columns |= {name: np.empty(rows, np.int64) for name in wanted}
         if not wanted:
             return columns
         with self._damage_told():
             try:
-                self._fill(columns, table, wanted, "ifnull({}, " + str(MISSING) + ")")
+                self._fill(columns, table, wanted, _AS_IT_IS)
             except (TypeError, ValueError, OverflowError):  # SQLite lets any column hold anything
                 self._fill(columns, table, wanted, "iif(typeof({0}) = 'integer', {0}, " + str(MISSING) + ")")
                 wrong = " + ".join(f"""total(typeof("{name}") not in ('integer', 'null'))""" for name in wanted)
@@ -91,6 +100,8 @@ class Database:
 
     def close(self) -> None:
         """Close the database."""
+        if self._readers is not None:
+            self._readers.shutdown(cancel_futures=True)
         self._connection.close()
 
     def __enter__(self) -> Database:
@@ -103,9 +114,11 @@ class Database:
         """What a query of ours gives. Its names are those of `schema`, never what the file says."""
         return self._connection.execute(query)
 
+    def _wanted(self, table: str) -> list[str]:
+        return [name for name in schema.NUMBERS[table] if name in self.columns(table)]
+
     def _fill(self, columns: Numbers, table: str, wanted: list[str], value: str) -> None:
-        selected = ", ".join(value.format(_quoted(name)) for name in wanted)
-        query = f'select {selected} from "{table}" order by rowid'
+        query = _query(table, wanted, value)
         large = self._counts[table] >= _LARGE_ROWS
         at = 0
         for rows in (self._arrow_rows(query) if large else None) or self._plain_rows(query, len(wanted)):
@@ -132,6 +145,13 @@ class Database:
 
         Damage is then found, and told, the plain way.
         """
+        ahead = self._ahead.pop(query, None)
+        batches = self._batches(query) if ahead is None else ahead.result()
+        if batches is None or any(kind != pa.int64() for kind in (batches[0].schema.types if batches else ())):
+            return None
+        return ([fixed_width(column, np.int64) for column in batch.columns] for batch in batches)
+
+    def _batches(self, query: str) -> list[pa.RecordBatch] | None:
         try:
             from adbc_driver_manager import Error
             from adbc_driver_sqlite import dbapi
@@ -141,12 +161,9 @@ class Database:
             with dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(2 * _ROWS_AT_ONCE)})
                 cursor.execute(query)
-                batches = list(cursor.fetch_record_batch())
+                return list(cursor.fetch_record_batch())
         except (Error, pa.ArrowException, OSError):
             return None
-        if any(kind != pa.int64() for kind in (batches[0].schema.types if batches else ())):
-            return None
-        return ([fixed_width(column, np.int64) for column in batch.columns] for batch in batches)
 
     def _plain_tables(self) -> list[str]:
         """Known tables that hold rows of their own: no view and no virtual table, which would run something."""
@@ -182,6 +199,12 @@ class Database:
                 where=Location(self.path),
                 hint="it may be cut short: copy it again, or export again with nsys export --type sqlite FILE.nsys-rep",
             ) from None
+
+
+def _query(table: str, wanted: Sequence[str], value: str) -> str:
+    """All rows of a table of the closed list; `value`: how a column is asked for."""
+    selected = ", ".join(value.format(_quoted(name)) for name in wanted)
+    return f'select {selected} from "{table}" order by rowid'
 
 
 def _quoted(name: str) -> str:
