@@ -43,7 +43,8 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     for name in columns:
         table.add_column(name, justify="left" if name in ("finding", "level") else "right", no_wrap=name != "finding")
     for rank, verdict in enumerate(found.verdicts, 1):
-        cells: list[str | Text] = [str(rank), Text(line(verdict.title, longest=60)), str(verdict.calls or ""), _level(verdict)]
+        title = Text(line(verdict.title, longest=60))
+        cells: list[str | Text] = [str(rank), title, str(verdict.calls or ""), _level(verdict)]
         table.add_row(*cells, *_times(verdict)[: len(columns) - 4])
     console.print(table)
     console.print()

@@ -19,10 +19,17 @@ IN_A_STEP = 1.42
 
 
 def one_kernel(
-    kernel: FusedKernel, members: Sequence[Unfused], curves: Curves | None, *, sure: bool = True, in_model: bool = True
+    kernel: FusedKernel,
+    members: Sequence[Unfused],
+    curves: Curves | None,
+    *,
+    sure: bool = True,
+    in_model: bool = True,
+    product_bytes: int = 0,
 ) -> Estimate | Abstained:
     """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed. `in_model`: whether
-    products and convolutions run in the same steps, as in whole models, or memory-bound kernels alone.
+    products and convolutions run in the same steps, as in whole models, or memory-bound kernels alone. `product_bytes`:
+    of the result of a product whose epilogue it could be.
 
     Where it is guessed, the interval reaches from inputs of equal size being one to the largest result being wanted by
     somebody else.
@@ -56,6 +63,9 @@ def one_kernel(
             f"in a model's step kernels are off together: the interval reaches {IN_A_STEP} times further than for a "
             "kernel alone"
         )
+    if product_bytes:
+        low_ns = min(low_ns, curves.epilogue(0.0, product_bytes, kernel).low_ns)
+        assumptions.append("only the low end lets it ride on the product in front, for what else it must read")
     if found.kernels > 1:
         assumptions.append(f"few rows for so long a reduction: {found.kernels} kernels are counted")
     return Estimate(after_ns=outwards(low_ns, found.mid_ns, high_ns), assumptions=tuple(assumptions))

@@ -88,6 +88,7 @@ def _one_kernel(
         book.curves,
         sure=groups.evidence[group] != Evidence.ADJACENT,
         in_model=book.has_products,
+        product_bytes=int(groups.product_bytes[group]),
     )
     if isinstance(estimate, Abstained):
         return estimate

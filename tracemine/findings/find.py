@@ -186,7 +186,10 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
     if rule.saving == "fuse" and book.groups is not None:
         kind = (book.groups.kernel + 1) * len(Evidence) + book.groups.evidence
-        figures = (kind, book.groups.bytes_before, book.groups.bytes_after, book.groups.intermediate_bytes)
+        figures = (
+            *(kind, book.groups.bytes_before, book.groups.bytes_after),
+            *(book.groups.intermediate_bytes, book.groups.product_bytes),
+        )
         columns += [np.append(each, -1)[book.groups.activity_group] for each in figures]
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))

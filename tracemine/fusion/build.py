@@ -6,6 +6,7 @@ import numpy as np
 
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
+from tracemine.fusion.epilogues import product_bytes
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
@@ -50,6 +51,7 @@ def groups(flow: Flow) -> Groups:
         bytes_after=found.bytes_after,
         intermediate_bytes=found.intermediate_bytes,
         flops=found.flops,
+        product_bytes=product_bytes(timeline, flow, nodes, node_group, len(begin) - 1),
         refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized_nodes(timeline, flow)),
     )
 

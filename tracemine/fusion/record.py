@@ -71,6 +71,7 @@ class Groups:
     bytes_after: IntArray  # read and written by one kernel
     intermediate_bytes: IntArray  # of tensors that need not exist any more
     flops: IntArray  # −1 where a member's are not known
+    product_bytes: IntArray  # of the matrix product or convolution whose epilogue it could be: its result; 0: none
     refusals: Refusals
 
     def __len__(self) -> int:
