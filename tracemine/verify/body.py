@@ -49,7 +49,7 @@ class Body:
         self._taken: dict[str, int] = {}
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
-        self._walked: dict[Node, frozenset[int]] = {}
+        self.walked = ir.Walked(self._columns)
         self._ats = {n.axis: n for n in self._all() if isinstance(n, ir.At)}
         self._depths: dict[Node, int] = {}
         self._reserved = {name for name, _ in program.scalars}
@@ -151,20 +151,7 @@ class Body:
     def _note_sizes(self, axes: Iterable[Axis]) -> None:
         self.sizes.update((a, None) for a in axes if not a.pinned)
 
-    # What a node walks, and how deep it lies under reductions.
-
-    def walked(self, node: Node) -> frozenset[int]:
-        """The axes that a node changes along."""
-        found = self._walked.get(node)
-        if found is None:
-            if isinstance(node, ir.At):
-                found = frozenset((node.axis.number,))
-            else:
-                found = frozenset().union(*(self.walked(child) for child in ir.children(node)))
-            if isinstance(node, ir.Reduce):
-                found -= self._columns
-            self._walked[node] = found
-        return found
+    # What nodes change along.
 
     def _across(self, *nodes: Node) -> bool:
         return any(self.walked(n) & self._columns for n in nodes)

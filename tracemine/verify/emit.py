@@ -44,7 +44,7 @@ class Emitter:
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
         self._known: dict[tuple[object, ...], Node] = {}
-        self._walked: dict[Node, frozenset[int]] = {}
+        self.walked = ir.Walked(self.columns)
 
     def store(self, tensor: Tensor, buffer: str) -> ir.Store:
         """Writes a recipe's element at its own place."""
@@ -74,19 +74,6 @@ class Emitter:
         """In another type of computing."""
         assert isinstance(node, ir.Value)  # noqa: S101  (recipes give values)
         return node if node.type == type_ else self.nodes.make(ir.Cast, type_, node, type_)
-
-    def walked(self, node: Node) -> frozenset[int]:
-        """The axes that a node changes along."""
-        found = self._walked.get(node)
-        if found is None:
-            if isinstance(node, ir.At):
-                found = frozenset((node.axis.number,))
-            else:
-                found = frozenset().union(*(self.walked(child) for child in ir.children(node)))
-            if isinstance(node, ir.Reduce):
-                found -= set(self.columns)
-            self._walked[node] = found
-        return found
 
     # Index arithmetic.
 

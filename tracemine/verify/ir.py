@@ -7,6 +7,7 @@ Nodes are made by `Nodes.make`, which gives the same object for the same fields:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -253,3 +254,23 @@ def children(node: Node) -> tuple[Node, ...]:
         elif isinstance(field, tuple):
             found.extend(f for f in field if isinstance(f, Node))
     return tuple(found)
+
+
+class Walked:
+    """The axes that a node changes along, each node asked once. A reduction ends those that it walks: `columns`."""
+
+    def __init__(self, columns: Iterable[int]) -> None:
+        self._columns = frozenset(columns)
+        self._known: dict[Node, frozenset[int]] = {}
+
+    def __call__(self, node: Node) -> frozenset[int]:
+        found = self._known.get(node)
+        if found is None:
+            if isinstance(node, At):
+                found = frozenset((node.axis.number,))
+            else:
+                found = frozenset().union(*(self(child) for child in children(node)))
+            if isinstance(node, Reduce):
+                found -= self._columns
+            self._known[node] = found
+        return found
