@@ -30,7 +30,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,17 @@ _TUNED_ON = frozenset(
 
 
 @dataclass
-class Score:
+class _Counts:
+    """Numbers that add up, field by field."""
+
+    def __iadd__(self, other: Self) -> Self:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+
+@dataclass
+class Score(_Counts):
     """Counts of one trace, or of many."""
 
     activities: int = 0
@@ -67,11 +77,6 @@ class Score:
     edges: int = 0
     open_s: float = 0.0
     flow_s: float = 0.0
-
-    def __iadd__(self, other: Score) -> Score:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        return self
 
     def line(self, name: str) -> str:
         """One row of the table."""
@@ -111,7 +116,7 @@ def score(trace: Path, execution_trace: Path) -> Score:
 
 
 @dataclass
-class Agreement:
+class Agreement(_Counts):
     """Reads of one recording, or of many: inferred against proven."""
 
     reads: int = 0
@@ -122,11 +127,6 @@ class Agreement:
     consistent_edges_right: int = 0
     right: int = 0
     missing: int = 0
-
-    def __iadd__(self, other: Agreement) -> Agreement:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        return self
 
     def line(self, name: str) -> str:
         """One row of the table."""
@@ -147,8 +147,8 @@ def _share(part: int, whole: int) -> str:
 def agreement(trace: Path, execution_trace: Path) -> Agreement:
     """Infer dataflow without the execution trace and hold it against what that proves."""
     timeline = open_trace(trace, execution_trace=execution_trace)
-    proven = _reads(flow(timeline))
-    inferred = _reads(flow(_without_execution_trace(timeline)))
+    proven = who_wrote(flow(timeline))
+    inferred = who_wrote(flow(without_execution_trace(timeline)))
     found = Agreement(reads=len(proven))
     for place, (producers, outside, _) in proven.items():
         found.edges += bool(producers)
@@ -166,7 +166,8 @@ def agreement(trace: Path, execution_trace: Path) -> Agreement:
     return found
 
 
-def _without_execution_trace(timeline: Timeline) -> Timeline:
+def without_execution_trace(timeline: Timeline) -> Timeline:
+    """The timeline as it is read from the trace alone."""
     ops = timeline.ops
     for name in ("execution_node_id", "op_schema"):
         place = ops.schema.get_field_index(name)
@@ -175,7 +176,7 @@ def _without_execution_trace(timeline: Timeline) -> Timeline:
     return replace(timeline, ops=ops, tensors=None)
 
 
-def _reads(found: Flow) -> dict[tuple[int, int, int], tuple[frozenset[int], bool, int]]:
+def who_wrote(found: Flow) -> dict[tuple[int, int, int], tuple[frozenset[int], bool, int]]:
     """(operator, position, place in a list) → operators that wrote it, whether it is from outside, evidence."""
     tensors = found.timeline.tensors
     op_row, position, index = (numbers(tensors.column(name), -1) for name in ("op_row", "position", "list_index"))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tracemine.cli import main
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -26,3 +28,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs: pytest --renew-golden writes it"
 
     return compare
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command line in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(one) for one in arguments])
+        return (code, *capsys.readouterr())
+
+    return call

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from tracemine.cli import app, main
+from tracemine.cli import app
 from tracemine.cli.page import cli_page
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,17 +25,6 @@ CLEAN = str(FIXTURES / "clean_gemms.json.gz")
 
 Said = tuple[int, str, str]
 Run = Callable[..., Said]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process: exit code, standard output, standard error."""
-
-    def call(*arguments: object) -> Said:
-        code = main([str(one) for one in arguments])
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 def process(*arguments: str, **more: Any) -> subprocess.Popen[str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tracemine.cli import main
 from tracemine.verify import findings
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
@@ -18,15 +17,9 @@ CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "gpu_name", lambda: None)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(one) for one in arguments])
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 def test_a_capture_is_proved_on_a_cpu_from_end_to_end(run: Run, tmp_path: Path) -> None:

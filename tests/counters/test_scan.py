@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.counters.tables import MEMORY, READ, SM, TIME, WRITTEN, Launch, raw
-from tracemine.cli import main
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "ncu"
 CHAIN = RECORDED / "chain"
@@ -19,17 +18,6 @@ SECRET = "hunter2-0123456789abcdef"  # noqa: S105 - planted to be looked for
 
 Said = tuple[int, str, str]
 Run = Callable[..., Said]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process: exit code, standard output, standard error."""
-
-    def call(*arguments: object) -> Said:
-        code = main([str(one) for one in arguments])
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 def chain_report(path: Path, sm: str, memory: str) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
 from tracemine.fusion.epilogues import product_bytes
+from tracemine.fusion.lasting import lasting
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
@@ -29,7 +30,8 @@ def groups(flow: Flow) -> Groups:
     pairs = pairs_of(timeline, flow, nodes, meanings, call)
     first, stay_apart = merge(flow, nodes, pairs)
     node_group, node, begin = _numbered(first)
-    found = traffic_of(timeline, flow, nodes, meanings, call, node_group, len(begin) - 1)
+    count, lasts, sized = len(begin) - 1, lasting(flow), sized_nodes(timeline, flow)
+    found = traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized)
     activity_group = np.where(flow.activity_node >= 0, np.append(node_group, -1)[flow.activity_node], -1)
     activity = np.flatnonzero(activity_group >= 0)
     activity = activity[np.argsort(activity_group[activity], kind="stable")]
@@ -51,8 +53,8 @@ def groups(flow: Flow) -> Groups:
         bytes_after=found.bytes_after,
         intermediate_bytes=found.intermediate_bytes,
         flops=found.flops,
-        product_bytes=product_bytes(timeline, flow, nodes, node_group, len(begin) - 1),
-        refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized_nodes(timeline, flow)),
+        product_bytes=product_bytes(timeline, flow, nodes, node_group, count, lasts),
+        refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized),
     )
 
 

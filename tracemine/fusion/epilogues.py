@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.columns import numbers
-from tracemine.flow.record import Flow, IntArray
-from tracemine.fusion.lasting import lasting
+from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.nodes import FusionNodes
 from tracemine.timeline import Timeline
 
 _PRODUCTS = ("gemm", "conv")
 
 
-def product_bytes(timeline: Timeline, flow: Flow, nodes: FusionNodes, node_group: IntArray, count: int) -> IntArray:
+def product_bytes(
+    timeline: Timeline, flow: Flow, nodes: FusionNodes, node_group: IntArray, count: int, lasts: BoolArray
+) -> IntArray:
     """For each group the bytes of a product's result of which it is the epilogue; 0: of none.
 
     Nobody else reads the result, it is not wanted afterwards, and the group computes element by element on as many
@@ -28,7 +29,7 @@ def product_bytes(timeline: Timeline, flow: Flow, nodes: FusionNodes, node_group
     least, most = np.full(len(writes), count, np.int64), np.full(len(writes), -2, np.int64)
     np.minimum.at(least, edges.write, group)
     np.maximum.at(most, edges.write, group)
-    alone = (least == most) & (most >= 0) & product[writes.node] & writes.fresh & ~lasting(flow)
+    alone = (least == most) & (most >= 0) & product[writes.node] & writes.fresh & ~lasts
     full, reduces = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     members = np.flatnonzero(node_group >= 0)
     np.maximum.at(full, node_group[members], nodes.size[members])

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from tracemine.columns import booleans, numbers, string_ids
+from tracemine.flow.order import codes
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.axes import rows_told
 from tracemine.fusion.kernel import REDUCTIONS
@@ -125,10 +126,8 @@ def _meanings(timeline: Timeline, flow: Flow) -> tuple[list[Meaning], IntArray]:
     ops = timeline.ops
     rows = flow.nodes.op_row
     columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
-    schema_codes, schemas = string_ids(ops.column("op_schema"))
-    code = np.zeros(len(rows), np.int64)
-    for ids, texts in (*columns, (schema_codes, schemas)):
-        code = np.unique(code * (len(texts) + 1) + ids[rows] + 1, return_inverse=True)[1].astype(np.int64)
+    schema = string_ids(ops.column("op_schema"))[0]
+    code = codes(*(ids[rows] for ids, _ in columns), schema[rows])
     found, first = np.unique(code, return_index=True)
     meanings = []
     for at in rows[first[np.argsort(found)]].tolist():
@@ -261,14 +260,9 @@ def _places(timeline: Timeline, flow: Flow) -> IntArray:
     if not len(nodes):
         return np.zeros(0, np.int64)
     first = nodes.activity[nodes.activity_begin[:-1]]
-    columns = (
+    return codes(
         nodes.step_row,
         numbers(timeline.activities.column("device"), -1)[first],
         numbers(timeline.activities.column("stream"), -1)[first],
         numbers(timeline.ops.column("tid"), -1)[nodes.op_row],
     )
-    code = np.zeros(len(nodes), np.int64)
-    for column in columns:
-        part = np.unique(column, return_inverse=True)[1]
-        code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1].astype(np.int64)
-    return code

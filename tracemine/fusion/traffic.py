@@ -11,7 +11,6 @@ from tracemine.columns import numbers
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
 from tracemine.fusion.grain import across_the_grain
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
-from tracemine.fusion.lasting import lasting
 from tracemine.fusion.nodes import FusionNodes, Meaning
 from tracemine.fusion.steps import online_softmax
 from tracemine.timeline import Timeline
@@ -40,8 +39,12 @@ def traffic_of(
     call: IntArray,
     node_group: IntArray,
     count: int,
+    lasts: BoolArray,
+    node_sized: BoolArray,
 ) -> GroupTraffic:
-    """`node_group`: for each node the number of its group, −1; `count`: so many groups."""
+    """`node_group`: for each node the number of its group, −1; `count`: so many groups. `lasts`: see lasting.py, and
+    `node_sized`: see sized_nodes.
+    """
     edges, reads, writes = flow.edges, flow.reads, flow.writes
     producer, consumer = node_group[edges.producer], node_group[edges.consumer]
     inside = (producer == consumer) & (producer >= 0)
@@ -54,23 +57,23 @@ def traffic_of(
     all_inside[edges.read[~inside]] = False
     all_inside &= (internal > 0) & (reads.source == Source.WRITTEN)
     outside_bytes = np.where(all_inside, 0, np.maximum(read_bytes - np.minimum(internal, read_bytes), 0))
+    buffer = told_apart(reads)
     in_group = (read_group >= 0) & (outside_bytes > 0)
-    reading = _Distinct.of(flow, in_group, read_group, reads, outside_bytes, told_apart(reads))
+    reading = _Distinct.of(in_group, read_group, reads, outside_bytes, buffer)
 
-    wanted = _wanted(timeline, flow, node_group) & (write_group >= 0)
-    writing = _Distinct.of(flow, wanted, write_group, writes, writes.bytes, writes.buffer)
+    wanted = _wanted(timeline, flow, node_group, lasts) & (write_group >= 0)
+    writing = _Distinct.of(wanted, write_group, writes, writes.bytes, writes.buffer)
     gone = (write_group >= 0) & ~wanted & writes.fresh & flow.read_by_others
 
     evidence = _evidence(flow, node_group, count, inside)
 
-    node_reads = _node_reads(flow, read_bytes)
+    node_reads = _node_reads(flow, read_bytes, buffer)
     node_writes = np.bincount(writes.node, writes.bytes, len(flow.nodes)).astype(np.int64)
     before = _summed(node_group, count, node_reads + node_writes)
     member = np.flatnonzero(node_group >= 0)
     flops = _summed(node_group, count, np.maximum(nodes.flops, 0))
     flops[np.unique(node_group[member[nodes.flops[member] < 0]])] = -1
     depth = depths(nodes.rows > 0, node_group, count, edges.producer[inside], edges.consumer[inside])
-    node_sized = sized_nodes(timeline, flow)
     sized = np.ones(count, np.bool_)
     sized[node_group[member[~node_sized[member]]]] = False
     kernels, kernel = _kernels(timeline, flow, nodes, node_group, sized, reading, writing, depth)
@@ -117,7 +120,7 @@ class _Distinct:
 
     @staticmethod
     def of(
-        flow: Flow, chosen: BoolArray, group: IntArray, accesses: Reads | Writes, nbytes: IntArray, buffers: IntArray
+        chosen: BoolArray, group: IntArray, accesses: Reads | Writes, nbytes: IntArray, buffers: IntArray
     ) -> _Distinct:
         rows = np.flatnonzero(chosen)
         buffer, begin, end = (column[rows] for column in (buffers, accesses.begin_byte, accesses.end_byte))
@@ -193,7 +196,7 @@ def _bytes_read(timeline: Timeline, flow: Flow, meanings: list[Meaning], call: I
     return nbytes
 
 
-def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray) -> BoolArray:
+def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray, lasts: BoolArray) -> BoolArray:
     """For each write whether one kernel would still have to write it: another reads it, or it is there afterwards.
 
     A node's first output that nobody reads and that is gone is taken to be wanted: somebody made it for a reason.
@@ -204,14 +207,13 @@ def _wanted(timeline: Timeline, flow: Flow, node_group: IntArray) -> BoolArray:
     elsewhere[edges.write[outside]] = True
     first = numbers(timeline.tensors.column("position"), 0)[writes.tensor_row] == 0
     unread = ~flow.read_by_others & writes.fresh & first
-    wanted: BoolArray = lasting(flow) | elsewhere | unread
+    wanted: BoolArray = lasts | elsewhere | unread
     return wanted
 
 
-def _node_reads(flow: Flow, read_bytes: IntArray) -> IntArray:
+def _node_reads(flow: Flow, read_bytes: IntArray, buffer: IntArray) -> IntArray:
     """Bytes that each node reads; the same tensor read twice counts once."""
     reads = flow.reads
-    buffer = told_apart(reads)
     order = np.lexsort((-read_bytes, reads.end_byte, reads.begin_byte, buffer, reads.node))
     new = _changes(*(column[order] for column in (reads.node, buffer, reads.begin_byte, reads.end_byte)))
     once = order[new]

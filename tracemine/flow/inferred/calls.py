@@ -11,6 +11,7 @@ import numpy as np
 
 from tracemine.columns import string_ids
 from tracemine.flow.effects import effects
+from tracemine.flow.order import codes
 from tracemine.flow.record import IntArray
 from tracemine.ops import Overload, lookup
 from tracemine.ops.dtypes import dtype as canonical_dtype
@@ -66,13 +67,12 @@ class Calls:
     def __init__(self, timeline: Timeline, rows: IntArray) -> None:
         columns = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
         self._texts = []
-        code = np.zeros(len(rows), np.int64)
         parts = []
         for column in columns:
             ids, texts = string_ids(timeline.ops.column(column))
             self._texts.append(texts)
             parts.append(ids[rows])
-            code = np.unique(code * (len(texts) + 1) + ids[rows] + 1, return_inverse=True)[1].reshape(-1)
+        code = codes(*parts)
         first = np.unique(code, return_index=True)[1]
         self.of_op: IntArray = code
         self._parts = [part[first].tolist() for part in parts]
