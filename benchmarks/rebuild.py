@@ -1,15 +1,16 @@
-"""How many findings' chains are rebuilt from traces, and why the rest are not.
+"""How much of what findings promise a generated kernel would give, and why the rest has none.
 
     python benchmarks/rebuild.py TRACE...
 
 Counts findings that one kernel would mend (their first occurrence), and all fusion groups; separately for traces with
-an execution trace and for those with shapes alone.
+an execution trace and for those with shapes alone. Of findings it also weighs the predicted saving of GPU time (middle
+of the range): over all traces together, and as the mean over traces, where each counts alike.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from tracemine.cli.verify import _read
@@ -19,37 +20,76 @@ from tracemine.verify.generate import generate
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder
 
 
+def reached(rebuilder: Rebuilder, activities: list[int] | tuple[int, ...]) -> tuple[int, str]:
+    """How far one occurrence comes (0: not rebuilt, 1: rebuilt, 2: a kernel), and what stopped it."""
+    try:
+        chain = rebuilder.rebuild(activities, "chain").chain
+    except NotRebuilt as reason:
+        return 0, f"not rebuilt: {reason.message}"
+    try:
+        generate(chain)
+    except Unsupported as reason:
+        text = reason.message.split("(", 1)[-1] if reason.message.startswith("call") else reason.message
+        return 1, f"rebuilt, no kernel: {text}"
+    return 2, ""
+
+
+class Tally:
+    """What was counted of one kind of trace."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()  # by how far they came
+        self.saving_ns: Counter[int] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.reason_ns: Counter[str] = Counter()
+        self.by_trace: dict[Path, Counter[int]] = defaultdict(Counter)
+
+    def add(self, path: Path, level: int, reason: str, saving_ns: int) -> None:
+        """One finding or group."""
+        self.counts[level] += 1
+        self.saving_ns[level] += saving_ns
+        self.by_trace[path][level] += saving_ns
+        if reason:
+            self.reasons[reason] += 1
+            self.reason_ns[reason] += saving_ns
+
+    def print(self, title: str) -> None:
+        """Counts, shares of the predicted saving, and reasons, those that cost most first."""
+        all_, saving = self.counts.total(), self.saving_ns.total()
+        for level, name in ((1, "rebuilt"), (2, "a kernel for")):
+            line = f"{title}: {name} {_from(self.counts, level)} of {all_} ({_from(self.counts, level) / all_:.1%})"
+            if saving:
+                shares = [_from(c, level) / c.total() for c in self.by_trace.values() if c.total()]
+                worst = min(shares)
+                mean = sum(shares) / len(shares)
+                line += f", {_from(self.saving_ns, level) / saving:.1%} of the predicted saving"
+                line += f"; mean over {len(shares)} traces {mean:.1%}, least {worst:.1%}"
+            print(line)
+        for reason, count in sorted(self.reasons.items(), key=lambda r: (-self.reason_ns[r[0]], -r[1])):
+            weight = f" {self.reason_ns[reason] / saving:6.2%}" if saving else ""
+            print(f"  {count:5}{weight} {reason}")
+
+
+def _from(counts: Counter[int], level: int) -> int:
+    return sum(n for reached, n in counts.items() if reached >= level)
+
+
 def main() -> None:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    reasons: Counter[tuple[str, str]] = Counter()
+    """Reads the traces named on the command line and prints."""
+    tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
     for path in map(Path, sys.argv[1:]):
         flow, groups, scan = _read(path, None, (), quiet=True, given=None)
         kind = "execution trace" if flow.timeline.meta.execution_trace else "shapes alone"
         rebuilder = Rebuilder(flow, groups)
+        for finding in fusable(scan.findings):
+            found = reached(rebuilder, finding.activities[0])
+            tallies[kind, "findings"].add(path, *found, finding.gpu_saving_ns.mid)
         begin = groups.activity_begin.tolist()
-        units = [("findings", finding.activities[0]) for finding in fusable(scan.findings)]
-        units += [("groups", groups.activity[begin[k] : begin[k + 1]].tolist()) for k in range(len(groups))]
-        for unit, activities in units:
-            counts[kind, unit, "all"] += 1
-            try:
-                chain = rebuilder.rebuild(activities, "chain").chain
-            except NotRebuilt as reason:
-                reasons[f"{kind}, {unit}", f"not rebuilt: {reason.message}"] += 1
-                continue
-            counts[kind, unit, "rebuilt"] += 1
-            try:
-                generate(chain)
-            except Unsupported as reason:
-                text = reason.message.split("(", 1)[-1] if reason.message.startswith("call") else reason.message
-                reasons[f"{kind}, {unit}", f"rebuilt, no kernel: {text}"] += 1
-                continue
-            counts[kind, unit, "generated"] += 1
-    for kind, unit in dict.fromkeys(key[:2] for key in counts):
-        all_, rebuilt, generated = (counts[kind, unit, name] for name in ("all", "rebuilt", "generated"))
-        print(f"{kind}, {unit}: {rebuilt} of {all_} rebuilt ({rebuilt / all_:.1%}), a kernel for {generated}")
-        for (place, reason), count in reasons.most_common():
-            if place == f"{kind}, {unit}":
-                print(f"  {count:5} {reason}")
+        for k in range(len(groups)):
+            found = reached(rebuilder, groups.activity[begin[k] : begin[k + 1]].tolist())
+            tallies[kind, "groups"].add(path, *found, 0)
+    for (kind, unit), tally in sorted(tallies.items()):
+        tally.print(f"{kind}, {unit}")
 
 
 if __name__ == "__main__":
