@@ -113,6 +113,18 @@ def rope() -> Chain:
 
 
 @entry
+def rope_of_angles() -> Chain:
+    """The tables are made once, not for every head; part of each head is not turned."""
+    b = Builder("rope_of_angles")
+    q, k = b.input("q", (2, 4, 5, 12), BF16, (240, 12, 48, 1)), b.input("k", (2, 2, 5, 12), BF16, (120, 12, 24, 1))
+    rest = b.input("rest", (2, 4, 5, 6), BF16)
+    angles = b.call("aten::cat", [b.input("angles", (1, 5, 6), F32)] * 2, -1)
+    cos, sin = (b.call("aten::unsqueeze", _bf16(b, b.call(f"aten::{f}", angles)), 1) for f in ("cos", "sin"))
+    turned = b.call("aten::cat", [_rope(b, q, cos, sin, 6), rest], -1)
+    return b.done(cos, turned, _rope(b, k, cos, sin, 6))
+
+
+@entry
 def qk_norm_rope() -> Chain:
     b = Builder("qk_norm_rope")
     x, weight = b.input("x", (2, 5, 4 * 16), BF16), b.input("weight", (16,), BF16)

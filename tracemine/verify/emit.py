@@ -35,6 +35,11 @@ from tracemine.verify.values import (
 
 Index = tuple[Node, ...]  # one for each axis of a tensor, over all its dimensions
 
+# Functions of some 50 instructions an element, with a slow path that keeps arrays in memory: where a kernel would call
+# them again for as many elements as this, a table of their values is made first, and loaded.
+_DEAR = ("tl.cos(", "tl.sin(")
+_REPEATS = 4
+
 
 class Emitter:
     """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does."""
@@ -43,12 +48,14 @@ class Emitter:
         self.axes, self.nodes, self.origins, self.columns, self.rounds = axes, nodes, origins, columns, rounds
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
+        self._elements = 0  # that the kernel walks for it
         self._known: dict[tuple[object, ...], Node] = {}
         self.walked = ir.Walked(self.columns)
 
     def store(self, tensor: Tensor, buffer: str) -> ir.Store:
         """Writes a recipe's element at its own place."""
         self._root = tensor
+        self._elements = self.axes.size({*self.axes.flat(tensor.dims), *self.columns})
         index = self.own(tensor)
         return ir.Store(buffer, self.by_dim(tensor.dims, index), self.value(tensor, index, None))
 
@@ -61,7 +68,7 @@ class Emitter:
         key = (tensor, index, guard)
         found = self._known.get(key)
         if found is None:
-            if tensor is not self._root and self._belongs_elsewhere(tensor):
+            if tensor is not self._root and self._belongs_elsewhere(tensor, index):
                 found = self._demand(tensor, index, guard)
             else:
                 found = _EMIT[type(tensor)](self, tensor, index, guard)
@@ -133,13 +140,25 @@ class Emitter:
         """Whether it walks other columns than this kernel."""
         return set(columns_of(self.axes, tensor)) != set(self.columns)
 
-    def _belongs_elsewhere(self, tensor: Tensor) -> bool:
-        """Built on reductions over other columns, and no larger than they are: it is cheaper to load than they."""
+    def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
+        """Cheaper to load: dear and repeated, or built on reductions over other columns and no larger than they are."""
         if not isinstance(tensor, Point | Rounded):
             return False
+        if self._is_table(tensor, index):
+            return True
         others = [t for t in fronts(tensor) if self.foreign(t)]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
+
+    def _is_table(self, tensor: Tensor, index: Index) -> bool:
+        """Changes along the columns, takes long to compute, and is asked for the same elements again and again."""
+        size = self._size(tensor)
+        if self._elements < _REPEATS * size or not any(self.walked(node) & {*self.columns} for node in index):
+            return False
+        return any(self._size(t) == size for t in dear(tensor))
+
+    def _size(self, tensor: Tensor) -> int:
+        return self.axes.size(self.axes.flat(tensor.dims))
 
     def _demand(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
         buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
@@ -334,6 +353,22 @@ def fronts(tensor: Tensor) -> tuple[Tensor, ...]:
             found[here] = None
         else:
             todo.extend(reversed(arguments(here)))
+    return tuple(found)
+
+
+def dear(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The recipes that take long to compute among those that a recipe is made of, short of reductions."""
+    found: list[Tensor] = []
+    seen: set[Tensor] = set()
+    todo = [tensor]
+    while todo:
+        here = todo.pop()
+        if here in seen or isinstance(here, Reduced | Scanned):
+            continue
+        seen.add(here)
+        if isinstance(here, Point) and any(name in here.template for name in _DEAR):
+            found.append(here)
+        todo.extend(arguments(here))
     return tuple(found)
 
 
