@@ -38,6 +38,15 @@ class NotRebuilt(TracemineError):
     """Why a finding's chain cannot be rebuilt, in words for a user."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lies:
+    """Where a value of the chain lies. `buffer`: as in `Seen`."""
+
+    buffer: tuple[str, int]
+    look: Look
+    dtype: str
+
+
 @dataclass(slots=True)
 class _Root:
     """A tensor of the chain that lies in memory: as an input, or given by a call."""
@@ -324,8 +333,15 @@ class Assembly:
     def _giver(self, value: int) -> Call | None:
         return next((call for call, values in self.calls if value in values), None)
 
-    def done(self, nodes: Sequence[int]) -> Chain:
-        """The chain, with inputs first, and what others read of it as live."""
+    def lies(self, nodes: Sequence[int]) -> tuple[Lies | None, ...]:
+        """Where each input lies in memory, and after them each live value; None where nothing tells."""
+        found = {
+            root.value: Lies(buffer, root.look, root.dtype) for buffer, roots in self.roots.items() for root in roots
+        }
+        return tuple(found.get(value) for value in (*self.inputs, *self._live(nodes)))
+
+    def _live(self, nodes: Sequence[int]) -> list[int]:
+        """Values that others read, or that last."""
         live: list[int] = []
         for _, row in self.recorded.wanted(nodes):
             seen = self.recorded.seen(row)
@@ -335,6 +351,11 @@ class Assembly:
                 root = found[-1] if found else None
             if root is not None and root.value not in self.inputs and root.value not in live:
                 live.append(root.value)
+        return live
+
+    def done(self, nodes: Sequence[int]) -> Chain:
+        """The chain, with inputs first, and what others read of it as live."""
+        live = self._live(nodes)
         order = {value: k for k, value in enumerate(self.inputs)}
         given_by = [value for _, values in self.calls for value in values]
         order |= {value: len(self.inputs) + k for k, value in enumerate(given_by)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup
-from tracemine.verify.assembly import Assembly, NotRebuilt
+from tracemine.verify.assembly import Assembly, Lies, NotRebuilt
 from tracemine.verify.chain import MOST_CALLS, Chain
 from tracemine.verify.forms import Form, form_of
 from tracemine.verify.recorded import NodeFacts, Recorded
@@ -30,6 +30,7 @@ class Rebuilt:
     activities: tuple[int, ...]  # rows of `activities`
     evidence: str
     assumptions: tuple[str, ...]
+    lies: tuple[Lies | None, ...]  # of each input, then of each live value, where in memory it lies
 
 
 class Rebuilder:
@@ -63,6 +64,7 @@ class Rebuilder:
             activities=tuple(row for part in rows for row in part),
             evidence=evidence,
             assumptions=tuple(dict.fromkeys(assumptions)),
+            lies=assembly.lies(nodes),
         )
 
     def _nodes(self, activities: Sequence[int]) -> list[int]:

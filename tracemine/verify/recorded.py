@@ -90,12 +90,15 @@ class Recorded:
 
     def facts(self, node: int) -> NodeFacts:
         """What is known of a node's call."""
-        op_row = int(self.flow.nodes.op_row[node])
+        owned = self.flow.nodes
+        rows = owned.activity[owned.activity_begin[node] : owned.activity_begin[node + 1]]
+        return self.call(int(owned.op_row[node]), rows.tolist(), node)
+
+    def call(self, op_row: int, activities: Sequence[int], node: int = -1) -> NodeFacts:
+        """What is known of the call of one operator, which launched some activities. −1: it is no node."""
         begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
         seen = [self._seen(int(row)) for row in self._order[begin:end]]
         schema = self._text("op_schema", op_row)
-        activities = self.flow.nodes
-        rows = activities.activity[activities.activity_begin[node] : activities.activity_begin[node + 1]]
         codes, names = self._kernel
         return NodeFacts(
             node=node,
@@ -109,7 +112,7 @@ class Recorded:
             texts=_list(self._text("concrete_inputs", op_row)),
             shapes=_decoded(self._text("input_shapes", op_row)),
             strides=_decoded(self._text("input_strides", op_row)),
-            kernels=tuple(names[codes[row]] for row in rows.tolist() if codes[row] >= 0),
+            kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
         )
 
     def _parents(self, op_row: int) -> tuple[str, ...]:
