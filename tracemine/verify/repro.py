@@ -201,7 +201,8 @@ def _body(text: str) -> tuple[str, list[str]]:
 
 _MAIN = """
 def results(rounds=20, compiles=True):
-    found = {{"fingerprint": "{fingerprint}", "replay": replayed(eager, INPUTS, TRACE)}}
+    found = {{"fingerprint": "{fingerprint}", "device": torch.cuda.get_device_name(0)}}
+    found["replay"] = replayed(eager, INPUTS, TRACE)
     # What dropout keeps differs from run to run: not compared here.
     found["right"] = None if {draws} else right(eager, fused, INPUTS, compare, {ulp})
     if found["right"] is None or not found["right"]["faults"]:

@@ -24,6 +24,8 @@ LEVELS = {
     "L5": "not slower than torch.compile",
     "L6": "the step got shorter",
 }
+# What a verdict says where a level was tried and not reached: other programs read these.
+LOSES, CANNOT_TELL, WRONG = "this fusion loses", "cannot tell from eager", "wrong on "
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +166,7 @@ def _passed(
     found: dict[str, str] = {}
     if isinstance(proof, Proof) and "L2" not in untried:
         wrong = [m.name for m in proof.mutants if not m.killed_by and not m.equivalent]
-        found["L2"] = f"wrong on a CPU: {proof.faults[0].trial}: {proof.faults[0].says}" if proof.faults else ""
+        found["L2"] = f"{WRONG}a CPU: {proof.faults[0].trial}: {proof.faults[0].says}" if proof.faults else ""
         if wrong and not found["L2"]:
             found["L2"] = f"a wrong kernel was not told from the right one: {wrong[0]}"
     if not isinstance(ran, Mapping):
@@ -175,7 +177,7 @@ def _passed(
     if right is None:
         untried["L3"] = "what is dropped differs from run to run"
     else:
-        found["L3"] = f"wrong on the GPU: {right['faults'][0]}" if right["faults"] else ""
+        found["L3"] = f"{WRONG}the GPU: {right['faults'][0]}" if right["faults"] else ""
     if measured is None or times is None:
         untried |= dict.fromkeys(("L4", "L5"), "not timed")
         return found
@@ -183,7 +185,7 @@ def _passed(
     if judged["faster_than_eager"]:
         found["L4"] = ""
     else:
-        found["L4"] = "this fusion loses" if judged["slower_than_eager"] else "cannot tell from eager"
+        found["L4"] = LOSES if judged["slower_than_eager"] else CANNOT_TELL
     if measured.compiled_ns is None:
         untried["L5"] = times.get("compile_failed") or "torch.compile was left out"
     else:
@@ -218,34 +220,54 @@ def table(verdicts: Verdicts) -> pa.Table:
     """Verdicts as an Arrow table, one row a finding: what fits into columns; samples and source are in the JSON."""
     rows = [
         {
-            "fingerprint": v.fingerprint,
-            "rule": v.rule,
-            "level": v.level,
-            "says": v.says,
-            "evidence": v.evidence,
-            "calls": v.calls,
+            **{name: getattr(v, name) for name in ("fingerprint", "rule", "level", "says", "evidence", "calls")},
             "predicted_low_ns": v.predicted_ns.low,
             "predicted_ns": v.predicted_ns.mid,
             "predicted_high_ns": v.predicted_ns.high,
             "measured_ns": v.measured_ns,
             "error_ns": v.error_ns,
-            "device": None if v.measured is None else v.measured.device,
-            "state": None if v.measured is None else v.measured.state,
-            "eager_ns": None if v.measured is None else v.measured.eager_ns,
-            "fused_ns": None if v.measured is None else v.measured.fused_ns,
-            "compiled_ns": None if v.measured is None else v.measured.compiled_ns,
-            "copy_ns": None if v.measured is None else v.measured.copy_ns,
+            "gpu": verdicts.gpu,
+            "assumptions": v.assumptions,
+            "not_tested": v.not_tested,
+            **(_columns(v.measured) if v.measured is not None else {}),
         }
         for v in verdicts.verdicts
     ]
-    texts = ("fingerprint", "rule", "level", "says", "evidence", "device", "state")
-    names = list(rows[0]) if rows else _COLUMNS
-    schema = pa.schema([pa.field(n, pa.string() if n in texts else pa.int64()) for n in names])
-    return pa.Table.from_pylist(rows, schema)
+    return pa.Table.from_pylist(rows, TABLE)
 
 
-_COLUMNS = [
+def _columns(measured: Measured) -> dict[str, object]:
+    ratio = measured.eager_to_fused
+    return {
+        **{name: getattr(measured, name) for name in ("device", "state", "eager_ns", "fused_ns")},
+        "compiled_ns": measured.compiled_ns,
+        "copy_ns": measured.copy_ns,
+        "eager_to_fused_low": ratio["low"],
+        "eager_to_fused": ratio["ratio"],
+        "eager_to_fused_high": ratio["high"],
+    }
+
+
+def _schema() -> pa.Schema:
+    kinds = {
+        pa.string(): ("fingerprint", "rule", "level", "says", "evidence", "gpu", "device", "state"),
+        pa.int64(): (
+            *("calls", "predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
+            *("eager_ns", "fused_ns", "compiled_ns", "copy_ns"),
+        ),
+        pa.float64(): ("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high"),
+        pa.list_(pa.string()): ("assumptions", "not_tested"),
+    }
+    of = {name: kind for kind, names in kinds.items() for name in names}
+    fields = [pa.field(name, of[name]) for name in _COLUMNS]
+    return pa.schema(fields, metadata={TABLE_MARK: str(VERDICTS_SCHEMA_VERSION).encode()})
+
+
+_COLUMNS = (
     *("fingerprint", "rule", "level", "says", "evidence", "calls"),
-    *("predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns", "device", "state"),
-    *("eager_ns", "fused_ns", "compiled_ns", "copy_ns"),
-]
+    *("predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
+    *("gpu", "device", "state", "eager_ns", "fused_ns", "compiled_ns", "copy_ns"),
+    *("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high", "assumptions", "not_tested"),
+)
+TABLE_MARK = b"tracemine.verdicts"  # metadata by which the table is known; its value is the schema's version
+TABLE = _schema()
