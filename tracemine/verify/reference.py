@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated
+from tracemine.verify.roundings import DRAWS, add_signed, rounded_off
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -39,11 +40,76 @@ def run(
     """
     values: list[Any] = [_copied(t, double) for t in inputs]
     for number, call in enumerate(chain.calls):
-        if call.operator == "aten::native_dropout":
-            values += _dropped(call, values, scalars, masks[number])
-            continue
-        found = _called(call, values, scalars, double)
+        values += _given(number, call, values, scalars, masks, double)
+    return _ran(chain, values)
+
+
+def spread(
+    chain: Chain,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    truth: Run,
+) -> Run:
+    """What each element that a chain gives may be off by: root mean square over the signs of eager's roundings."""
+    offs: list[list[torch.Tensor | None]] = []
+    values: list[Any] = [_copied(t, False) for t in inputs]
+    for number, call in enumerate(chain.calls):
+        wide = _Wide(values)
+        exact = _results(call, wide, _given(number, call, wide, scalars, masks, True))
+        found = _given(number, call, values, scalars, masks, False)
+        offs.append([rounded_off(a, b) for a, b in zip(_results(call, values, found), exact, strict=True)])
         values += found
+    wanted = (*truth.live, *truth.inputs)
+    squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+        values = [_copied(t, True) for t in inputs]
+        for number, call in enumerate(chain.calls):
+            found = _given(number, call, values, scalars, masks, True)
+            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
+                add_signed(tensor, off, generator)
+            values += found
+        drawn = _ran(chain, values)
+        for square, a, b in zip(squares, (*drawn.live, *drawn.inputs), wanted, strict=True):
+            square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
+    roots = [(square / DRAWS).sqrt() for square in squares]
+    return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+class _Wide:
+    """Values by number, each a fresh copy, floats in float64."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values, self._made = values, dict[int, Any]()
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._made:
+            value = self._values[number]
+            is_float = value.dtype in (*_FLOATS, *_CODES)
+            self._made[number] = value.to(torch.float64) if is_float else value.clone()
+        return self._made[number]
+
+
+def _results(call: Call, values: Any, found: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What a call gives, or where that is nothing what it writes."""
+    return list(found) or [values[v] for v in mutated(call)]
+
+
+def _given(
+    number: int,
+    call: Call,
+    values: Any,
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    double: bool,
+) -> list[torch.Tensor]:
+    if call.operator == "aten::native_dropout":
+        return _dropped(call, values, scalars, masks[number])
+    return _called(call, values, scalars, double)
+
+
+def _ran(chain: Chain, values: Sequence[Any]) -> Run:
     return Run(live=tuple(values[v] for v in chain.live), inputs=tuple(values[: len(chain.inputs)]))
 
 

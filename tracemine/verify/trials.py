@@ -57,6 +57,7 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
     if chain.scalars:
         yield Trial(scalars="changed", seed=1)
         yield Trial(kind="denormals", scalars="changed")
+        yield Trial(kind="wide magnitudes", scalars="changed")
     for axis, size in free.items():
         yield Trial(sizes={axis: size + 1})
     for kind in KINDS[2:]:

@@ -30,6 +30,8 @@ from tracemine.verify.trials import Trial
 
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
 
+_NARROW = ("bfloat16", "float16")
+
 
 class _Torch:
     """Stands for `torch` inside a generated source: new tensors are poisoned, fenced and watched."""
@@ -74,6 +76,7 @@ class _Case:
     scalars: dict[str, float]
     eager: reference.Run | None = None
     truth: reference.Run | None = None
+    noise: reference.Run | None = None
 
 
 def prove(job: Job) -> Proof:
@@ -117,6 +120,7 @@ class _Prover:
     def __init__(self, chain: Chain, lowered: Lowered, folder: Path, masks: int, ulp: float, exact: bool) -> None:
         self.chain, self.lowered, self.folder, self.masks = chain, lowered, folder, masks
         self.ulp, self.exact = ulp, exact
+        self.narrow = any(o.dtype in _NARROW for call in chain.calls for o in call.outputs)
         self.count = 0
         self.usual: dict[str, float] = {}  # of each output: eager's error in the first trial, of the output's size
         self.reduced = reduced_axes(lowered)
@@ -174,6 +178,7 @@ class _Prover:
     def _references(self, case: _Case, masks: Mapping[int, torch.Tensor]) -> None:
         case.eager = reference.run(case.chain, case.inputs, case.scalars, masks)
         case.truth = reference.run(case.chain, case.inputs, case.scalars, masks, double=True)
+        case.noise = reference.spread(case.chain, case.inputs, case.scalars, masks, case.truth)
 
     def run(self, module: ModuleType, case: _Case) -> _Ran:
         """Run a fused source on copies of a trial's inputs."""
@@ -212,8 +217,8 @@ class _Prover:
             numbers = [number for number, _ in self.lowered.drawn]
             self._references(case, dict(zip(numbers, ran.masks, strict=True)))
             found += self._drops(case, ran)
-        for name, ours, eager, truth in self._pairs(case, ran):
-            result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0))
+        for name, ours, eager, truth, noise in self._pairs(case, ran):
+            result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise)
             if first and result.size > 0:
                 self.usual[name] = result.eager_error / result.size
             found += [f"{name}: {text}" for text in result.faults]
@@ -237,20 +242,21 @@ class _Prover:
             numbers = [number for number, _ in self.lowered.drawn]
             self._references(case, dict(zip(numbers, ran.masks, strict=True)))
         found = list(ran.faults)
-        for name, ours, eager, truth in self._pairs(case, ran):
-            text = numerics.wiring(ours, eager, self.exact, self.ulp, truth)
+        for name, ours, eager, truth, _ in self._pairs(case, ran):
+            text = numerics.wiring(ours, eager, self.exact, self.ulp, None if self.narrow else truth)
             found += [f"rounding build, {name}: {text}"] if text else []
             if ours.numel():
                 self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
         return found
 
-    def _pairs(self, case: _Case, ran: _Ran) -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]]:
-        assert case.eager is not None  # noqa: S101  (made by _references)
-        assert case.truth is not None  # noqa: S101
+    def _pairs(self, case: _Case, ran: _Ran) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
+        """Name, ours, eager's, the truth, and what eager may be off by."""
+        against = (case.eager, case.truth, case.noise)  # made by _references
         for k, ours in enumerate(ran.live):
-            yield f"output {k}", ours, case.eager.live[k], case.truth.live[k]
+            yield f"output {k}", ours, *(run.live[k] for run in against if run is not None)
         for v in self.chain.written:
-            yield f"input {self.chain.inputs[v].name}", ran.inputs[v], case.eager.inputs[v], case.truth.inputs[v]
+            name = self.chain.inputs[v].name
+            yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
 
     def _drops(self, case: _Case, ran: _Ran) -> list[str]:
         """Whether as many elements were kept as should be: within 4 standard deviations."""
