@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import numbers
-from tracemine.flow.record import Array, BoolArray, Flow, IntArray
+from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.nodes import FusionNodes, Meaning
 from tracemine.fusion.record import REFUSALS, Refusal
 from tracemine.fusion.roles import TAKES_CONSUMERS, TAKES_PRODUCERS, Role
@@ -86,6 +86,7 @@ def _horizontal(flow: Flow, nodes: FusionNodes) -> Pairs:
     writer = np.full(len(reads.node), -1, np.int64)  # the last write that it reads: two contents of a place are two
     writer[flow.edges.read] = flow.edges.write
     fit = np.isin(nodes.role[reads.node], [*map(int, _SIBLINGS)]) & (reads.bytes >= _LEAST_SHARED_BYTES)
+    fit &= (writer >= 0) | (reads.evidence == Evidence.PROVEN)  # else what comes from outside is alike, not the same
     rows = np.flatnonzero(fit)
     columns: tuple[Array, ...] = (reads.node, writer, reads.end_byte, reads.begin_byte, reads.buffer)
     rows = rows[np.lexsort(tuple(column[rows] for column in columns))]

@@ -152,14 +152,21 @@ class _State:
         if one is not None and other is not None and one != other:
             return Refusal.REDUCTION if one[0] * one[1] == other[0] * other[1] else Refusal.SPACE
         rows = one or other
-        sizes = self.sizes[a] | self.sizes[b]
-        full = rows[0] * rows[1] if rows is not None else max(sizes)
-        for size in sizes:
-            if size == full or (rows is not None and size == rows[0]):
-                continue
-            if not (vertical and 0 < size < full and full % size == 0):
-                return Refusal.SPACE
-        return rows, sizes
+        full = rows[0] * rows[1] if rows is not None else max(self.sizes[a] | self.sizes[b])
+        for group in (a, b):
+            if self._whole(group) == full:
+                continue  # its sizes fit already
+            for size in self.sizes[group]:
+                if size == full or (rows is not None and size == rows[0]):
+                    continue
+                if not (vertical and 0 < size < full and full % size == 0):
+                    return Refusal.SPACE
+        return rows, self.sizes[a] | self.sizes[b]
+
+    def _whole(self, group: int) -> int:
+        """The elements of its iteration space."""
+        rows = self.reduced[group]
+        return rows[0] * rows[1] if rows is not None else max(self.sizes[group])
 
     def _way(self, a: int, b: int) -> Refusal | None:
         """Whether something leads from group `a` through another group to group `b`."""
