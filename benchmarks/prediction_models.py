@@ -6,7 +6,6 @@ A folder holds what record_models.py writes. Times are nanoseconds of one step.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from inductor_code import Code, read
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.columns import numbers
 from tracemine.cost import Unfused, one_kernel
-from tracemine.curves import Curves
+from tracemine.curves import Curves, Prediction
 from tracemine.engine import Rule, mine
 from tracemine.findings import device_of, find
 from tracemine.flow import Evidence, Flow, flow
@@ -42,13 +42,7 @@ TRACES = {
 }
 SAME_KERNELS = 0.97  # of a graph's and eager's kernels, by name, that are the same; below, the graph runs others
 
-_COPIES = ("aten::copy_", "aten::clone", "aten::contiguous")
-
-# Names that Inductor gives to kernels that only move: pads and slices around products, layouts of convolutions.
-_MOVE = re.compile(
-    r"triton_poi_fused_(_*(unsafe_view|as_strided|constant_pad_nd|convolution|baddbmm|addmm|bmm|mm|clone|copy|slice|cat|"
-    r"stack|split|select|unbind|transpose|permute|view|expand|squeeze|unsqueeze|t)(?=_))+_?\d*"
-)
+_COPIES = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::cat", "aten::stack")
 
 
 # -- what a trace shows ------------------------------------------------------------------------------------------------
@@ -84,7 +78,7 @@ class Trace:
 
     @property
     def copies(self) -> BoolArray:
-        """For each activity, whether its operator copied and changed no type: into another layout, mostly."""
+        """For each activity, whether its operator copied and changed no type: into another layout or place."""
         nodes, node = self.flow.nodes, self.groups.activity_node
         widths = np.zeros((2, len(nodes)), np.int64)
         item = numbers(self.flow.timeline.tensors.column("itemsize_bytes"), 0)
@@ -96,10 +90,20 @@ class Trace:
         return np.array([*(name in _COPIES for name in column.values), False])[column.codes] & same
 
     @property
-    def moves(self) -> BoolArray:
+    def kernels(self) -> BoolArray:
+        """For each activity, whether it is a kernel: no copy or set of the driver's."""
+        kinds = self.timeline.activities.column("kind").to_pylist()
+        return np.array([kind == "kernel" for kind in kinds], np.bool_)
+
+    def moves(self, code: Code) -> BoolArray:
         """For each activity, whether Inductor made it to move data and nothing else."""
         column = self.rows["activities"].columns["name"]
-        return np.array([only_moves(name) for name in column.values] + [False])[column.codes]
+        return np.array([*(code.moves(name) for name in column.values), False])[column.codes]
+
+    def finishing(self, code: Code) -> FloatArray:
+        """For each activity, the share of its kernel's launches that only finish what another kernel began."""
+        column = self.rows["activities"].columns["name"]
+        return np.array([*(code.finishing.get(name, 0.0) for name in column.values), 0.0])[column.codes]
 
     def numbers(self, name: str) -> Numbers:
         return self.rows["activities"].columns[name]
@@ -109,15 +113,6 @@ class Trace:
 
     def a_step(self, which: BoolArray) -> float:
         return float(which.sum()) / self.steps
-
-
-def only_moves(kernel: str) -> bool:
-    """Whether a generated kernel's name shows nothing but copies, pads and slices.
-
-    >>> only_moves("triton_poi_fused_constant_pad_nd_mm_0"), only_moves("triton_poi_fused_add_mm_3")
-    (True, False)
-    """
-    return _MOVE.fullmatch(kernel) is not None
 
 
 # -- predicted ---------------------------------------------------------------------------------------------------------
@@ -130,7 +125,7 @@ class Predicted:
     memory_ns: int
     low_ns: int
     high_ns: int
-    kernels: float  # those that only move data are not counted, as they are not of torch.compile's
+    kernels: float  # without those that only move data or finish sums
     grouped: float  # activities that are in groups
     fused_ns: FloatArray  # of each group
 
@@ -141,7 +136,8 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
     of_group = np.bincount(found.activity_group[member], dur[member], len(found))
     of_node = np.bincount(found.activity_node[member], dur[member], len(found.node_group))
     ends = np.zeros((3, len(found)))
-    launched = np.ones(len(found))  # a split reduction is two kernels or three
+    launched = np.ones(len(found))
+    computes = np.bincount(found.activity_group[member], ~trace.copies[member], len(found)) > 0
     for at in range(len(found)):
         nodes = found.node[found.begin[at] : found.begin[at + 1]].tolist()
         members = [
@@ -149,7 +145,7 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
         ]
         kernel = found.kernels[found.kernel[at]]
         after = one_kernel(kernel, members, curves, sure=found.evidence[at] != Evidence.ADJACENT).after_ns
-        launched[at] = curves.predict(kernel).kernels
+        launched[at] = unfinished(curves.predict(kernel))
         ends[:, at] = np.minimum((after.low, after.mid, after.high), of_group[at])
     alone = trace.memory & ~member
     rest = int(dur[alone].sum())
@@ -158,10 +154,16 @@ def predicted(trace: Trace, curves: Curves) -> Predicted:
         memory_ns=mid,
         low_ns=low,
         high_ns=high,
-        kernels=(int((alone & ~trace.copies).sum()) + float(launched.sum())) / trace.steps,
+        kernels=(int((alone & trace.kernels & ~trace.copies).sum()) + float(launched[computes].sum())) / trace.steps,
         grouped=trace.a_step(member),
         fused_ns=ends[1],
     )
+
+
+def unfinished(prediction: Prediction) -> int:
+    """Kernels without those that only finish partial sums: one of each two, where a reduction is split."""
+    count = prediction.kernels
+    return count - count // 2 if prediction.kind in ("columns", "split") else count
 
 
 # -- a case ------------------------------------------------------------------------------------------------------------
@@ -263,6 +265,8 @@ def outcome(folder: Path, curves_of: Callable[[Timeline], Curves], rules: Sequen
     everything = np.ones(len(eager.dur_ns), bool)
     curves = curves_of(eager.timeline)
     fused = predicted(eager, curves)
+    code = read(sorted(folder.glob("inductor_*.py")))
+    moves = compiled and compiled.moves(code)
     closing = [rule for rule in rules if rule.rows == "gaps"]
     return Outcome(
         name=folder.name,
@@ -280,11 +284,11 @@ def outcome(folder: Path, curves_of: Callable[[Timeline], Curves], rules: Sequen
         lean_eager_memory_ns=lean and lean.step_ns(lean.memory),
         compiled_gpu_ns=compiled and compiled.step_ns(compiled.dur_ns >= 0),
         compiled_memory_ns=compiled and compiled.step_ns(compiled.memory),
-        compiled_kernels=compiled and compiled.a_step(compiled.memory & ~compiled.moves),
+        compiled_kernels=compiled and computing(compiled, code),
         eager_attention=eager.a_step(eager.of_class("attention")),
         compiled_attention=compiled and compiled.a_step(compiled.of_class("attention")),
-        compiled_moves_ns=compiled and compiled.step_ns(compiled.moves),
-        compiled_moves=compiled and compiled.a_step(compiled.moves),
+        compiled_moves_ns=compiled and compiled.step_ns(moves),
+        compiled_moves=compiled and compiled.a_step(moves),
         eager_step_ns=step_ns(times, "eager") or 0,
         compiled_step_ns=step_ns(times, "compiled"),
         graph_step_ns=step_ns(times, "graph"),
@@ -292,6 +296,12 @@ def outcome(folder: Path, curves_of: Callable[[Timeline], Curves], rules: Sequen
         gap_saving_ns=claimed(eager, closing),
         lean_gap_saving_ns=lean and claimed(lean, closing),
     )
+
+
+def computing(compiled: Trace, code: Code) -> float:
+    """Memory-bound kernels of a compiled step, without those that only move data or finish what another began."""
+    counted = compiled.memory & compiled.kernels & ~compiled.moves(code)
+    return float((1 - compiled.finishing(code))[counted].sum()) / compiled.steps
 
 
 def step_ns(times: dict[str, Any], label: str) -> int | None:
