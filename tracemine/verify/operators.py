@@ -25,6 +25,7 @@ class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unless: str | None = None
     short: str | None = None
     exact: str | None = None
+    brief: str | None = None
     gives: str | None = None
     ulp: int = 0
 
@@ -87,11 +88,23 @@ def exact_templates() -> Mapping[str, str]:
     'tl.div_rn({0}, {1})'
     """
     rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
-    return {row.expr: row.exact for row in rows if row.exact is not None}
+    found = {row.expr: row.exact for row in rows if row.exact is not None}
+    return found | {brief: found.get(expr, expr) for expr, brief in brief_templates().items()}
+
+
+@cache
+def brief_templates() -> Mapping[str, str]:
+    """For templates of many instructions, one of fewer that is good enough for a result of 16 bits.
+
+    >>> brief_templates()["{0} / (1.0 + tl.exp(-{0}))"]
+    '{0} * _logistic({0})'
+    """
+    return {row.expr: row.brief for row in table().pointwise if row.brief is not None}
 
 
 @cache
 def error_ulp() -> Mapping[str, int]:
     """Error of each template, in units in the last place of float32; what is not here has none."""
     rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
-    return {row.expr: row.ulp for row in rows if row.ulp}
+    found = {row.expr: row.ulp for row in rows if row.ulp}
+    return found | {brief: found[expr] for expr, brief in brief_templates().items() if expr in found}

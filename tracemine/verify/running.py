@@ -49,19 +49,19 @@ RUNNING = {
         start={"a": "-float('inf')", "total": "0.0"},
         step=[
             "top = tl.where(mask, tl.maximum({a}, {x}, propagate_nan=tl.PropagateNan.ALL), {a})",
-            "kept = tl.where(top == -float('inf'), 1.0, tl.exp({a} - top))",
-            "more = tl.where(top == -float('inf'), 1.0, tl.exp({x} - top))",
+            "kept = tl.where(top == -float('inf'), 1.0, _exp({a} - top))",
+            "more = tl.where(top == -float('inf'), 1.0, _exp({x} - top))",
             "{total} = tl.where(mask, {total} * kept + more, {total})",
             "{a} = top",
         ],
         end=[
             "{a}_max = tl.max({a}, 1)[:, None]",
-            "kept = tl.where({total} == 0.0, 0.0, {total} * tl.exp({a} - {a}_max))",
+            "kept = tl.where({total} == 0.0, 0.0, {total} * _exp({a} - {a}_max))",
             "{a}_sum = tl.sum(kept, 1)[:, None]",
         ],
         whole=[
             "{a}_max = tl.max(tl.where(column_mask, {x}, -float('inf')), 1)[:, None]",
-            "{a}_sum = tl.sum(tl.where(column_mask, tl.exp({x} - {a}_max), 0.0), 1)[:, None]",
+            "{a}_sum = tl.sum(tl.where(column_mask, _exp({x} - {a}_max), 0.0), 1)[:, None]",
         ],
     ),
 }
