@@ -19,11 +19,11 @@ import torch
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import generate
-from tracemine.verify.launch import LONGEST_ROW as USUAL
 from tracemine.verify.lower import lower
 from tracemine.verify.numerics import compare
 from tracemine.verify.operators import error_ulp
 from tracemine.verify.reference import run
+from tracemine.verify.shapes import LONGEST_ROW as USUAL
 from tracemine.verify.trials import Trial, scalar_values, tensors
 
 

@@ -372,6 +372,18 @@ def transposed_add() -> Chain:
 
 
 @entry
+def norm_across_the_grain() -> Chain:
+    """One operand has its rows side by side, the other its columns, and a result is written turned."""
+    b = Builder("norm_across_the_grain")
+    x, y = b.input("x", (2, 21, 24), BF16), b.input("y", (2, 21, 24), BF16, (504, 1, 21))
+    weight, bias = b.input("weight", (24,), BF16), b.input("bias", (24,), BF16)
+    total = b.call("aten::add.Tensor", x, y)
+    normed = b.call("aten::native_layer_norm", total, [24], weight, bias, 1e-5)[0]
+    turned = b.call("aten::clone", b.call("aten::permute", normed, [0, 2, 1]), memory_format=0)
+    return b.done(total, turned)
+
+
+@entry
 def sibling_scales() -> Chain:
     b = Builder("sibling_scales")
     shapes = ((3, 50), (2, 70), (90,))

@@ -13,10 +13,10 @@ import msgspec
 from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.generate import Source, generate
-from tracemine.verify.launch import LONGEST_ROW
 from tracemine.verify.lower import lower
 from tracemine.verify.mutants import spoiled
 from tracemine.verify.proof import Job, Proof
+from tracemine.verify.shapes import LONGEST_ROW
 
 
 class Interpreter:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from tracemine.verify.chain import Chain
 from tracemine.verify.ir import Program
-from tracemine.verify.launch import EXPECT, LONGEST_ROW, launcher, launches
+from tracemine.verify.launch import EXPECT, launcher, launches
 from tracemine.verify.operators import table
 from tracemine.verify.plan import plan
+from tracemine.verify.shapes import LONGEST_ROW
 
 _CODES = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 

@@ -187,6 +187,7 @@ class Kernel:
     columns: tuple[Axis, ...]
     level: int
     stores: tuple[Store, ...]
+    split: Axis | None = None  # the columns are walked in so many parts, each by a program of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +255,23 @@ def children(node: Node) -> tuple[Node, ...]:
         elif isinstance(field, tuple):
             found.extend(f for f in field if isinstance(f, Node))
     return tuple(found)
+
+
+def nodes_of(kernel: Kernel) -> list[Node]:
+    """Every node of a kernel, once."""
+    found: dict[Node, None] = {}
+    todo = [n for s in kernel.stores for n in (*s.index, s.value)]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found[node] = None
+            todo.extend(children(node))
+    return list(found)
+
+
+def loads(kernel: Kernel) -> list[Load]:
+    """Every load of a kernel, once."""
+    return [n for n in nodes_of(kernel) if isinstance(n, Load)]
 
 
 class Walked:

@@ -9,17 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
-from tracemine.verify import ir
-from tracemine.verify.body import LOOPED, POINTWISE, WHOLE, Body
-from tracemine.verify.chain import Unsupported
+from tracemine.verify.body import POINTWISE, WHOLE, Body
 from tracemine.verify.expressions import number, sizes
 from tracemine.verify.ir import Axis, Buffer, Kernel, Program
-from tracemine.verify.plan import loads, nodes_of
+from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, grain, shape_of
 
-LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
-_LONGEST_ACROSS = 64  # of a row whose elements do not lie side by side
 _MOST_PARTS = 16  # of one launch
 
 
@@ -28,13 +23,19 @@ class Part:
 
     def __init__(self, program: Program, kernel: Kernel, exact: bool, longest_row: int) -> None:
         self.program, self.kernel, self.longest_row = program, kernel, longest_row
-        self.mode = shape_of(program, kernel, longest_row)
-        self.across = _walks_across(program, kernel)
+        self.mode = shape_of(program.buffers, kernel, longest_row)
+        self.grain = grain(program.buffers, kernel)
         self.body = Body(program, kernel, self.mode, exact)
         self.lines = self.body.print()
         sized = [a.name for a in self.body.sizes]
         pointers = [f"{b}_ptr" for b in self.body.pointers]
         self.takes = [*pointers, *self.body.strides, *sized, *self.body.scalars]
+
+    @property
+    def signature(self) -> list[str]:
+        """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
+        sized = {a.name for a in self.body.sizes}
+        return [f"{name}: tl.constexpr" if name in sized else name for name in self.takes]
 
     @property
     def given(self) -> list[str]:
@@ -44,7 +45,7 @@ class Part:
 
     def renamed(self) -> str:
         """Its lines with neutral names: equal for parts that differ in names alone."""
-        text = "\n".join([*self.lines, str(len(self.takes)), self.mode, str(self.across)])
+        text = "\n".join([*self.lines, str(len(self.takes)), self.mode, self.grain])
         buffers = list(self.body.pointers)
         names = {b: f"buffer{k}" for k, b in enumerate(buffers)}
         names |= {a.name: f"size{k}" for k, a in enumerate(self.body.sizes)}
@@ -68,17 +69,17 @@ class Launch:
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
             part = self.parts[0]
-            return _function(self.name, [*part.takes, "rows", "columns"], constants, part.lines)
+            return _function(self.name, [*part.signature, "rows", "columns"], constants, part.lines)
         texts: list[str] = []
         for k, part in enumerate(self.parts):
             if self.shared[k] == k:
                 lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
-                takes = ["block", *part.takes, "rows", "columns"]
+                takes = ["block", *part.signature, "rows", "columns"]
                 texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
         return "\n\n\n".join([*texts, self._dispatch()])
 
     def _dispatch(self) -> str:
-        takes = list(dict.fromkeys(t for part in self.parts for t in part.takes))
+        takes = list(dict.fromkeys(t for part in self.parts for t in part.signature))
         numbered = [f"{n}_{k}" for k in range(len(self.parts)) for n in ("rows", "columns", "end")]
         blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
         lines = ["block = tl.program_id(0)"]
@@ -153,36 +154,6 @@ def _wrapped(items: Sequence[str], indent: str) -> list[str]:
         else:
             lines.append(f"{indent}{item},")
     return lines
-
-
-def shape_of(program: Program, kernel: Kernel, longest_row: int) -> str:
-    """Which of the three shapes a kernel has: see body.py. Raises Unsupported for a running sum that is too long."""
-    nodes = nodes_of(kernel)
-    if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
-        return POINTWISE
-    length = prod(axis.size for axis in kernel.columns)
-    limit = _LONGEST_ACROSS if _walks_across(program, kernel) else longest_row
-    if any(isinstance(n, ir.Scan) for n in nodes):
-        if length > LONGEST_ROW:
-            raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
-        return WHOLE
-    return WHOLE if length <= limit else LOOPED
-
-
-def _walks_across(program: Program, kernel: Kernel) -> bool:
-    """Whether the largest tensor that it loads along its columns does not have its elements side by side there."""
-    if not kernel.columns or not kernel.rows:
-        return False
-    last = kernel.columns[-1]
-    best, across = 0, False
-    for load in loads(kernel):
-        buffer = program.buffers[load.buffer]
-        for d, place in enumerate(load.index):
-            if isinstance(place, ir.At) and place.axis == last and buffer.strides:
-                size = prod(buffer.shape)
-                if size > best:
-                    best, across = size, buffer.strides[d] > 1
-    return across
 
 
 EXPECT = '''
@@ -260,7 +231,7 @@ def _blocks(part: Part) -> list[str]:
     lines = [f"rows, columns = {sizes(kernel.rows)}, {sizes(kernel.columns)}"]
     many = "triton.cdiv(rows, xblock)"
     if part.mode == POINTWISE:
-        if part.across:
+        if part.grain != ALONG:
             lines.append("rblock, xblock = 32, 32")
         else:
             lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), 1024)")
@@ -270,9 +241,13 @@ def _blocks(part: Part) -> list[str]:
         lines.append(f"if columns > {LONGEST_ROW}:")
         lines.append(f'    raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_ROW} at most")')
         lines.append("rblock = triton.next_power_of_2(max(columns, 1))")
-        lines.append("xblock = min(64, max(1, 4096 // rblock))" if part.across else "xblock = max(1, 1024 // rblock)")
+        if part.grain == ALONG:
+            lines.append("xblock = max(1, 1024 // rblock)")
+        else:  # 32 bytes of each column are several rows' elements
+            lines.append("xblock = min(64, max(16, 4096 // rblock), max(1, 16384 // rblock))")
     else:
-        lines.append("rblock, xblock = 16, 64" if part.across else f"rblock, xblock = {min(2048, part.longest_row)}, 1")
+        wide, high = {ACROSS: (16, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
+        lines.append(f"rblock, xblock = {wide}, {high}")
     if not kernel.rows:
         lines.append("xblock = 1")
     return [*lines, f"blocks = {many}"]

@@ -238,26 +238,9 @@ def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
     done: set[str] = set()
     for kernel in kernels:
         places = {s.buffer: s.index for s in kernel.stores if s.buffer in written}
-        for load in loads(kernel):
+        for load in ir.loads(kernel):
             if load.buffer in done:
                 raise Unsupported("a later kernel reads what an earlier one writes in place")
             if load.buffer in places and load.index != places[load.buffer]:
                 raise Unsupported("it writes in place what another program still reads")
         done |= places.keys()
-
-
-def nodes_of(kernel: Kernel) -> list[Node]:
-    """Every node of a kernel, once."""
-    found: dict[Node, None] = {}
-    todo = [n for s in kernel.stores for n in (*s.index, s.value)]
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found[node] = None
-            todo.extend(ir.children(node))
-    return list(found)
-
-
-def loads(kernel: Kernel) -> list[ir.Load]:
-    """Every load of a kernel, once."""
-    return [n for n in nodes_of(kernel) if isinstance(n, ir.Load)]

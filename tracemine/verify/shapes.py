@@ -1,0 +1,72 @@
+"""Which shape a kernel has: by what it reduces, how long its rows are, and how what it reads and writes lies."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tracemine.verify import ir
+from tracemine.verify.body import LOOPED, POINTWISE, WHOLE
+from tracemine.verify.chain import Unsupported
+from tracemine.verify.ir import Axis, Buffer, Kernel, Node
+
+LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
+# Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
+# that 32 bytes of each column are taken at once, and 32 elements a thread.
+_LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024
+_SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
+
+ALONG, ACROSS, MIXED = "along", "across", "mixed"
+
+
+def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
+    """Which of the three shapes a kernel has: see body.py. Raises Unsupported for a running sum that is too long."""
+    nodes = ir.nodes_of(kernel)
+    if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
+        return POINTWISE
+    length = prod(axis.size for axis in kernel.columns)
+    if any(isinstance(n, ir.Scan) for n in nodes):
+        if length > LONGEST_ROW:
+            raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
+        return WHOLE
+    if kernel.split is not None:
+        return LOOPED
+    limits = {ALONG: longest_row, ACROSS: _LONGEST_ACROSS, MIXED: min(_LONGEST_MIXED, longest_row)}
+    return WHOLE if length <= limits[grain(buffers, kernel)] else LOOPED
+
+
+def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
+    """How the largest tensors that a kernel loads and stores lie: columns side by side, rows side by side, or both."""
+    if not kernel.columns or not kernel.rows:
+        return ALONG
+    accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
+    found: list[tuple[int, str]] = []
+    for name, index in accesses:
+        buffer = buffers[name]
+        column = _step(buffer, index, kernel.columns[-1])
+        if column == 1:
+            found.append((prod(buffer.shape), ALONG))
+        elif column and any(_step(buffer, index, row) == 1 for row in kernel.rows):
+            found.append((prod(buffer.shape), ACROSS))
+    largest = max((size for size, _ in found), default=0)
+    kinds = {kind for size, kind in found if size * _SHARE >= largest}
+    return MIXED if len(kinds) > 1 else kinds.pop() if kinds else ALONG
+
+
+def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
+    """How many elements further in memory the next place on an axis lies; 0 for the same, or where none can say."""
+    return abs(sum(_moves(place, axis) * stride for place, stride in zip(index, buffer.strides, strict=False)))
+
+
+def _moves(place: Node, axis: Axis) -> int:
+    if isinstance(place, ir.At):
+        return int(place.axis == axis)
+    if not isinstance(place, ir.Arithmetic):
+        return 0
+    left, right = _moves(place.left, axis), _moves(place.right, axis)
+    if place.symbol in "+-":
+        return left + right if place.symbol == "+" else left - right
+    size = place.right
+    count = (
+        size.value if isinstance(size, ir.Int) else prod(a.size for a in size.axes) if isinstance(size, ir.Size) else 0
+    )
+    return {"*": left * count, "//": left // max(count, 1), "%": left}[place.symbol]
