@@ -7,7 +7,7 @@ pinned(…)        a copy from pinned memory
 """
 
 from tracemine.cost.copies import pinned
-from tracemine.cost.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown
+from tracemine.cost.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown, with_launches
 from tracemine.cost.group import one_kernel
 from tracemine.cost.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.cost.run import Neighbour, fused_run
@@ -29,4 +29,5 @@ __all__ = [
     "fused_run",
     "one_kernel",
     "pinned",
+    "with_launches",
 ]

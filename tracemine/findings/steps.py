@@ -12,15 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.cost import SLOWDOWNS, Range, Slowdown, fitted_slowdown
+from tracemine.cost import SLOWDOWNS, Range, Slowdown, fitted_slowdown, with_launches
 from tracemine.findings.facts import number
 from tracemine.findings.replay import Change, Floats, Replay, replay_of
-from tracemine.rows.arrow import rows_of
+from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import Flags, IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.
 _PACES = np.geomspace(1.0, 16.0, 25)
+_LAUNCH_CALLS = "cudaLaunchKernel"  # and its later forms
+_FEWEST_LAUNCHES = 20  # whose median says how fast the host is
 ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
 
 
@@ -94,16 +96,21 @@ def steps_of(timeline: Timeline, gaps: Rows) -> Steps:
 
 
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """What recording usually does to the host, by the costliest kind recorded; None where no host events were, and for
-    other recorders than PyTorch's, whose cost was not measured.
+    """What recording does to the host, by the costliest kind recorded and by how long its launch calls take; None where
+    no host events were, and for other recorders than PyTorch's, whose cost was not measured.
     """
-    if timeline.meta.format == "nsys":
+    if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
         return None
+    kind = "operators"
     if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
-        return SLOWDOWNS["execution_trace"]  # torch gives these ids out only while it writes one
-    if timeline.stacks.num_rows:
-        return SLOWDOWNS["stacks"]
-    return SLOWDOWNS["operators"] if timeline.ops.num_rows else None
+        kind = "execution_trace"  # torch gives these ids out only while it writes one
+    elif timeline.stacks.num_rows:
+        kind = "stacks"
+    name = categories(timeline.api["name"])
+    launching = np.array([*(str(value).startswith(_LAUNCH_CALLS) for value in name.values), False], np.bool_)
+    launches = numbers(timeline.api["dur_ns"]).values[launching[name.codes]]
+    known = len(launches) >= _FEWEST_LAUNCHES
+    return with_launches(SLOWDOWNS[kind], int(np.median(launches)) if known else 0)
 
 
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:
