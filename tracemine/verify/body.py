@@ -32,6 +32,8 @@ _HEADS = {
     WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
     LOOPED: _ROW_HEAD,
 }
+# Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
+_FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
 
 
 class Body:
@@ -54,15 +56,18 @@ class Body:
         self._depths: dict[Node, int] = {}
         self._reserved = {name for name, _ in program.scalars}
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
+        self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     def print(self) -> list[str]:
         """The lines, indented."""
-        for line in _HEADS[self.mode]:
+        for line in _FLAT_HEAD if self.flat else _HEADS[self.mode]:
             self.say(line)
         self._places(self.kernel.rows, _ROW)
         values = [s.value for s in self.kernel.stores]
         if self.mode != LOOPED:
             self._column_places()
+            if self.mode == WHOLE:
+                self._load_first()
             for store in self.kernel.stores:
                 self.store(store)
             return self.lines
@@ -115,7 +120,8 @@ class Body:
 
     def _column_places(self) -> None:
         self.say("column_mask = column < columns")
-        self.say("mask = row_mask & column_mask")
+        if not self.flat:
+            self.say("mask = row_mask & column_mask")
         self._places(self.kernel.columns, _COLUMN)
 
     def _places(self, axes: tuple[Axis, ...], whole: str) -> None:
@@ -170,6 +176,12 @@ class Body:
 
     def _reductions(self) -> list[ir.Reduce]:
         return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
+
+    def _load_first(self) -> None:
+        """Everything whose place is known: what is loaded after a reduction would be waited for once more."""
+        for node in reversed(self._all()):
+            if isinstance(node, ir.Load) and not any(isinstance(n, ir.Value) for n in _below(node)):
+                self.value(node)
 
     # Passes of a looped kernel.
 
@@ -327,7 +339,7 @@ class Body:
             terms.append(f"({text}) * {buffer.name}_s{d}" if " " in text else f"{text} * {buffer.name}_s{d}")
         if across and not self._across(*places):
             terms.append("column * 0")
-        if down and not self._down(*places):
+        if down and not self.flat and not self._down(*places):
             terms.append("row * 0")
         return " + ".join([f"{buffer.name}_ptr", *terms])
 
@@ -355,7 +367,15 @@ class Body:
         # A number is no tensor: it takes the buffer's type as it is stored.
         plain = isinstance(store.value, ir.Constant | ir.Number | ir.Count)
         text = value if plain else typed(value, store.value.type, buffer.dtype)
-        self.say(f"tl.store({pointer}, {text}, mask={'mask' if across else 'row_mask'})")
+        mask = "column_mask" if self.flat else "mask" if across else "row_mask"
+        self.say(f"tl.store({pointer}, {text}, mask={mask})")
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """The nodes that a node is made of, and those that they are made of."""
+    for child in ir.children(node):
+        yield child
+        yield from _below(child)
 
 
 def _grouped(text: str) -> str:

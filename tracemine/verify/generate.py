@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tracemine.verify.chain import Chain
 from tracemine.verify.ir import Program
-from tracemine.verify.launch import EXPECT, launcher, launches
+from tracemine.verify.launch import EXPECT, cuts, launcher, launches
 from tracemine.verify.operators import table
 from tracemine.verify.plan import plan
 from tracemine.verify.shapes import LONGEST_ROW
@@ -47,7 +47,7 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
     found = launches(program, stem, exact or codes, longest_row)
     bodies = "\n\n\n".join(launch.text for launch in found)
     calls = "\n".join(launcher(program, found, parameters))
-    parts = ["import torch\nimport triton\nimport triton.language as tl", *_helpers(bodies), bodies, EXPECT, calls]
+    parts = ["import torch\nimport triton\nimport triton.language as tl", *_helpers(bodies), bodies, EXPECT, cuts(found), calls]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
     return Source(text=text, kernels=tuple(launch.name for launch in found), masks=masks)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tracemine.verify.body import POINTWISE, WHOLE, Body
+from tracemine.verify.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.expressions import number, sizes
 from tracemine.verify.ir import Axis, Buffer, Kernel, Program
 from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, grain, shape_of
@@ -36,6 +36,11 @@ class Part:
         """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
         sized = {a.name for a in self.body.sizes}
         return [f"{name}: tl.constexpr" if name in sized else name for name in self.takes]
+
+    @property
+    def columns(self) -> str:
+        """The parameter of the columns, which the compiler knows where a program divides by their blocks or masks them."""
+        return "columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"
 
     @property
     def given(self) -> list[str]:
@@ -69,18 +74,22 @@ class Launch:
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
             part = self.parts[0]
-            return _function(self.name, [*part.signature, "rows", "columns"], constants, part.lines)
+            return _function(self.name, [*part.signature, "rows", part.columns], constants, part.lines)
         texts: list[str] = []
         for k, part in enumerate(self.parts):
             if self.shared[k] == k:
                 lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
-                takes = ["block", *part.signature, "rows", "columns"]
+                takes = ["block", *part.signature, "rows", part.columns]
                 texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
         return "\n\n\n".join([*texts, self._dispatch()])
 
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.signature))
-        numbered = [f"{n}_{k}" for k in range(len(self.parts)) for n in ("rows", "columns", "end")]
+        numbered = [
+            name
+            for k, part in enumerate(self.parts)
+            for name in (f"rows_{k}", part.columns.replace("columns", f"columns_{k}"), f"end_{k}")
+        ]
         blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
         lines = ["block = tl.program_id(0)"]
         for k, part in enumerate(self.parts):
@@ -97,8 +106,8 @@ class Launch:
         if len(self.parts) == 1:
             part = self.parts[0]
             taken = [*part.given, "rows", "columns", "index", "xblock", "rblock"]
-            return [*_blocks(part), "grid = blocks", *self._call(taken, "xblock * rblock")]
-        lines: list[str] = []
+            return [self._cut, *_blocks(part), "grid = blocks", *self._call(taken, "xblock * rblock")]
+        lines = [self._cut]
         for k, part in enumerate(self.parts):
             lines += _blocks(part)
             lines.append(f"part_{k} = rows, columns, blocks{f' + part_{k - 1}[2]' if k else ''}, xblock, rblock")
@@ -111,13 +120,17 @@ class Launch:
         widest = "max(" + ", ".join(f"part_{k}[3] * part_{k}[4]" for k in range(len(self.parts))) + ")"
         return [*lines, f"grid = part_{len(self.parts) - 1}[2]", *self._call(taken, widest)]
 
+    @property
+    def _cut(self) -> str:
+        return f'elements, each = BLOCKS["{self.name}"][0]'
+
     def _call(self, taken: Sequence[str], elements: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""
         return [
             "if grid > 0:",
             f"    {self.name}[(grid,)](",
             *_wrapped(taken, "        "),
-            f"        num_warps=_warps({elements}){contract},",
+            f"        num_warps=_warps({elements}, each){contract},",
             "    )",
         ]
 
@@ -169,9 +182,21 @@ def _index_type(*tensors):
     return tl.int64 if reach >= 2**31 - 65536 else tl.int32
 
 
-def _warps(elements):
-    return max(1, min(16, elements // 256))
+def _warps(elements, each):
+    return max(1, min(16, elements // (32 * each)))
 '''
+
+
+_CUTS = "[(1024, 8)]"
+
+
+def cuts(found: Sequence[Launch]) -> str:
+    """The table of how each kernel may be cut into blocks."""
+    rows = [f'    "{launch.name}": {_CUTS},' for launch in found]
+    return "\n".join([
+        "# How each kernel is cut: elements of a block and of a thread. The first is taken; the others may be faster.",
+        "BLOCKS = {", *rows, "}",
+    ])
 
 
 def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
@@ -232,17 +257,17 @@ def _blocks(part: Part) -> list[str]:
     many = "triton.cdiv(rows, xblock)"
     if part.mode == POINTWISE:
         if part.grain != ALONG:
-            lines.append("rblock, xblock = 32, 32")
+            lines.append("rblock, xblock = 32, elements // 32")
         else:
-            lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), 1024)")
-            lines.append("xblock = 1024 // rblock")
+            lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), elements)")
+            lines.append("xblock = elements // rblock")
         many += " * triton.cdiv(columns, rblock)"
     elif part.mode == WHOLE:
         lines.append(f"if columns > {LONGEST_ROW}:")
         lines.append(f'    raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_ROW} at most")')
         lines.append("rblock = triton.next_power_of_2(max(columns, 1))")
         if part.grain == ALONG:
-            lines.append("xblock = max(1, 1024 // rblock)")
+            lines.append("xblock = max(1, elements // rblock)")
         else:  # 32 bytes of each column are several rows' elements
             lines.append("xblock = min(64, max(16, 4096 // rblock), max(1, 16384 // rblock))")
     else:
