@@ -178,6 +178,27 @@ def t5() -> Any:
     return made, lambda m, ids, out: m(input_ids=ids, decoder_input_ids=out).logits, [tokens(8, 384), tokens(8, 128)]
 
 
+def bart() -> Any:
+    sizes = {"d_model": 768, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 8192, "use_cache": False}
+    heads = {
+        f"{part}_{what}": n
+        for part in ("encoder", "decoder")
+        for what, n in (("attention_heads", 12), ("ffn_dim", 3072))
+    }
+    made = from_config("BartConfig", "BartForConditionalGeneration", **sizes, **heads)
+    return made, lambda m, ids, out: m(input_ids=ids, decoder_input_ids=out).logits, [tokens(8, 384), tokens(8, 128)]
+
+
+def dinov2() -> Any:
+    made = from_config("Dinov2Config", "Dinov2Model", hidden_size=768, num_hidden_layers=3, num_attention_heads=12)
+    return made, lambda m, images: m(pixel_values=images)[0], [torch.randn(16, 3, 224, 224)]
+
+
+def segformer() -> Any:
+    made = from_config("SegformerConfig", "SegformerForSemanticSegmentation", None)
+    return made, lambda m, images: m(pixel_values=images).logits, [torch.randn(8, 3, 512, 512)]
+
+
 def vit(batch: int = 32) -> Any:
     made = from_config(
         "ViTConfig", "ViTModel", hidden_size=768, intermediate_size=3072, num_hidden_layers=3, num_attention_heads=12
@@ -311,4 +332,25 @@ CASES = (
     stepped("mixer_train", B, mixer, partial(adamw, fused=True), "MLP-Mixer, 3 blocks, batch 64, AdamW fused"),
     stepped("decoder_train", B, lambda: next_token(partial(decoder, 4)), partial(adamw, foreach=True), "decoder spelled out, 2 layers of 2048, 4 x 512, AdamW foreach"),
     stepped("tiny_mlp_train", S, tiny_mlp, sgd, "eight layers of 128 with norm and GELU, batch 64, SGD"),
+)  # fmt: skip
+
+# Written when everything that is predicted stood: `prediction.py record -o DIR --fresh` records these, into a folder of
+# their own, and their first score is the one that counts.
+FRESH = (
+    forward("olmo2", B, partial(language, "Olmo2Config", "Olmo2ForCausalLM", **SMALL), "OLMo 2 (norms behind blocks), 2 layers of 1024, 8 x 512"),
+    forward("stablelm", H, partial(language, "StableLmConfig", "StableLmForCausalLM", **SMALL), "StableLM (layer norms, a quarter rotated), 2 layers of 1024, 8 x 512"),
+    forward("falcon", B, partial(language, "FalconConfig", "FalconForCausalLM", hidden_size=1024, num_hidden_layers=2, num_attention_heads=16), "Falcon (one head of keys, parallel blocks), 2 layers of 1024, 8 x 512"),
+    forward("cohere", B, partial(language, "CohereConfig", "CohereForCausalLM", **SMALL), "Cohere (parallel blocks, scaled logits), 2 layers of 1024, 8 x 512"),
+    forward("gptj", H, partial(language, "GPTJConfig", "GPTJForCausalLM", attention="eager", n_embd=1024, n_layer=2, n_head=16, rotary_dim=32), "GPT-J (pairs rotated, attention spelled out), 2 layers of 1024, 8 x 512"),
+    forward("starcoder2", B, partial(language, "Starcoder2Config", "Starcoder2ForCausalLM", **SMALL), "StarCoder 2, 2 layers of 1024, 8 x 512"),
+    forward("bart", H, bart, "BART, 2 + 2 layers of 768, 8 x 384 to 8 x 128"),
+    forward("albert", S, partial(encoder, "AlbertConfig", "AlbertModel", num_attention_heads=12, embedding_size=128), "ALBERT (one layer three times), 3 layers of 768, 16 x 384"),
+    forward("deberta", H, partial(encoder, "DebertaV2Config", "DebertaV2Model", attention=None, shape=(4, 256), position_buckets=64, relative_attention=True, pos_att_type=["p2c", "c2p"]), "DeBERTa V2 (places and contents apart), 3 layers of 768, 4 x 256"),
+    forward("dinov2", B, dinov2, "DINOv2 (scaled layers), 3 layers of 768, 16 images"),
+    forward("segformer", H, segformer, "SegFormer B0, 8 images of 512"),
+    forward("densenet121", H, partial(vision, "densenet121"), "DenseNet-121, 32 images"),
+    forward("regnet_y", S, partial(vision, "regnet_y_400mf"), "RegNet Y 400MF (squeeze and excitation), 32 images"),
+    stepped("olmo2_train", B, lambda: next_token(partial(language, "Olmo2Config", "Olmo2ForCausalLM", shape=(4, 512), **SMALL)), partial(adamw, fused=True), "OLMo 2, 2 layers of 1024, 4 x 512, AdamW fused"),
+    stepped("shufflenet_train", S, lambda: classify(partial(vision, "shufflenet_v2_x1_0")), sgd, "ShuffleNet V2, 32 images, SGD"),
+    stepped("albert_train", S, partial(encoder, "AlbertConfig", "AlbertModel", shape=(8, 256), num_attention_heads=12, embedding_size=128), adamw, "ALBERT with dropout, 3 layers of 768, 8 x 256, AdamW", H),
 )  # fmt: skip

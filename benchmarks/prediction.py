@@ -1,7 +1,7 @@
 """Predicted beside measured, on patterns and on whole models.
 
-    python benchmarks/prediction.py record -o DIR        on a CUDA machine: DIR/points.json, DIR/models/CASE/
-    python benchmarks/prediction.py score DIR [--summary FILE]      anywhere: tracemine's own scan of the eager traces
+    python benchmarks/prediction.py record -o DIR [CASE...] [--fresh]   on a CUDA machine: DIR/points.json, DIR/models/
+    python benchmarks/prediction.py score DIR [CASE...] [--summary FILE]    anywhere: tracemine's own scan of them
 
 A case's memory-bound part is every kernel, copy and set that is no matrix product, convolution or attention and belongs
 to none. Predicted is what it takes once each fusion group is one kernel: the group's predicted time, and what is in no
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -77,7 +78,7 @@ def halves(cases: Sequence[Outcome]) -> list[str]:
     the others.
     """
     lines = ["", *heading("same attention, models, mean error, bias, in interval, kernels within 25 %, within 10 %")]
-    for name, own in (("set by", cases[::2]), ("held out", cases[1::2])):
+    for name, own in (("set by", cases[::2]), ("held out", cases[1::2]), ("all", cases)):
         same = [one for one in own if one.same_attention]
         errors = [one.error for one in same if one.error is not None]
         kernels = [one.kernel_error for one in same if one.kernel_error is not None]
@@ -120,15 +121,25 @@ def count(errors: Sequence[float], limit: float) -> str:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def record(out: Path) -> None:
+def record(out: Path, names: Sequence[str], fresh: bool, seconds: float) -> None:
+    """Points for at most `seconds`, and models: compiled side by side, then recorded one after another."""
     out.mkdir(parents=True, exist_ok=True)
-    for script, *arguments in (
-        ("record_points.py", "-o", str(out / "points.json")),
-        ("describe_points.py", str(out / "points.json")),
-        ("record_models.py", "--prepare", str(out / "models")),
-        ("record_models.py", str(out / "models")),
-    ):
-        subprocess.run([sys.executable, str(HERE / script), *arguments], check=True)
+    if seconds > 0:
+        run("record_points.py", "-o", str(out / "points.json"), "--seconds", str(seconds))
+        run("describe_points.py", str(out / "points.json"))
+    models = [str(out / "models"), *names, *(["--fresh"] if fresh else [])]
+    preparing = [started("record_models.py", "--prepare", *models) for _ in range(max((os.cpu_count() or 2) // 2, 1))]
+    for process in preparing:
+        process.wait()
+    run("record_models.py", *models)
+
+
+def started(script: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(HERE / script), *arguments])
+
+
+def run(script: str, *arguments: str) -> None:
+    subprocess.run([sys.executable, str(HERE / script), *arguments], check=True)
 
 
 def score(folder: Path, names: Sequence[str], summary: Path | None) -> None:
@@ -151,7 +162,7 @@ def score(folder: Path, names: Sequence[str], summary: Path | None) -> None:
         summary.write_text(json.dumps(about, indent=1) + "\n")
     points = sorted(folder.glob("points*.json"))
     if points:
-        subprocess.run([sys.executable, str(HERE / "prediction_points.py"), *map(str, points)], check=True)
+        run("prediction_points.py", *map(str, points))
 
 
 def document(folder: Path, cases: Sequence[Outcome]) -> dict[str, Any]:
@@ -171,13 +182,16 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
     recording.add_argument("-o", "--output", type=Path, required=True)
+    recording.add_argument("names", nargs="*", help="models (all of them)")
+    recording.add_argument("--fresh", action="store_true", help="the models that were written last")
+    recording.add_argument("--seconds", type=float, default=600.0, help="begin no point after so many; 0: no points")
     scoring = commands.add_parser("score")
     scoring.add_argument("folder", type=Path)
     scoring.add_argument("names", nargs="*", help="cases (all of them)")
     scoring.add_argument("--summary", type=Path, help="keep what was found as JSON")
     chosen = parser.parse_args()
     if chosen.command == "record":
-        record(chosen.output)
+        record(chosen.output, chosen.names, chosen.fresh, chosen.seconds)
     else:
         score(chosen.folder, chosen.names, chosen.summary)
 

@@ -1,6 +1,7 @@
 """Record whole models on a CUDA machine, eager and torch.compile: `python benchmarks/record_models.py OUT [CASE...]`.
 
-    python benchmarks/record_models.py --prepare OUT [CASE...]     compile only, so that a later run finds it compiled
+    python benchmarks/record_models.py --prepare OUT [CASE...]     compile only, so that a later run finds it compiled;
+                                                                   several at once share the cases
 
 Per case of models.py, in OUT/CASE:
     eager/            what tracemine.capture records: trace.json.gz, et.json.gz, capture.json
@@ -33,7 +34,7 @@ from typing import Any
 import torch
 import torch._inductor.config
 import torch._inductor.utils
-from models import CASES, Case, Step
+from models import CASES, FRESH, Case, Step
 from torch.profiler import ProfilerActivity, profile, schedule
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -216,6 +217,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="cases (all of them)")
     parser.add_argument("--prepare", action="store_true", help="only compile, and keep the generated code")
+    parser.add_argument("--fresh", action="store_true", help="the cases that were written last, and only those")
     parser.add_argument("--only", choices=PARTS, help="record this part alone")
     chosen = parser.parse_args()
     parts = [chosen.only] if chosen.only else PARTS
@@ -223,7 +225,7 @@ def main() -> None:
     torch._inductor.config.autotune_local_cache = False
     signal.signal(signal.SIGALRM, too_long)
     about = machine()
-    for case in CASES:
+    for case in FRESH if chosen.fresh else CASES:
         if chosen.names and case.name not in chosen.names:
             continue
         out = chosen.out / case.name
