@@ -12,26 +12,17 @@ from importlib import resources
 from typing import Any
 
 from tracemine import __version__
-from tracemine.ops import itemsize
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, reads
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
+from tracemine.verify.compulsory import compulsory
 from tracemine.verify.generate import Source
 
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 _WIDTH = 118
-
-
-def compulsory_bytes(chain: Chain) -> int:
-    """Bytes of the chain's inputs and of what it gives: what one kernel has to move, each element once."""
-    specs = chain.specs
-    read = {v for call in chain.calls for v in reads(call) if v < len(chain.inputs)}
-    total = 0
-    for value in (*sorted(read), *chain.live, *chain.written):
-        spec = specs[value]
-        distinct = 1
-        for size, stride in zip(spec.shape, spec.strides or (), strict=True):
-            distinct *= size if stride else 1
-        total += distinct * (itemsize(str(spec.dtype)) or 0)
-    return total
+# Modules whose text every reproduction holds, by what they are about.
+_EMBEDDED = {
+    "Whether it is right": ("numerics.py", "roundings.py", "right.py"),
+    "What it takes": ("clocks.py", "compiling.py", "timing.py"),
+}
 
 
 def repro(
@@ -46,10 +37,12 @@ def repro(
     draws: bool = False,
 ) -> str:
     """The file's text. recorded: name and grid of each kernel that the chain had in the trace."""
-    embedded = [_body(_text("numerics.py")), _body(_text("timing.py"))]
-    imports = sorted({line for _, lines in embedded for line in lines} | {"import argparse", "import json"})
+    embedded = {title: [_body(_text(name)) for name in names] for title, names in _EMBEDDED.items()}
+    lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
+    imports = sorted(lines | {"import argparse", "import json"})
     generated = source.text.removeprefix("import torch\nimport triton\nimport triton.language as tl\n").strip("\n")
     plain = [line for line in imports if line not in ("import torch",)]
+    moved = compulsory(chain)
     says = [f"{title} ({fingerprint})", "", "One fused kernel in place of these calls, as a trace recorded them."]
     says += [f"Taken for granted: {text}." for text in assumptions]
     says += [
@@ -66,11 +59,10 @@ def repro(
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         _banner("One kernel in its place"),
         generated,
-        _banner("Whether it is right"),
-        embedded[0][0],
-        _banner("What it takes"),
-        embedded[1][0],
-        _MAIN.format(fingerprint=fingerprint, ulp=ulp, nbytes=compulsory_bytes(chain), draws=draws).strip("\n"),
+        *(text for title, bodies in embedded.items() for text in (_banner(title), *(body for body, _ in bodies))),
+        _MAIN.format(fingerprint=fingerprint, ulp=ulp, nbytes=moved.both, read_bytes=moved.read, draws=draws).strip(
+            "\n"
+        ),
     ]
     text = "\n\n\n".join(parts) + "\n"
     ast.parse(text)
@@ -94,9 +86,11 @@ def eager_text(chain: Chain) -> str:
     for call in chain.calls:
         outputs = [f"t{len(names) + k}" for k in range(len(call.outputs))]
         listed = bool(call.schema.outputs) and call.schema.outputs[0].endswith("[]")
-        target = ", ".join(outputs) + ("," if listed and len(outputs) == 1 else "")
+        rest = iter(outputs)
+        targets = [next(rest) if wanted else "_" for wanted in asked(call)]
+        target = ", ".join(targets) + ("," if listed and len(outputs) == 1 else "")
         name = call.operator.removeprefix("aten::")
-        text = f"aten.{name}.{call.overload or 'default'}({_arguments(call, names)})"
+        text = f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names)})"
         lines.append(f"    {target} = {text}" if outputs else f"    {text}")
         names += outputs
     live = ", ".join(names[v] for v in chain.live)
@@ -104,7 +98,8 @@ def eager_text(chain: Chain) -> str:
     return "\n".join(lines)
 
 
-def _arguments(call: Call, names: Sequence[str]) -> str:
+def arguments_text(call: Call, names: Sequence[str]) -> str:
+    """A call's arguments as Python source. names: of the values that it refers to."""
     schema = call.schema
     found: list[str] = []
     skipped = False
@@ -195,28 +190,30 @@ def _body(text: str) -> tuple[str, list[str]]:
         last = node.end_lineno or last
         if not is_docstring:
             imports.append(ast.unparse(node))
-    kept: list[Any] = [i for i in imports if "__future__" not in i]
+    kept: list[Any] = [i for i in imports if "__future__" not in i and "tracemine" not in i]
     return "\n".join(lines[last:]).strip("\n"), kept
 
 
 _MAIN = """
-def results(rounds=20, compiles=True):
-    found = {{"fingerprint": "{fingerprint}", "device": torch.cuda.get_device_name(0)}}
-    found["replay"] = replayed(eager, INPUTS, TRACE)
-    # What dropout keeps differs from run to run: not compared here.
-    found["right"] = None if {draws} else right(eager, fused, INPUTS, compare, {ulp})
-    if found["right"] is None or not found["right"]["faults"]:
-        found["times"] = measure(eager, fused, INPUTS, {nbytes}, compiles, rounds)
-    return found
+def results(compiles=tuple(MODES), compile_s=60.0, seconds=20.0):
+    found = examined(
+        eager, {{"fused": fused}}, INPUTS, TRACE,
+        ulp={ulp}, nbytes={nbytes}, read_bytes={read_bytes}, draws={draws},
+        compiles=compiles, compile_s=compile_s, seconds=seconds,
+    )
+    return {{"fingerprint": "{fingerprint}", **found}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--no-tune", action="store_true", help="leave its max-autotune out")
+    parser.add_argument("--compile-seconds", type=float, default=60.0, help="most that a compilation may take")
+    parser.add_argument("--seconds", type=float, default=20.0, help="no block of samples is begun after this")
     asked = parser.parse_args()
-    found = results(asked.rounds, not asked.no_compile)
+    modes = () if asked.no_compile else ("compiled",) if asked.no_tune else tuple(MODES)
+    found = results(modes, asked.compile_seconds, asked.seconds)
     if asked.json:
         print(json.dumps(found))
         return

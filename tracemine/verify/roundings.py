@@ -31,7 +31,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[misc]
         """One call."""
         found = widely(function, given, named or {})
         if self.at < len(self.offs):
-            for tensor, off in zip(results(function, given, found), self.offs[self.at], strict=True):
+            for tensor, off in zip(tensors_of(function, given, found), self.offs[self.at], strict=True):
                 add_signed(tensor, off, self.generator)
         self.at += 1
         return found
@@ -47,9 +47,9 @@ class Recorded(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""
         wide = _wide(given)
-        exact = results(function, wide, widely(function, wide, named or {}))
+        exact = tensors_of(function, wide, widely(function, wide, named or {}))
         found = function(*given, **(named or {}))
-        self.offs.append([rounded_off(a, b) for a, b in zip(results(function, given, found), exact, strict=True)])
+        self.offs.append([rounded_off(a, b) for a, b in zip(tensors_of(function, given, found), exact, strict=True)])
         return found
 
 
@@ -62,7 +62,7 @@ def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
     return function(*taken, **wide)
 
 
-def results(function: Any, given: Sequence[Any], found: Any) -> list[torch.Tensor]:
+def tensors_of(function: Any, given: Sequence[Any], found: Any) -> list[torch.Tensor]:
     """The tensors that a call gives, or those that it writes where it gives none."""
     if found is None:
         written = [a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments]
@@ -94,28 +94,32 @@ def rounded_off(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor | None
 def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any) -> None:
     """Adds what was rounded off with signs drawn at random."""
     if off is not None and tensor.dtype == torch.float64:
-        signs = torch.randint(0, 2, off.shape, generator=generator, device=off.device) * 2 - 1
+        signs = torch.randint(0, 2, off.shape, generator=generator, device=off.device, dtype=torch.int8) * 2 - 1
         tensor.add_(off * signs)
 
 
 def spread(
-    chain: Callable[..., Any], copied: Callable[[bool], Sequence[torch.Tensor]], truth: Sequence[torch.Tensor]
+    chain: Callable[..., Any],
+    inputs: Callable[[], Sequence[torch.Tensor]],
+    wide: Callable[[], Sequence[torch.Tensor]],
+    truth: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
     """What each element of a chain's results may be off by: root mean square over a few draws of signs.
 
-    chain: takes tensors, gives a sequence of them. copied: fresh inputs, of floats in float64 if so asked. truth: what
-    the chain gives in float64, and its inputs after that. None where the chain makes other calls in float64.
+    chain: takes tensors, gives a sequence of them. inputs, wide: fresh ones, and such with floats in float64. truth:
+    what the chain gives in float64, and its inputs after that. None where the chain makes other calls in float64.
     """
+    taken = inputs()
     with Recorded() as recorded:
-        chain(*copied(False))
+        chain(*taken)
     squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
-    generator = torch.Generator(device=truth[0].device if truth else "cpu").manual_seed(0)
+    generator = torch.Generator(truth[0].device if truth else "cpu").manual_seed(0)
     for _ in range(DRAWS):
-        inputs = copied(True)
+        taken = wide()
         try:
             with InDouble(recorded.offs, generator) as run:
-                found = [*(chain(*inputs) or ()), *inputs]
-        except ValueError:
+                found = [*(chain(*taken) or ()), *taken]
+        except ValueError:  # a call gives another number of results
             return None
         if run.at != len(recorded.offs):
             return None

@@ -11,99 +11,31 @@ import json
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+from tracemine.verify.clocks import gpu_state, steady
+from tracemine.verify.compiling import compiled_variants
+from tracemine.verify.right import copies, make_inputs, repeats, right
+
 _RESAMPLES = 2000
 _LEAST_GAIN = 0.01  # "faster" is by more than this, and by more than twice what a variant differs from itself
 _GRAPH_CALLS = 20
-
-
-def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
-    """Tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
-
-    described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices).
-    """
-    generator = torch.Generator().manual_seed(seed)
-    found = []
-    for _, shape, dtype, strides, below in described:
-        if below is not None:
-            values = torch.randint(0, max(below, 1), shape, generator=generator)
-        elif dtype == torch.bool:
-            values = torch.rand(shape, generator=generator) < 0.5
-        elif dtype.is_floating_point:
-            values = torch.randn(shape, generator=generator)
-        else:
-            values = torch.randint(0, 100, shape, generator=generator)
-        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if values.numel() else 0
-        tensor = torch.empty(reach, dtype=dtype, device=device).as_strided(shape, strides)
-        if 0 in strides:  # what is repeated is written once
-            first = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
-            tensor[first].copy_(values[first])
-        else:
-            tensor.copy_(values)
-        found.append(tensor)
-    return found
-
-
-def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors in memory of their own, with the same strides."""
-    found = []
-    for tensor in inputs:
-        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        flat = tensor.as_strided((reach if tensor.numel() else 0,), (1,)).clone()
-        found.append(flat.as_strided(tensor.shape, tensor.stride()))
-    return found
-
-
-class InDouble(TorchDispatchMode):  # type: ignore[misc]
-    """Runs a chain in float64: what it casts to a float stays wide."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        """One call."""
-        wide = {n: torch.float64 if v in _FLOATS else v for n, v in (named or {}).items()}
-        taken = [torch.float64 if isinstance(v, torch.dtype) and v in _FLOATS else v for v in given]
-        if "_softmax" in str(function):
-            taken = [False if v is True else v for v in taken]  # half_to_float
-        return function(*taken, **wide)
-
-
-def right(eager: Any, fused: Any, described: Sequence[tuple[Any, ...]], compare: Any, ulp: float) -> dict[str, Any]:
-    """Fused against eager and float64, for three seeds: faults, and the errors of the first."""
-    faults: list[str] = []
-    errors: dict[str, float] = {}
-    for seed in range(3):
-        inputs = make_inputs(described, seed)
-        ours, theirs = copies(inputs), copies(inputs)
-        wide = [t.double() if t.dtype in _FLOATS else t.clone() for t in inputs]
-        found, wanted = fused(*ours) or (), eager(*theirs)
-        with InDouble():
-            truth = eager(*wide)
-        pairs = [(f"output {k}", *three) for k, three in enumerate(zip(found, wanted, truth, strict=True))]
-        pairs += [(d[0], *three) for d, *three in zip(described, ours, theirs, wide, strict=True)]
-        for name, a, b, c in pairs:
-            result = compare(a, b, c, ulp)
-            faults += [f"seed {seed}, {name}: {text}" for text in result.faults]
-            if seed == 0 and name.startswith("output"):
-                errors["error"] = max(errors.get("error", 0.0), result.error)
-                errors["eager_error"] = max(errors.get("eager_error", 0.0), result.eager_error)
-    inputs = make_inputs(described)
-    runs = [fused(*copies(inputs)) or () for _ in range(10)]
-    again = [pair for run in runs[1:] for pair in zip(runs[0], run, strict=True)]
-    if any(not torch.equal(a.cpu().nan_to_num(), b.cpu().nan_to_num()) for a, b in again):
-        faults.append("ten runs differ from each other")
-    return {"faults": faults, **errors}
+_ROUNDS = 10  # of a block: its clocks are read at both ends
+_LEAST_BLOCKS, _MOST_BLOCKS = 3, 8
+_ENOUGH = 0.01  # half a ratio's interval: no more blocks are needed
+_MARK = "spin_kernel"  # of torch.cuda._sleep: stands between samples
+_CLOCKS_AGREE, _CLOCKS_FROM_NS = 0.03, 20_000  # two clocks may differ by this share, of chains that take so long
+_PEAK_MARGIN = 1.05
 
 
 def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
     """What the GPU did during `work`, as torch.profiler saw it: name, start_ns, dur_ns, grid; by start."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         work()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +75,7 @@ def replayed(eager: Any, described: Sequence[tuple[Any, ...]], recorded: Sequenc
     }
 
 
-def _flusher() -> Callable[[], None]:
+def flusher() -> Callable[[], None]:
     """Empties the L2 cache without leaving lines that must be written back: twice its size is written, then read."""
     nbytes = 2 * torch.cuda.get_device_properties(0).L2_cache_size
     memory = torch.empty(nbytes // 4, dtype=torch.float32, device="cuda")
@@ -155,82 +87,163 @@ def _flusher() -> Callable[[], None]:
     return flush
 
 
-def times(variants: Mapping[str, Callable[[], object]], warm: Callable[[], object], rounds: int = 20) -> dict[str, Any]:
-    """Samples of each variant's kernel time, nanoseconds, in both states of the cache, interleaved.
+def block(
+    variants: Mapping[str, Callable[[], object]],
+    states: Mapping[str, Callable[[], object]],
+    order: random.Random,
+    rounds: int = _ROUNDS,
+) -> dict[str, Any]:
+    """Samples of each variant in each state of the cache, nanoseconds: rounds of A B C C B A, each in a new order.
 
-    cold: the cache is flushed before the first kernel. warm: what the chain reads was written just before.
-    A sample is the sum of its kernels' durations and the span from the first one's start to the last one's end.
+    A sample is the sum of its kernels' durations, and the span from the first one's start to the last one's end.
     """
-    states: dict[str, Callable[[], object]] = {"cold": _flusher(), "warm": warm}
-    counts = {name: len(traced(_repeated(work))) // 3 for name, work in variants.items()}
-    before = {name: len(traced(_repeated(work))) // 3 for name, work in states.items()}
-    order = random.Random(0)  # noqa: S311 - an order, no secret
     plan = []
     for _ in range(rounds):
         for state in states:
-            names = list(variants) * 2
+            names = list(variants)
             order.shuffle(names)
-            plan += [(state, name) for name in names]
+            plan += [(state, name) for name in (*names, *reversed(names))]
+    clocks: list[Any] = []
 
     def work() -> None:
-        for state, name in plan:
+        for number, (state, name) in enumerate(plan):
             states[state]()
+            torch.cuda._sleep(1)
             variants[name]()
+            torch.cuda._sleep(1)
+            if number in (len(plan) // rounds, len(plan) - 1):  # the GPU is at work
+                clocks.append(gpu_state())
 
-    work()
-    torch.cuda.synchronize()
-    events = traced(work)
-    if len(events) != sum(before[state] + counts[name] for state, name in plan):
-        raise RuntimeError("a variant does not always launch the same number of kernels")
     samples: dict[str, Any] = {state: {n: {"sum_ns": [], "span_ns": []} for n in variants} for state in states}
-    at = 0
-    for state, name in plan:
-        at += before[state]
-        mine = events[at : at + counts[name]]
-        at += counts[name]
-        found = samples[state][name]
-        found["sum_ns"].append(sum(e["dur_ns"] for e in mine))
-        found["span_ns"].append(mine[-1]["start_ns"] + mine[-1]["dur_ns"] - mine[0]["start_ns"] if mine else 0)
-    return {"rounds": rounds, "kernels": counts, "samples": samples}
+    counts: dict[str, set[int]] = {name: set() for name in variants}
+    for (state, name), mine in zip(plan, between_marks(traced(work)), strict=True):
+        counts[name].add(len(mine))
+        samples[state][name]["sum_ns"].append(sum(e["dur_ns"] for e in mine))
+        span = mine[-1]["start_ns"] + mine[-1]["dur_ns"] - mine[0]["start_ns"] if mine else 0
+        samples[state][name]["span_ns"].append(span)
+    changing = [name for name, found in counts.items() if len(found) > 1]
+    if changing:
+        raise RuntimeError(f"{changing[0]} does not always launch the same number of kernels")
+    return {"samples": samples, "clocks": clocks, "kernels": {name: found.pop() for name, found in counts.items()}}
 
 
-def _repeated(work: Callable[[], object]) -> Callable[[], None]:
-    def three() -> None:
-        for _ in range(3):
-            work()
+def between_marks(events: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """The events between every first and second mark."""
+    inside: list[Mapping[str, Any]] | None = None
+    for event in events:
+        if _MARK in event["name"]:
+            if inside is not None:
+                yield inside
+            inside = [] if inside is None else None
+        elif inside is not None:
+            inside.append(event)
 
-    three()
-    torch.cuda.synchronize()
-    return three
+
+def times(
+    variants: Mapping[str, Callable[[], object]], warm: Callable[[], object], until: float = float("inf")
+) -> dict[str, Any]:
+    """Blocks of samples until the ratios are known well enough, or the time is up; those at other clocks are dropped.
+
+    cold: the cache is flushed before the first kernel. warm: what the chain reads was written just before.
+    until: no block is begun after this, by time.monotonic.
+    """
+    states: dict[str, Callable[[], object]] = {"cold": flusher(), "warm": warm}
+    order = random.Random(0)  # noqa: S311 - an order, no secret
+    block(variants, states, order, 2)  # kernels load, clocks rise
+    blocks: list[dict[str, Any]] = []
+    while True:
+        blocks.append(block(variants, states, order))
+        fair = steady([b["clocks"] for b in blocks])
+        kept = [b for b, ok in zip(blocks, fair, strict=True) if ok]
+        samples = {
+            state: {
+                name: {
+                    kind: [v for b in kept for v in b["samples"][state][name][kind]] for kind in ("sum_ns", "span_ns")
+                }
+                for name in variants
+            }
+            for state in states
+        }
+        late = len(blocks) >= _MOST_BLOCKS or time.monotonic() > until
+        if late or (len(kept) >= _LEAST_BLOCKS and _known_well(samples)):
+            break
+    return {
+        "rounds": _ROUNDS * len(kept),
+        "kernels": blocks[0]["kernels"],
+        "samples": samples,
+        "blocks": len(blocks),
+        "blocks_dropped": len(blocks) - len(kept),
+        "clocks": [b["clocks"] for b in blocks],
+    }
 
 
-def graph_times(variants: Mapping[str, Callable[[], object]], rounds: int = 20) -> dict[str, list[int]]:
-    """Nanoseconds a call within a CUDA graph of many calls, one after another, interleaved: no host in between."""
-    graphs: dict[str, Any] = {}
-    for name, work in variants.items():
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                for _ in range(_GRAPH_CALLS):
-                    work()
-            graphs[name] = graph
-        except RuntimeError:  # what cannot be captured is not timed so
-            torch.cuda.synchronize()
-    found: dict[str, list[int]] = {name: [] for name in graphs}
-    for graph in graphs.values():
-        graph.replay()
+def _known_well(samples: Mapping[str, Any]) -> bool:
+    for found in samples.values():
+        for name in found:
+            against = ratio(found[name]["sum_ns"], found["fused"]["sum_ns"])
+            if name not in ("fused", "copy") and against["high"] - against["low"] > 2 * _ENOUGH * against["ratio"]:
+                return False
+    return True
+
+
+def captured(work: Callable[[], object], calls: int) -> Any:
+    """A CUDA graph of many calls, one after another; None where the work cannot be captured."""
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                work()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    graph.replay()
+    return graph
+
+
+def replay_ns(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, list[int]]:
+    """Nanoseconds a call of each graph, by events around a replay, interleaved."""
+    found: dict[str, list[int]] = {name: [] for name, graph in graphs.items() if graph is not None}
     for _ in range(rounds):
-        for name, graph in graphs.items():
+        for name in found:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            graph.replay()
+            graphs[name].replay()
             end.record()
             end.synchronize()
-            found[name].append(round(begin.elapsed_time(end) * 1e6 / _GRAPH_CALLS))
+            found[name].append(round(begin.elapsed_time(end) * 1e6 / calls))
     return found
 
 
-def wall_times(variants: Mapping[str, Callable[[], object]], rounds: int = 20) -> dict[str, list[int]]:
+def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[str, int]) -> dict[str, int]:
+    """Nanoseconds of each variant's kernels by another clock than CUPTI's, the cache flushed before each call.
+
+    A graph of flushes and calls, less one of flushes alone, less what the gap before each kernel takes: that is told by
+    a graph of small kernels, whose own time is CUPTI's.
+    """
+    flush, small = flusher(), torch.zeros(256, device="cuda")
+    few = 8
+
+    def many() -> None:
+        flush()
+        for _ in range(few):
+            small.add_(1.0)
+
+    def after_flush(work: Callable[[], object]) -> Callable[[], None]:
+        def both() -> None:
+            flush()
+            work()
+
+        return both
+
+    graphs = {name: captured(after_flush(work), _GRAPH_CALLS // 2) for name, work in variants.items()}
+    graphs |= {"": captured(flush, _GRAPH_CALLS // 2), " small": captured(many, _GRAPH_CALLS // 2)}
+    found = {name: statistics.median(s) for name, s in replay_ns(graphs, _GRAPH_CALLS // 2, 11).items()}
+    own = statistics.median(e["dur_ns"] for e in traced(many)[-few:])
+    gap = (found[" small"] - found[""]) / few - own
+    return {name: round(found[name] - found[""] - kernels[name] * gap) for name in variants if name in found}
+
+
+def wall_times(variants: Mapping[str, Callable[[], object]], rounds: int = 10) -> dict[str, list[int]]:
     """Nanoseconds a call as a program feels it: calls one after another from Python, host and device together."""
     found: dict[str, list[int]] = {name: [] for name in variants}
     for _ in range(rounds):
@@ -244,6 +257,18 @@ def wall_times(variants: Mapping[str, Callable[[], object]], rounds: int = 20) -
             end.synchronize()
             found[name].append(round(begin.elapsed_time(end) * 1e6 / 5))
     return found
+
+
+def peak_bytes_per_second() -> float:
+    """What this GPU's memory moves at most: of a large copy and a large read, the faster."""
+    memory = torch.empty(1 << 29, dtype=torch.uint8, device="cuda").view(torch.float32).fill_(1.0)
+    other = torch.empty_like(memory)
+    times_ns: list[float] = []
+    for work, moved in ((lambda: other.copy_(memory), 2), (memory.sum, 1)):
+        traced(work)
+        found = min(sum(e["dur_ns"] for e in traced(work)) for _ in range(3))
+        times_ns.append(found / moved)
+    return float(memory.numel() * 4 / min(times_ns) * 1e9)
 
 
 def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
@@ -267,15 +292,13 @@ def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
 
 
 def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
-    """Ratios of eager and of torch.compile to the fused kernels, and what eager differs from itself."""
+    """Ratios of the other variants to the fused kernels, and what eager differs from itself."""
     sums = {name: found["sum_ns"] for name, found in samples.items()}
     halves = sums["eager"][0::2], sums["eager"][1::2]
     noise = ratio(*halves)
     floor = max(_LEAST_GAIN, 2 * abs(noise["ratio"] - 1))
     found: dict[str, Any] = {"eager_against_itself": noise, "least_gain": round(floor, 4)}
-    for name in ("eager", "compiled"):
-        if name in sums:
-            found[name] = ratio(sums[name], sums["fused"])
+    found |= {name: ratio(own, sums["fused"]) for name, own in sums.items() if name not in ("fused", "copy")}
     found["faster_than_eager"] = found["eager"]["low"] > 1 + floor
     found["slower_than_eager"] = found["eager"]["high"] < 1 - floor
     if "compiled" in found:
@@ -284,39 +307,109 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
     return found
 
 
+def same_against_same(work: Callable[..., object], described: Sequence[tuple[Any, ...]], trials: int) -> dict[str, Any]:
+    """How often a chain is called faster than itself: comparisons of one block each, by the rule of `judged`."""
+    mine = copies(make_inputs(described))
+    variants = {"eager": lambda: work(*mine), "fused": lambda: work(*mine)}
+    states = {"cold": flusher()}
+    order = random.Random(1)  # noqa: S311 - an order, no secret
+    block(variants, states, order, 2)
+    found = [judged(block(variants, states, order)["samples"]["cold"]) for _ in range(trials)]
+    return {
+        "trials": trials,
+        "faster": sum(f["faster_than_eager"] for f in found),
+        "slower": sum(f["slower_than_eager"] for f in found),
+        "ratios": [f["eager"]["ratio"] for f in found],
+        "half_widths": [round((f["eager"]["high"] - f["eager"]["low"]) / 2, 4) for f in found],
+    }
+
+
 def measure(
-    eager: Any, fused: Any, described: Sequence[tuple[Any, ...]], nbytes: int, compiles: bool = True, rounds: int = 20
+    variants: Mapping[str, Callable[..., object]],
+    described: Sequence[tuple[Any, ...]],
+    nbytes: int,
+    read_bytes: int,
+    until: float = float("inf"),
 ) -> dict[str, Any]:
-    """All timings of a chain. nbytes: what one kernel has to read and write, for a plain copy of as much beside it."""
+    """All timings of a chain.
+
+    nbytes: what one kernel has to read and write, for a plain copy of as much beside it; read_bytes: of that what it
+    reads. until: as in `times`.
+    """
     inputs = make_inputs(described)
     sources = copies(inputs)
     mine = copies(inputs)  # the same for all, so that all find the cache alike
-    variants: dict[str, Callable[[], object]] = {"eager": lambda: eager(*mine), "fused": lambda: fused(*mine)}
-    failed = None
-    if compiles:
-        try:
-            compiled = torch.compile(eager, dynamic=False)
-            compiled(*mine)
-            variants["compiled"] = lambda: compiled(*mine)
-        except Exception as error:  # whatever it cannot compile is said, and the rest is timed
-            failed = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+
+    def called(work: Callable[..., object]) -> Callable[[], object]:
+        return lambda: work(*mine)
+
+    calls = {name: called(work) for name, work in variants.items()}
     half = torch.empty(max(nbytes // 2, 1), dtype=torch.uint8, device="cuda")
     other = torch.empty_like(half)
-    timed = {**variants, "copy": lambda: other.copy_(half)}
 
     def warm() -> None:
         for target, source in zip(mine, sources, strict=True):
             if 0 not in target.stride():
                 target.copy_(source)
 
-    found = times(timed, warm, rounds)
+    found = times({**calls, "copy": lambda: other.copy_(half)}, warm, until)
+    graphs = {name: captured(work, _GRAPH_CALLS) for name, work in calls.items()}
+    cold = {name: statistics.median(found["samples"]["cold"][name]["sum_ns"]) for name in calls}
+    again = other_clock(calls, found["kernels"])
+    kept = torch.cuda.get_device_properties(0).L2_cache_size  # of what is written the cache may hold so much back
+    least = (read_bytes + max(nbytes - read_bytes - kept, 0)) / (_PEAK_MARGIN * peak_bytes_per_second()) * 1e9
     return {
         **found,
         "judged": {state: judged(samples) for state, samples in found["samples"].items()},
-        "graph_ns": graph_times(variants, rounds),
-        "wall_ns": wall_times(variants, rounds),
+        "graph_ns": replay_ns(graphs, _GRAPH_CALLS, 10),
+        "wall_ns": wall_times(calls),
+        "other_clock_ns": again,
+        "unstable": [
+            name
+            for name, own in again.items()
+            if cold[name] >= _CLOCKS_FROM_NS and abs(own - cold[name]) > _CLOCKS_AGREE * cold[name]
+        ],
+        "least_ns": round(least),
+        "too_fast": [name for name in calls if cold[name] < least],
         "bytes": nbytes,
-        "compile_failed": failed,
         "device": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
     }
+
+
+def examined(
+    eager: Callable[..., Any],
+    others: Mapping[str, Callable[..., Any]],
+    described: Sequence[tuple[Any, ...]],
+    recorded: Sequence[Sequence[Any]],
+    *,
+    ulp: float,
+    nbytes: int,
+    read_bytes: int,
+    draws: bool,
+    compiles: Sequence[str],
+    compile_s: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """Everything about a chain: replay, what is right, what it takes.
+
+    others: what stands in for eager, `fused` among them. draws: whether what it gives differs from run to run, so that
+    nothing is compared. compiles: modes of torch.compile that are tried too, each for compile_s seconds. seconds: after
+    them no new block of samples is begun.
+    """
+    until = time.monotonic() + seconds
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None}
+    found["replay"] = replayed(eager, described, recorded)
+    compiled, failed = compiled_variants(eager, copies(make_inputs(described)), compiles, compile_s)
+    variants = {**others, **compiled}
+    if not draws:
+        rights = right(eager, variants, described, ulp)
+        found["right"] = rights.pop("fused")
+        found["right_others"] = rights
+        if not repeats(others["fused"], described):
+            found["right"]["faults"].append("ten runs differ from each other")
+    if found["right"] is None or not found["right"]["faults"]:
+        found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, until)
+        found["times"]["compile_failed"] = failed.get("compiled")
+        found["times"]["left_out"] = failed
+    return found
