@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.inferred.autograd import Gradients, steps_of
-from tracemine.flow.inferred.binding import Ran, Simulation, Token
+from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import Calls
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.tables import tensors_table, texts
@@ -83,7 +83,6 @@ def _simulate(
 ) -> None:
     """Run every root, in the order in which they begin, and pass what is unknown around some."""
     gradients = Gradients.of(timeline, order, at, subtrees.place)
-    wanted: dict[int, Ran] = {}  # roots of which autograd may have saved something: what they took and made
     saves = gradients.saves
     positions = np.union1d(np.union1d(at, gradients.positions), around)
     is_root, is_unknown = np.isin(positions, at).tolist(), np.isin(positions, around).tolist()
@@ -112,14 +111,9 @@ def _simulate(
             simulation.unknown()
         if begins and not root:
             gradient = gradients.node(position)
-            saved: list[Token] = []
-            forward = wanted.get(gradient.forward)
-            if forward is not None and gradient.keeps:
-                took, made = forward.wiring.inside.get(gradient.forward_place - gradient.root_place, ((), ()))
-                gives = (*took, *made) if gradient.keeps_results else took
-                saved = [simulation.token(give, forward) for give in gives]
             record = None if gradient.record < 0 else wiring_of(int(subtrees.number[gradient.record]), gradient.record)
-            simulation.backward(record, saved, gradient.name, gradient.passes)
+            inner = [wiring_of(int(subtrees.number[at]), at) for at in gradient.roots]
+            simulation.backward(position, gradient, record, inner)
             in_gradient = True
         if not root:
             continue
@@ -130,8 +124,11 @@ def _simulate(
         if wiring.has_list:
             wiring = wiring_of(number, position, simulation.list_dtype(wiring))
         ran = simulation.run(position, wiring, apart=parent == node)
-        if position in saves:
-            wanted[position] = ran
+        for of_node in saves.get(position, ()):
+            gradient = gradients.node(of_node)
+            forward_op = wiring.inside.get(gradient.forward_place - gradient.root_place)
+            if forward_op is not None:
+                simulation.saved(of_node, forward_op, ran)
         for op, schema in wiring.nodes:
             schemas[place + op] = schema
 

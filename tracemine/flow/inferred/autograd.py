@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +20,15 @@ _NODE = "autograd::engine::evaluate_function: "
 class GradientNode:
     """One node of autograd. Positions in the Order; −1: not recorded."""
 
-    name: str
+    kind: str  # its name without "Backward" and number
+    accumulates: bool  # into a leaf
     record: int  # the operator inside that was given the gradients
     forward: int  # root around the forward operator
     forward_place: int  # the forward operator and its root, counted through their thread
     root_place: int
     keeps: bool  # something of the forward operator
     keeps_results: bool
-    passes: int  # to so many it hands on what it takes, as it is
+    roots: tuple[int, ...]  # the operators inside the record that stand for themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Gradients:
 
     positions: IntArray
     around: IntArray  # for each operator the position of the node around it, −1: none
-    saves: frozenset[int]  # roots that some node belongs to
+    saves: dict[int, list[int]]  # roots with forward operators, and the nodes of these in the order in which they run
     _nodes: dict[int, GradientNode]
 
     def node(self, position: int) -> GradientNode:
@@ -51,7 +53,7 @@ class Gradients:
         around = order.inherited(np.where(is_node, np.arange(count), -1))
         positions = np.flatnonzero(is_node & (around == np.arange(count)))
         if not len(positions):
-            return Gradients(positions, around, frozenset(), {})
+            return Gradients(positions, around, {}, {})
         sequence = numbers(timeline.ops.column("sequence_number"))[order.row]
         tid = numbers(timeline.ops.column("tid"))[order.row]
         forwards = np.flatnonzero((sequence != MISSING) & (around < 0))
@@ -63,9 +65,11 @@ class Gradients:
             known = last.get(number)
             # A number that two threads have counts for neither.
             last[number] = position if known is None or (known >= 0 and tid[known] == tid[position]) else -1
-        has_root = np.zeros(count, np.bool_)
-        has_root[around[roots][around[roots] >= 0]] = True
         record = _records(order, is_node)
+        inside = defaultdict(list)
+        for root, node in zip(roots.tolist(), around[roots].tolist(), strict=True):
+            if node >= 0 and order.parent[root] != node:
+                inside[node].append(root)
         nodes, table = {}, rules()
         for position in positions.tolist():
             name = texts[ids[order.row[position]]].removeprefix(_NODE)
@@ -73,16 +77,21 @@ class Gradients:
             forward = last.get(int(sequence[position]), -1) if sequence[position] != MISSING else -1
             root = int(root_of[forward]) if forward >= 0 else -1
             nodes[position] = GradientNode(
-                name=name,
+                kind=kind,
+                accumulates="AccumulateGrad" in name,
                 record=int(record[position]),
                 forward=root,
                 forward_place=int(place[forward]) if root >= 0 else -1,
                 root_place=int(place[root]) if root >= 0 else -1,
                 keeps=kind not in table.keeps_nothing,
                 keeps_results=kind.startswith(table.keeps_results),
-                passes=2 if kind in table.hands_on_twice else 0 if has_root[position] or "Accumulate" in name else 1,
+                roots=tuple(inside[position]),
             )
-        return Gradients(positions, around, frozenset(n.forward for n in nodes.values() if n.forward >= 0), nodes)
+        saves = defaultdict(list)
+        for position in sorted(nodes, key=lambda position: nodes[position].forward_place):
+            if nodes[position].forward >= 0:
+                saves[nodes[position].forward].append(position)
+        return Gradients(positions, around, dict(saves), nodes)
 
 
 def _records(order: Order, is_node: BoolArray) -> IntArray:

@@ -60,6 +60,11 @@ class Call:
     arguments: tuple[str, ...] = ()  # their names, by position
     writes_unknown: bool = False  # it writes into a list whose members were not recorded, as long ones are not
 
+    def argument(self, slot: int) -> str:
+        """The name of the argument that a slot belongs to; empty where it is not known."""
+        position = self.slots[slot].position
+        return self.arguments[position] if position < len(self.arguments) else ""
+
 
 class Calls:
     """The distinct calls of a timeline, decoded when they are asked for."""

@@ -18,7 +18,6 @@ class Rules:
     hands_on_idle: frozenset[str]
     keeps_nothing: frozenset[str]
     keeps_results: tuple[str, ...]
-    hands_on_twice: frozenset[str]
     parameters: dict[str, frozenset[int]]
 
 
@@ -38,6 +37,5 @@ def rules() -> Rules:
         hands_on_idle=frozenset(f"aten::{name}" for name in data["hands_on_idle"].split()),
         keeps_nothing=frozenset(data["keeps_nothing"].split()),
         keeps_results=tuple(data["keeps_results"].split()),
-        hands_on_twice=frozenset(data["hands_on_twice"].split()),
         parameters={f"aten::{name}": frozenset(at) for name, at in data["parameters"].items()},
     )

@@ -109,6 +109,15 @@ class Row:
     sure: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """One of the operators inside another, or itself. None: nobody knows."""
+
+    call: Call
+    took: list[Give | None]  # by slot
+    made: list[Give | None]
+
+
 @dataclass(slots=True)
 class Wiring:
     """One operator with all that is inside it, seen from outside."""
@@ -118,7 +127,7 @@ class Wiring:
     nodes: list[tuple[int, str]] = field(default_factory=list)  # operators that are nodes, with their schema
     needs: list[Need] = field(default_factory=list)
     gives: list[Give] = field(default_factory=list)
-    inside: dict[int, tuple[list[Give], list[Give]]] = field(default_factory=dict)  # what each takes, and gives
+    inside: dict[int, Inside] = field(default_factory=dict)  # by how far behind the root
     number: int = 0
     parameters: frozenset[int] = frozenset()  # positions
     partner: str | None = None  # an operator that takes the same tensor as this one does
@@ -153,13 +162,13 @@ class Builder:
         self._list_dtype = list_dtype
         self._next = len(call.slots)
         self._launched = 0
-        self._inside: dict[int, tuple[list[Local | None], list[Local | None]]] = {}
+        self._inside: dict[int, tuple[Call, list[Local | None], list[Local | None]]] = {}
         bound: list[Local | None] = [self._slot(number, call) for number in range(len(call.slots))]
         results = [local for local in self._visit(position, call, bound, False, 0) if local is not None]
         wiring.gives = [self._give(local, call) for local in results]
-        for op, sides in self._inside.items():
-            took, made = ([self._give(local, call) for local in side if local is not None] for side in sides)
-            wiring.inside[op] = took, made
+        for op, (inner, *sides) in self._inside.items():
+            took, made = ([None if local is None else self._give(local, call) for local in side] for side in sides)
+            wiring.inside[op] = Inside(inner, took, made)
         wiring.needs = self._needs(call, wiring)
         wiring.mutated = sorted(call.mutated)
         wiring.new = self._next - len(call.slots)
@@ -192,7 +201,7 @@ class Builder:
                 listed=slot.spec.dtype is None,
                 place=wiring.place.get(number, ANYWHERE),
                 position=slot.position,
-                name=call.arguments[slot.position] if slot.position < len(call.arguments) else "",
+                name=call.argument(number),
                 left=looks[number:].count(key),
                 twins=looks.count(key),
             )
@@ -232,7 +241,7 @@ class Builder:
             where = [(0, -1)]
         else:
             where = [(result.position, result.list_index) for result in call.results]
-        self._inside[self._place[position] - self._root] = bound, results
+        self._inside[self._place[position] - self._root] = call, bound, results
         allocates = call.op_class == "allocate" and not inside_node and not launched and not made
         if (node and call.known) or allocates:
             for (place, index), result in zip(where, results, strict=True):

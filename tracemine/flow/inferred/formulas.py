@@ -1,0 +1,76 @@
+"""What derivatives.toml says: how autograd's nodes compute, and which of their operators takes what."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+GRADIENT, RESULT = "grad", "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One way to compute one gradient: operators one after the other, with what each takes."""
+
+    argument: str  # whose gradient it is
+    calls: tuple[tuple[str, tuple[str, ...]], ...]  # none: the node's own gradient is handed on
+
+
+@dataclass(frozen=True, slots=True)
+class Derivatives:
+    """See derivatives.toml for what each means."""
+
+    formulas: dict[str, tuple[tuple[Part, ...], ...]]  # by node: by argument the ways
+    results: dict[str, int]
+
+
+@cache
+def derivatives() -> Derivatives:
+    """The formulas, read once.
+
+    >>> [part.calls for part in derivatives().formulas["Bmm"][1]]
+    [(('transpose', ('mat2',)), ('bmm', ('grad', '#1')))]
+    """
+    data = tomllib.loads(resources.files(__package__).joinpath("derivatives.toml").read_text("utf-8"))
+    return Derivatives(
+        formulas={
+            kind: tuple(tuple(_part(argument, text) for text in ways) for argument, ways in parts.items())
+            for kind, parts in data["formulas"].items()
+        },
+        results=data["results"],
+    )
+
+
+def _part(argument: str, text: str) -> Part:
+    calls = [call.split() for call in text.split(",") if call.strip()]
+    return Part(argument, tuple((name, tuple(sources)) for name, *sources in calls))
+
+
+def programs(kind: str, names: Sequence[str], arguments: Mapping[str, object]) -> Iterator[list[tuple[Part, int]]]:
+    """Every way in which a node of this kind can run operators of these names: its parts, and where each begins.
+
+    arguments: those of the forward operator that are tensors.
+
+    >>> [[part.argument for part, _ in found] for found in programs("Mul", ["mul"], {"self": 0, "other": 0})]
+    [['other'], ['self'], ['self']]
+    """
+    choices = [[way for way in ways if way.argument in arguments] for ways in derivatives().formulas.get(kind, ())]
+
+    def parts(number: int, at: int) -> Iterator[list[tuple[Part, int]]]:
+        if number == len(choices):
+            if at == len(names):
+                yield []
+            return
+        for way in choices[number]:
+            wanted = [name for name, _ in way.calls]
+            if list(names[at : at + len(wanted)]) == wanted:
+                for rest in parts(number + 1, at + len(wanted)):
+                    yield [(way, at), *rest]
+        if all(way.calls for way in choices[number]):  # nobody wants it
+            yield from parts(number + 1, at)
+
+    if any(choices):
+        yield from parts(0, 0)

@@ -1,0 +1,134 @@
+"""Tensors that are alive in the simulation, by what they look like."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tracemine.flow.inferred.wiring import ANYWHERE, HOST, Keys, Need, Wiring
+
+_MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
+_MOST_UNREAD = 256  # the same of those that nobody has read
+NO_CLAIM = -1
+
+Value = tuple[int, int, int]  # storage, elements behind its beginning, key: what autograd takes for one tensor
+
+
+@dataclass(slots=True, eq=False)
+class Token:
+    """A tensor that is alive in the simulation."""
+
+    storage: int
+    offset: int
+    key: int
+    born: int  # which root gave it, counted; of what is written in place, the root that wrote last
+    sure: bool
+    place: int
+    outside: bool
+    uses: int = 0  # so often read
+    beside: bool = False  # made by an operator that is seldom applied to its own result
+    taken: tuple[Token, ...] = ()  # what that took
+    taken_surely: bool = False
+    maker: int = -1  # the number of the wiring that made it
+    readers: tuple[int, ...] = ()  # of one from outside the wirings that read it
+    claim: int = NO_CLAIM  # place in Bound.sure of the read that took it for its being the newest
+    claimed: int = 0  # which root that was, counted
+    backward: bool = False  # made for a gradient
+    step: int = 0
+
+    @property
+    def value(self) -> Value:
+        """What it is to autograd."""
+        return self.storage, self.offset, self.key
+
+
+@dataclass(slots=True)
+class Pool:
+    """The tensors that look alike, oldest first."""
+
+    unread: list[Token] = field(default_factory=list)
+    read: list[Token] = field(default_factory=list)
+    newest_read: int = -1  # when the youngest of those that have been read was made
+    host: bool = False  # some lie in host memory
+    forgot: bool = False  # there were more
+
+
+@dataclass(slots=True)
+class Ran:
+    """One operator that was simulated."""
+
+    root: int  # its position
+    wiring: Wiring
+    taken: list[Token]
+    sure: list[bool]  # of each that was taken
+    new: list[int]  # storages
+
+
+class Pools:
+    """All tensors by what they look like, with their dtype and, for members of lists, without."""
+
+    def __init__(self, keys: Keys, lists: Iterable[int]) -> None:
+        """lists: what members of lists look like, without the dtype, which nobody recorded of them."""
+        self._keys = keys
+        self._by_key: defaultdict[int, Pool] = defaultdict(Pool)
+        self._loose: dict[int, Pool] = {number: Pool() for number in lists}
+
+    def of(self, need: Need) -> Pool:
+        """Those that look like what an operator takes."""
+        return self._loose[need.loose] if need.listed else self._by_key[need.key]
+
+    def both(self, need: Need) -> list[Pool]:
+        """The same, with and without the dtype."""
+        loose = self._loose.get(need.loose)
+        return [self._by_key[need.key]] if loose is None else [self._by_key[need.key], loose]
+
+    def around(self, token: Token) -> tuple[Pool, ...]:
+        """Where a tensor is."""
+        loose = self._loose.get(self._keys.loose_of[token.key])
+        return (self._by_key[token.key],) if loose is None else (self._by_key[token.key], loose)
+
+    def sort(self, token: Token) -> None:
+        """Put it where it belongs after its uses have changed."""
+        for pool in self.around(token):
+            if token.uses > 0:
+                if token in pool.unread:
+                    pool.unread.remove(token)
+                    pool.read.append(token)
+                    pool.newest_read = max(pool.newest_read, token.born)
+                    if len(pool.read) > _MOST_REMEMBERED:
+                        del pool.read[0]
+                        pool.forgot = True
+            elif token in pool.read:
+                pool.read.remove(token)
+                pool.unread.append(token)
+
+    def remember(self, token: Token) -> None:
+        """A tensor is there from now on."""
+        for pool in self.around(token):
+            pool.unread.append(token)
+            pool.host |= token.place == HOST
+            if len(pool.unread) > _MOST_UNREAD:
+                del pool.unread[0]
+                pool.forgot = True
+
+    def forget_since(self, need: Need, born: int) -> None:
+        """What looks so and was made later is not looked at again."""
+        for pool in self.both(need):
+            kept = [[token for token in side if token.born <= born] for side in (pool.unread, pool.read)]
+            pool.forgot |= len(kept[0]) + len(kept[1]) < len(pool.unread) + len(pool.read)
+            pool.unread, pool.read = kept
+
+
+def fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:
+    """Those that look right, lie where they should, and that the operator has not taken already."""
+    if pool is not None and not pool.host and need.place != HOST and need.twins == 1 and not need.listed:
+        return tokens
+    place = need.place
+    return [
+        token
+        for token in tokens
+        if (token.key == need.key or need.listed)
+        and (place == ANYWHERE or token.place == ANYWHERE or token.place == place)
+        and token not in taken
+    ]
