@@ -35,8 +35,13 @@ def repro(
     recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
     assumptions: Sequence[str] = (),
     draws: bool = False,
+    library: str | None = None,
 ) -> str:
-    """The file's text. recorded: name and grid of each kernel that the chain had in the trace."""
+    """The file's text.
+
+    recorded: name and grid of each kernel that the chain had in the trace. library: a function of that name that says
+    the same by calls of PyTorch's library, timed beside the kernel.
+    """
     embedded = {title: [_body(_text(name)) for name in names] for title, names in _EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
     imports = sorted(lines | {"import argparse", "import json"})
@@ -59,10 +64,16 @@ def repro(
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         _banner("One kernel in its place"),
         generated,
+        *((_banner("The library's own call for it"), library) if library else ()),
         *(text for title, bodies in embedded.items() for text in (_banner(title), *(body for body, _ in bodies))),
-        _MAIN.format(fingerprint=fingerprint, ulp=ulp, nbytes=moved.both, read_bytes=moved.read, draws=draws).strip(
-            "\n"
-        ),
+        _MAIN.format(
+            variants='{"fused": fused, "library": library}' if library else '{"fused": fused}',
+            fingerprint=fingerprint,
+            ulp=ulp,
+            nbytes=moved.both,
+            read_bytes=moved.read,
+            draws=draws,
+        ).strip("\n"),
     ]
     text = "\n\n\n".join(parts) + "\n"
     ast.parse(text)
@@ -197,7 +208,7 @@ def _body(text: str) -> tuple[str, list[str]]:
 _MAIN = """
 def results(compiles=tuple(MODES), compile_s=60.0, seconds=20.0):
     found = examined(
-        eager, {{"fused": fused}}, INPUTS, TRACE,
+        eager, {variants}, INPUTS, TRACE,
         ulp={ulp}, nbytes={nbytes}, read_bytes={read_bytes}, draws={draws},
         compiles=compiles, compile_s=compile_s, seconds=seconds,
     )

@@ -292,7 +292,7 @@ def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
 
 
 def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
-    """Ratios of the other variants to the fused kernels, and what eager differs from itself."""
+    """Ratios of the other variants to the fused kernels, of eager to a library call, what eager differs from itself."""
     sums = {name: found["sum_ns"] for name, found in samples.items()}
     halves = sums["eager"][0::2], sums["eager"][1::2]
     noise = ratio(*halves)
@@ -304,6 +304,13 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
     if "compiled" in found:
         found["not_slower_than_compile"] = found["compiled"]["high"] >= 1 - floor
         found["faster_than_compile"] = found["compiled"]["low"] > 1 + floor
+    if "library" in sums:
+        to_library = {name: ratio(sums[name], sums["library"]) for name in ("eager", "compiled") if name in sums}
+        found["to_library"] = to_library
+        found["library_faster_than_eager"] = to_library["eager"]["low"] > 1 + floor
+        found["library_slower_than_eager"] = to_library["eager"]["high"] < 1 - floor
+        if "compiled" in to_library:
+            found["library_not_slower_than_compile"] = to_library["compiled"]["high"] >= 1 - floor
     return found
 
 
@@ -393,7 +400,7 @@ def examined(
 ) -> dict[str, Any]:
     """Everything about a chain: replay, what is right, what it takes.
 
-    others: what stands in for eager, `fused` among them. draws: whether what it gives differs from run to run, so that
+    others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws: whether what it gives differs from run to run, so that
     nothing is compared. compiles: modes of torch.compile that are tried too, each for compile_s seconds. seconds: after
     them no new block of samples is begun.
     """
@@ -401,7 +408,12 @@ def examined(
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None}
     found["replay"] = replayed(eager, described, recorded)
     compiled, failed = compiled_variants(eager, copies(make_inputs(described)), compiles, compile_s)
-    variants = {**others, **compiled}
+    for name in others.keys() - {"fused"}:
+        try:
+            others[name](*copies(make_inputs(described)))
+        except Exception as error:  # a library call may not be there in this torch, or not for these tensors
+            failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    variants = {**{name: work for name, work in others.items() if name not in failed}, **compiled}
     if not draws:
         rights = right(eager, variants, described, ulp)
         found["right"] = rights.pop("fused")
