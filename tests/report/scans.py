@@ -8,15 +8,18 @@ import msgspec
 
 from tracemine.findings.record import (
     NOTHING,
+    Alike,
     Finding,
     Intensity,
     Range,
     Scan,
+    Share,
     Source,
     StepSummary,
     Summary,
     TraceSummary,
     Traffic,
+    Verified,
 )
 
 NORM = Finding(
@@ -47,6 +50,7 @@ NORM = Finding(
     why="The tensor is read five times. Once is enough.",
     fix="Replace the forward:\n\n    return F.rms_norm(x, (x.shape[-1],), self.weight)  # torch 2.4\n\nIt is exact.",
     assumptions=("NVIDIA H200 SXM: a copy reaches 4.3 TB/s (measured)",),
+    alike=Alike(occurrences=34, measured_ns=1_020_000, gpu_saving_ns=Range(310_000, 412_000, 520_000)),
 )
 GAP = Finding(
     fingerprint="fedcba9876543210",
@@ -99,6 +103,56 @@ SCAN = Scan(
     findings=(GAP, NORM, HEADLONG),
     dropped={"below_threshold": 12, "claimed_by_another_rule": 1400},
     warnings=("6 activities were launched before recording began: their operators are unknown.",),
+)
+MEASURED = Verified(
+    basis="measured",
+    level="L4",
+    says="slower than torch.compile",
+    device="NVIDIA H200",
+    state="cold",
+    eager_ns=30_000,
+    fused_ns=18_000,
+    compiled_ns=17_000,
+    saved_share=Share(0.39, 0.4, 0.41),
+    predicted_ns=NORM.gpu_saving_ns,
+    occurrences=34,
+    assumptions=("a number is not recorded",),
+    not_tested=("L2: not among these results", "L6: no step was run with it"),
+    file="results/0123456789abcdef.json",
+)
+LOST = msgspec.structs.replace(
+    MEASURED,
+    basis="refuted",
+    level="L3",
+    says="this fusion loses",
+    fused_ns=36_000,
+    predicted_ns=Range(1, 2_000, 3_000),
+)
+PROVED = msgspec.structs.replace(
+    MEASURED,
+    basis="predicted",
+    level="L2",
+    says="right in the interpreter, on a CPU",
+    **dict.fromkeys(("device", "state", "eager_ns", "fused_ns", "compiled_ns", "saved_share")),
+    not_tested=tuple(f"{level}: this machine has no GPU" for level in ("L1", "L3", "L4", "L5")),
+)
+# One measured, one proved and not timed, one refuted.
+VERIFIED = msgspec.structs.replace(
+    SCAN,
+    findings=(
+        GAP,
+        msgspec.structs.replace(
+            NORM,
+            verdict=MEASURED,
+            gpu_saving_ns=Range(397_800, 408_000, 418_200),
+            fused_ns=Range(601_800, 612_000, 622_200),
+        ),
+        msgspec.structs.replace(NORM, fingerprint="00000000000000bb", verdict=PROVED),
+        msgspec.structs.replace(
+            HEADLONG, verdict=LOST, gpu_saving_ns=NOTHING, step_saving_ns=NOTHING, fused_ns=Range(*[1_020_000] * 3)
+        ),
+    ),
+    evidence={"measured": 1, "refuted": 1, "predicted": 1, "repeated": 2, "other_gpu": 3, "no_finding": 40},
 )
 QUIET = Scan(
     trace=SCAN.trace,
@@ -164,3 +218,17 @@ def hostile(text: str) -> Scan:
 
     scan: Scan = poisoned(SCAN)
     return scan
+
+
+def hostile_verdicts(text: str) -> Scan:
+    """As `hostile`, with verdicts: of these `basis` alone is our own word."""
+    scan = hostile(text)
+    poisoned = {"level": text, "says": text, "device": text, "state": text, "file": text}
+    texts = {"assumptions": (text,), "not_tested": (text, f"L6: {text}")}
+    findings = [
+        msgspec.structs.replace(
+            finding, verdict=None if known is None else msgspec.structs.replace(known, **poisoned, **texts)
+        )
+        for finding, known in zip((*scan.findings, scan.findings[1]), (None, MEASURED, PROVED, LOST), strict=True)
+    ]
+    return msgspec.structs.replace(scan, findings=tuple(findings), evidence={"measured": 1, "no_finding": 2})

@@ -12,7 +12,16 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.text import Text
 
-from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, QUIET, SCAN, hostile
+from tests.report.scans import (
+    EMPTY,
+    GAP,
+    HOSTILE_STRINGS,
+    QUIET,
+    SCAN,
+    VERIFIED,
+    hostile,
+    hostile_verdicts,
+)
 from tracemine.findings.record import Scan
 from tracemine.report import REPORTS, Options, render
 
@@ -60,6 +69,26 @@ def test_the_terminal_report_is_as_it_is(name: str, width: int, golden: Golden) 
     golden(name, drawn("text", SCAN, width=width))
 
 
+@pytest.mark.parametrize(("name", "width"), [("report_verdicts_80.txt", 80), ("report_verdicts_120.txt", 120)])
+def test_the_terminal_report_with_verdicts_is_as_it_is(name: str, width: int, golden: Golden) -> None:
+    golden(name, drawn("text", VERIFIED, width=width))
+
+
+def test_the_tickets_with_verdicts_are_as_they_are(golden: Golden) -> None:
+    golden("report_verdicts.md", drawn("markdown", VERIFIED))
+
+
+@pytest.mark.parametrize("report", ["text", "markdown"])
+def test_measured_stands_beside_predicted_and_what_is_refuted_is_listed_whatever_top_says(report: str) -> None:
+    text = drawn(report, VERIFIED, top=2).replace("\\", "")
+    assert "predicted 412 µs (310–520 µs), off by -4.00 µs: within its interval" in text
+    assert "this fusion loses" in text
+    assert "verdicts not used: 2 beside another on the same finding, 3 of another GPU, 40 on no finding" in " ".join(
+        text.split()
+    )
+    assert "1 more finding" in text
+
+
 def test_the_terminal_report_in_colour_is_as_it_is(golden: Golden) -> None:
     golden("report_color.txt", drawn("text", SCAN, width=80, color=True).replace("\x1b", "␛"))
 
@@ -82,7 +111,9 @@ def test_colour_changes_nothing_but_colour() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
-@pytest.mark.parametrize("scan", [SCAN, EMPTY, QUIET, *map(hostile, HOSTILE_STRINGS)])
+@pytest.mark.parametrize(
+    "scan", [SCAN, EMPTY, QUIET, VERIFIED, *map(hostile, HOSTILE_STRINGS), *map(hostile_verdicts, HOSTILE_STRINGS)]
+)
 def test_no_line_is_wider_than_the_terminal_or_ends_in_blanks(scan: Scan, width: int) -> None:
     for one in drawn("text", scan, width=width).splitlines():
         assert Text(one).cell_len <= width
@@ -103,7 +134,16 @@ def test_json_has_all_findings_whatever_top_says() -> None:
 
 def test_json_has_the_keys_of_the_contract() -> None:
     found = json.loads(drawn("json", SCAN))
-    assert list(found) == ["schema_version", "trace", "summary", "findings", "dropped", "warnings", "refused"]
+    assert list(found) == [
+        "schema_version",
+        "trace",
+        "summary",
+        "findings",
+        "dropped",
+        "warnings",
+        "refused",
+        "evidence",
+    ]
     finding = found["findings"][0]
     for key in (
         *(
@@ -132,17 +172,18 @@ def test_json_is_one_line_a_trace() -> None:
 
 def test_json_says_exactly_what_the_scan_says() -> None:
     for text in HOSTILE_STRINGS:
-        scan = hostile(text)
-        assert msgspec.json.decode(drawn("json", scan), type=Scan) == scan
+        for scan in (hostile(text), hostile_verdicts(text)):
+            assert msgspec.json.decode(drawn("json", scan), type=Scan) == scan
 
 
 # --- a trace is something a stranger mails you ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("made", [hostile, hostile_verdicts])
 @pytest.mark.parametrize("text", HOSTILE_STRINGS)
 @pytest.mark.parametrize("report", REPORTS)
-def test_no_character_of_the_trace_acts_on_the_terminal(report: str, text: str) -> None:
-    shown = drawn(report, hostile(text))
+def test_no_character_of_the_trace_acts_on_the_terminal(report: str, text: str, made: Callable[[str], Scan]) -> None:
+    shown = drawn(report, made(text))
     unseen = {c for c in shown if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
     assert unseen == set()
 
@@ -159,21 +200,20 @@ def test_a_name_adds_no_lines_to_the_terminal_report(text: str) -> None:
     assert abs(drawn("text", hostile(text), width=10_000).count("\n") - ordinary.count("\n")) <= 15
 
 
+@pytest.mark.parametrize("made", [hostile, hostile_verdicts])
 @pytest.mark.parametrize("text", HOSTILE_STRINGS)
-def test_a_name_adds_no_markup_to_the_ticket(text: str) -> None:
+def test_a_name_adds_no_markup_to_the_ticket(text: str, made: Callable[[str], Scan]) -> None:
     parser = MarkdownIt("gfm-like", {"linkify": False, "html": True}).enable(["table", "strikethrough"])
-    tokens = parser.parse(drawn("markdown", hostile(text)))
+    tokens = parser.parse(drawn("markdown", made(text)))
     leaves = [leaf for token in tokens for leaf in [token, *(token.children or [])]]
     kinds = {leaf.type for leaf in leaves}
     assert not kinds & {"html_block", "html_inline", "link_open", "image", "blockquote_open", "s_open", "hr"}
     headings = [token for token in tokens if token.type == "heading_open"]
-    ordinary = [t for t in parser.parse(drawn("markdown", hostile("name"))) if t.type == "heading_open"]
+    ordinary = [t for t in parser.parse(drawn("markdown", made("name"))) if t.type == "heading_open"]
     assert [h.tag for h in headings] == [h.tag for h in ordinary]
     tables = [token.type for token in tokens if token.type in ("table_open", "tr_open", "td_open")]
     assert tables == [
-        t.type
-        for t in parser.parse(drawn("markdown", hostile("name")))
-        if t.type in ("table_open", "tr_open", "td_open")
+        t.type for t in parser.parse(drawn("markdown", made("name"))) if t.type in ("table_open", "tr_open", "td_open")
     ]
 
 

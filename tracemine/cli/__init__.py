@@ -19,6 +19,7 @@ from tracemine.cli.calibrate import calibrate
 from tracemine.cli.console import say, say_error, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
+from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.verify import verify
 from tracemine.errors import Location, TracemineError, UsageError
@@ -43,6 +44,7 @@ app.command(short_help="Say what is worth fixing in a trace.")(scan)
 app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Prove and time the kernels that findings ask for.")(verify)
+app.command(short_help="Print findings again, with verdicts beside them.")(report)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 

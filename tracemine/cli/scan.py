@@ -17,12 +17,14 @@ from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, Threshold, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.report import REPORTS, render
+from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.devices import Device
     from tracemine.engine import Rule
     from tracemine.findings import Scan
+    from tracemine.verify.evidence import Evidence
 
 _FAIL_ON_REACHED = 1
 RulesOption = Annotated[
@@ -39,6 +41,14 @@ CountersOption = Annotated[
         "--ncu",
         metavar="REPORT",
         help="A report of Nsight Compute (.ncu-rep, or its CSV) of the same program. May be repeated.",
+    ),
+]
+EvidenceOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--evidence",
+        metavar="DIR",
+        help="Verdicts that verify wrote, or what reproductions printed: a folder of them, or a file. May be repeated.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
@@ -78,6 +88,7 @@ def scan(
     rules: RulesOption = None,
     execution_trace: ExecutionTraceOption = None,
     counters: CountersOption = None,
+    evidence: EvidenceOption = None,
     why_not: Annotated[
         bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
     ] = False,
@@ -98,6 +109,7 @@ def scan(
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz --why-not
       tracemine scan trace.json.gz --ncu report.ncu-rep
+      tracemine scan trace.json.gz --evidence results/
     """
     _check(report, top)
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
@@ -105,12 +117,13 @@ def scan(
     device = None if gpu is None else _device(gpu)
     from tracemine.engine import load_rules
 
-    how_to_scan = _How(
+    how_to_scan = How(
         rules=load_rules(*(rules or ())),
         device=device,
         threshold=threshold,
         execution_trace=execution_trace,
         reports=_reports(counters or (), quiet=quiet),
+        evidence=evidence_in(evidence or (), quiet=quiet),
         why_not=why_not,
         quiet=quiet,
     )
@@ -118,7 +131,7 @@ def scan(
     how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
     failed = failing = False
     printed = 0
-    found_paths = _all_traces(paths, quiet=quiet)
+    found_paths = all_traces(paths, quiet=quiet)
     if execution_trace is not None:
         found_paths = iter([_only(found_paths)])
     for path in found_paths:
@@ -127,7 +140,7 @@ def scan(
             failed = True
             continue
         try:
-            found = _scanned(path, how_to_scan)
+            found = scanned(path, how_to_scan)
         except TracemineError as error:
             say_error(error)
             failed = True
@@ -163,7 +176,7 @@ def _device(name: str) -> Device:
     return device
 
 
-def _all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
+def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
     """Every trace named, each once; what is wrong with an argument in its place."""
     seen: set[Path] = set()
     for given in paths:
@@ -198,25 +211,43 @@ def _reports(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
     return [said_report(path, quiet=quiet) for path in paths]
 
 
+def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
+    """The verdicts of files and folders, read once; what was left out of them is said."""
+    if not paths:
+        return None
+    from tracemine.verify.evidence import read_evidence
+
+    evidence = read_evidence(paths)
+    if not quiet:
+        for note in evidence.notes:
+            say(line(note, longest=2000))
+    return evidence
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
+class How:
     """What was asked for, the same for every trace."""
 
     rules: Sequence[Rule]
-    device: Device | None  # for traces whose GPU is not known
-    threshold: Threshold | None
-    execution_trace: Path | None
-    reports: Sequence[Report]
-    why_not: bool
+    device: Device | None = None  # for traces whose GPU is not known
+    threshold: Threshold | None = None
+    execution_trace: Path | None = None
+    reports: Sequence[Report] = ()
+    evidence: Evidence | None = None
+    why_not: bool = False
     quiet: bool
 
 
-def _scanned(path: Path, how: _How) -> Scan:
+def scanned(path: Path, how: How) -> Scan:
+    """One trace, read and mined. Raises TracemineError where it cannot be."""
+    from msgspec.structs import replace
+
     from tracemine.counters import match
     from tracemine.engine import mine
     from tracemine.findings import device_of, find
     from tracemine.findings.accounts import measure
     from tracemine.findings.measured import with_counters
+    from tracemine.findings.notes import gpu_name
     from tracemine.findings.refused import with_refusals
     from tracemine.flow import flow
     from tracemine.formats import open_trace
@@ -232,15 +263,19 @@ def _scanned(path: Path, how: _How) -> Scan:
     given = how.device
     if known is not None and given is not None and known is not given and not how.quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
+    evidence, gpu = how.evidence, gpu_name(timeline) or (None if given is None else given.title)
     scan = find(
         timeline,
         rows,
         mine(rows, how.rules),
         known or given,
         groups=found,
+        judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
         min_saving_ns=None if how.threshold is None else how.threshold.of(measure(timeline).span_ns),
         path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
     )
+    if evidence is not None:
+        scan = replace(scan, evidence=evidence.account(scan, gpu))
     if counters is not None:
         scan = with_counters(scan, rows["activities"], counters)
     if how.why_not:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import options, say, write, write_file
+from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, UsageError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tracemine.verify.verdict import Verdicts
 
 FORMATS = ("text", "json")
-_LARGEST_FINDINGS_BYTES = 1 << 30
 
 
 def verify(
@@ -102,27 +102,10 @@ def verify(
 
 def _findings_in(path: Path) -> Scan | None:
     """The scan that a file holds; None where it is something else."""
-    import msgspec
-
-    from tracemine.findings.record import Scan
-
-    if not path.is_file() or path.suffix not in (".json", ".jsonl"):
-        return None
-    with path.open("rb") as file:
-        head = file.read(4096)
-        if b'"schema_version"' not in head or b'"trace"' not in head:
-            return None
-        if path.stat().st_size > _LARGEST_FINDINGS_BYTES:
-            raise InputError("is too large for a findings file", where=Location(str(path)))
-        lines = [line for line in (head + file.read()).splitlines() if line.strip()]
-    if len(lines) != 1:
-        raise InputError(f"holds the findings of {len(lines)} traces", where=Location(str(path)), hint="verify one")
-    try:
-        return msgspec.json.decode(lines[0], type=Scan)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InputError(
-            f"is no findings file: {error}", where=Location(str(path)), hint="scan --format json"
-        ) from None
+    found = stored_scans(path)
+    if found is not None and len(found) != 1:
+        raise InputError(f"holds the findings of {len(found)} traces", where=Location(str(path)), hint="verify one")
+    return None if found is None else found[0]
 
 
 def _trace_of(scan: Scan, path: Path) -> Path:

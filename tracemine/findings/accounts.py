@@ -94,9 +94,9 @@ def summarise(accounts: Accounts, findings: Sequence[Finding]) -> Summary:
 
 def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
     """Raise RuntimeError if findings claim anything twice, or more than there is."""
-    on_gpu = [f for f in findings if f.gpu_saving_ns != NOTHING]
+    on_gpu = [f for f in findings if f.on_gpu]
     claimed = [row for f in on_gpu for occurrence in f.activities for row in occurrence]
-    in_gaps = sum(f.measured_ns for f in findings if f.gpu_saving_ns == NOTHING)
+    in_gaps = sum(f.measured_ns for f in findings if not f.on_gpu)
     for holds, rule in (
         (len(claimed) == len(set(claimed)), "an activity is claimed twice"),
         (sum(f.measured_ns for f in on_gpu) <= accounts.gpu_time_ns, "findings measure more than the GPU's time"),
@@ -114,7 +114,7 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
 
 def _most_ns(finding: Finding, accounts: Accounts) -> int:
     """A gap closes by no more than it lasts; what need not be launched can take idle time with it as well."""
-    return finding.measured_ns + (accounts.gpu_idle_ns if finding.gpu_saving_ns != NOTHING else 0)
+    return finding.measured_ns + (accounts.gpu_idle_ns if finding.on_gpu else 0)
 
 
 def _ordered(saving: Range, measured_ns: int) -> bool:

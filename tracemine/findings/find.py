@@ -31,8 +31,9 @@ from tracemine.findings.facts import Facts, category, number
 from tracemine.findings.groups import apart, combined, groups_of_sequences
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
-from tracemine.findings.record import Finding, Intensity, Scan, Source, TraceSummary
+from tracemine.findings.record import Alike, Finding, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.sources import sources
+from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.rows.table import IntArray, Rows
@@ -53,6 +54,7 @@ def find(
     device: Device | None,
     *,
     groups: Groups | None = None,
+    judge: Judge | None = None,
     min_saving_ns: int | None = None,
     path: str | None = None,
 ) -> Scan:
@@ -64,6 +66,7 @@ def find(
     `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
     `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
     are both below `min_saving_ns` is counted in `dropped` and not reported; the default is a thousandth of the span.
+    `judge` gives the verdict on a finding. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan.
     """
     book = Book(timeline, rows, device, measure(timeline), groups)
@@ -73,6 +76,8 @@ def find(
     reported: list[_Reported] = []
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
         reported += _of_rule(book, found, threshold)
+    if judge is not None:
+        reported = [_judged(one, judge) for one in reported]
     findings = _with_steps(book, reported, threshold)
     findings.sort(key=lambda f: (-f.step_saving_ns.mid - f.gpu_saving_ns.mid, f.fingerprint))
     unowned = timeline.activities["op_row"].null_count
@@ -109,6 +114,7 @@ class _Reported:
     rule: Rule
     matrices: list[IntArray]
     savings: list[Range]
+    first: int  # the class with the first occurrence
 
 
 def _of_rule(book: Book, found: Matches, threshold_ns: int) -> list[_Reported]:
@@ -133,8 +139,24 @@ def _of_rule(book: Book, found: Matches, threshold_ns: int) -> list[_Reported]:
         for one in classes:
             book.claimed[kind][one.matrix] = True
         savings = [one.gpu_saving_ns for one in classes]
-        reported.append(_Reported(finding, rule, [one.matrix for one in classes], savings))
+        reported.append(_Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes)))
     return reported
+
+
+def _judged(one: _Reported, judge: Judge) -> _Reported:
+    """What a verdict makes of a finding: of the matches like the first, or, where it is refuted, of all."""
+    alike, verified = one.finding.alike, judge(one.finding)
+    if alike is None or verified is None:
+        return one
+    finding = judged(one.finding, verified)
+    savings = [NOTHING if finding.refuted else saving for saving in one.savings]
+    savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
+    return _Reported(finding, one.rule, one.matrices, savings, one.first)
+
+
+def _first(classes: Sequence[Estimated]) -> int:
+    """Which class has the first occurrence."""
+    return min(range(len(classes)), key=lambda i: int(classes[i].matrix[:, 0].min()))
 
 
 def _left(book: Book, found: Matches) -> tuple[IntArray, IntArray]:
@@ -244,7 +266,12 @@ def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) ->
         why=rule.why,
         fix=rule.fix,
         assumptions=tuple(dict.fromkeys(text for one in classes for text in one.assumptions)),
+        alike=None if len(after) < len(classes) else _alike(classes[_first(classes)]),
     )
+
+
+def _alike(one: Estimated) -> Alike:
+    return Alike(occurrences=len(one.matrix), measured_ns=one.measured_ns, gpu_saving_ns=one.gpu_saving_ns)
 
 
 def _sum_of(counts: Sequence[int | None]) -> int | None:
@@ -277,12 +304,12 @@ def _with_steps(book: Book, reported: Sequence[_Reported], threshold_ns: int) ->
 
     A gap that the fusions leave little or nothing of is not reported.
     """
-    on_gpu = [one for one in reported if one.finding.gpu_saving_ns != NOTHING]
-    idle = [one for one in reported if one.finding.gpu_saving_ns == NOTHING]
+    on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
+    idle = [one for one in reported if not one.finding.on_gpu]
+    findings = [_refuted(one.finding) for one in reported if one.finding.refuted]
     if not on_gpu:
-        return [one.finding for one in idle]
+        return [*findings, *(one.finding for one in idle)]
     gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
-    findings = []
     left = book.accounts.span_ns
     for one, gained in zip(on_gpu, gains, strict=True):
         # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
@@ -301,6 +328,10 @@ def _with_steps(book: Book, reported: Sequence[_Reported], threshold_ns: int) ->
         severity = _severity(book, NOTHING, step)
         findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step, severity=severity))
     return findings
+
+
+def _refuted(finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, step_saving_ns=NOTHING, severity=SEVERITIES[-1][1])
 
 
 def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import msgspec
 
 from tracemine.cost import NOTHING, Range, Traffic
+from tracemine.cost.ranges import outwards
 
 __all__ = [
     "NOTHING",
+    "Alike",
     "Counted",
     "Finding",
     "Intensity",
     "Range",
     "Scan",
+    "Share",
     "Source",
     "StepSummary",
     "Summary",
     "TraceSummary",
     "Traffic",
+    "Verified",
 ]
 
 FINDINGS_SCHEMA_VERSION = 1
@@ -55,6 +59,52 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     bounds: dict[str, int]  # known kernels by what limits them: `memory`, `compute`, `latency`, `neither`
 
 
+class Alike(msgspec.Struct, frozen=True, kw_only=True):
+    """The occurrences like the first, in strides and traffic too: those that a verdict on the first speaks for."""
+
+    occurrences: int
+    measured_ns: int
+    gpu_saving_ns: Range  # predicted
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A low, middle and high share."""
+
+    low: float
+    mid: float
+    high: float
+
+    def of(self, ns: int) -> Range:
+        """So much of a time, nanoseconds, rounded outwards; never less than nothing and never more than all of it.
+
+        >>> Share(-0.1, 0.25, 0.5).of(1_001)
+        Range(low=0, mid=250, high=501)
+        """
+        found = outwards(*(min(max(share, 0.0), 1.0) * ns for share in (self.low, self.mid, self.high)))
+        return found.at_most(ns)
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What verifying the first occurrence came to (`tracemine verify`). Times are medians of it alone, nanoseconds."""
+
+    # What the finding's saving of GPU time rests on now: `measured`; `predicted`, where the verdict leaves that open;
+    # `refuted`: one kernel loses, or is wrong, and nothing is claimed.
+    basis: str
+    level: str  # L0 to L6
+    says: str
+    device: str | None  # null: without a GPU
+    state: str | None  # of the cache: `cold`, `warm`
+    eager_ns: int | None
+    fused_ns: int | None
+    compiled_ns: int | None  # under torch.compile
+    saved_share: Share | None  # of eager's time, 1 − fused ÷ eager, with its 95 % interval
+    predicted_ns: Range  # saving of GPU time that was predicted, over the trace
+    occurrences: int  # that it speaks for
+    assumptions: tuple[str, ...]
+    not_tested: tuple[str, ...]
+    file: str  # that it was read from
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """All matches of one rule with the same signature. Savings and measured time are totals over the trace."""
 
@@ -85,7 +135,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     assumptions: tuple[str, ...]
     counters: Counted | None = None  # null: no report of Nsight Compute was given, or none of its kernels is here
-    verdict: None = None
+    alike: Alike | None = None  # null: of idle time
+    verdict: Verified | None = None  # null: no verdict on it was given
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is about what the GPU does; otherwise it is about idle time."""
+        return self.fused_ns is not None or self.gpu_saving_ns != NOTHING
+
+    @property
+    def refuted(self) -> bool:
+        """Whether a verdict took away what it claims."""
+        return self.verdict is not None and self.verdict.basis == "refuted"
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,3 +201,4 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int]
     warnings: tuple[str, ...] = ()
     refused: tuple[Refused, ...] | None = None  # null: not asked for
+    evidence: dict[str, int] | None = None  # verdicts that were read, by what became of them; null: none were asked for

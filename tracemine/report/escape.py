@@ -93,6 +93,15 @@ def prose(text: str) -> str:
     return _BLOCK.sub(r"\1\\\2", "".join([*parts, _plain(text[end:])]))
 
 
+def prose_cell(text: str) -> str:
+    """A sentence for a table's cell.
+
+    >>> print(prose_cell("a|b, `c|d`"))
+    a\\|b, `c\\|d`
+    """
+    return re.sub(r"(?<!\\)\|", r"\\|", prose(text))
+
+
 def json_text(text: str) -> str:
     """JSON with the characters escaped that a terminal may act on: the same value, safe to print.
 

@@ -9,13 +9,25 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from tracemine.report.escape import code, code_cell, line, prose, shorten
-from tracemine.report.words import EVIDENCE, blocks, chain, counted_text, dropped_text, nothing_found, summary_parts
+from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten
+from tracemine.report.words import (
+    EVIDENCE,
+    blocks,
+    chain,
+    counted_text,
+    dropped_text,
+    error_text,
+    evidence_text,
+    not_tested_text,
+    nothing_found,
+    summary_parts,
+    times_text,
+)
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.cost import Range
-    from tracemine.findings.record import Finding, Scan
+    from tracemine.findings.record import Finding, Scan, Verified
     from tracemine.report import Options
 
 _LONGEST_CODE_LINE = 200
@@ -24,13 +36,21 @@ _LONGEST_KERNEL = 160
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
     """Write the head, a section for each of the first `options.top` findings, and what was left out."""
-    shown = scan.findings[: options.top]
+    claimed = [finding for finding in scan.findings if not finding.refuted]
+    shown = claimed[: options.top]
     parts = [*_head(scan)]
     for rank, finding in enumerate(shown, 1):
-        parts += _finding(rank, finding, scan)
+        parts += [f"## {rank}. {prose(finding.title)}", *_finding(finding, scan)]
+    parts += _refuted([finding for finding in scan.findings if finding.refuted])
     parts += _why_not(scan)
-    parts += _foot(scan, len(shown))
+    parts += _foot(scan, len(claimed) - len(shown))
     out.write("\n\n".join(parts) + "\n")
+
+
+def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
+    """Write one finding as a text that stands alone: for an issue, with the trace that it was found in."""
+    trace = f"Found in {code(scan.trace.path)}: {prose(' · '.join(summary_parts(scan.trace)))}."
+    out.write("\n\n".join([f"# {prose(finding.title)}", trace, *_finding(finding, scan)]) + "\n")
 
 
 def _head(scan: Scan) -> Iterator[str]:
@@ -48,12 +68,16 @@ def _head(scan: Scan) -> Iterator[str]:
     if scan.findings:
         facts.append(f"All findings together save {_savings(summary.step_saving_ns, summary.gpu_saving_ns, scan)}.")
     yield " ".join(facts)
+    if text := evidence_text(scan):
+        yield f"Verdicts: {prose(text)}."
 
 
-def _finding(rank: int, finding: Finding, scan: Scan) -> Iterator[str]:
-    yield f"## {rank}. {prose(finding.title)}"
+def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
     often = count_text(finding.occurrences, "occurrence")
-    yield f"Saves {_savings(finding.step_saving_ns, finding.gpu_saving_ns, scan)}, over {often} in the trace."
+    if finding.refuted:
+        yield f"**Refuted**: nothing is claimed any more, of {often} in the trace."
+    else:
+        yield f"Saves {_savings(finding.step_saving_ns, finding.gpu_saving_ns, scan)}, over {often} in the trace."
     yield "### Why"
     yield from _blocks(finding.why)
     yield "### Where"
@@ -62,6 +86,9 @@ def _finding(rank: int, finding: Finding, scan: Scan) -> Iterator[str]:
     yield f"*{prose(finding.evidence)}*: {EVIDENCE.get(finding.evidence, 'see the documentation')}."
     if finding.counters:
         yield f"Nsight Compute counted {prose(counted_text(finding.counters))}."
+    if finding.verdict is not None:
+        yield "### Verdict"
+        yield "\n".join(_verdict(finding, finding.verdict))
     yield "### Cost"
     yield "\n".join(_cost(finding))
     yield from _traffic(finding)
@@ -105,13 +132,30 @@ def _where(finding: Finding) -> Iterator[str]:
         yield "- no module or source line was recorded: record with `with_stack=True`"
 
 
+def _verdict(finding: Finding, verified: Verified) -> Iterator[str]:
+    yield f"- {prose(f'{verified.level}, {verified.says}')}"
+    if text := times_text(verified):
+        yield f"- {prose(text)}"
+    if text := error_text(finding):
+        yield f"- GPU time saved: {prose(text)}"
+    if text := not_tested_text(verified):
+        yield f"- not tested: {prose(text)}"
+    for text in verified.assumptions:
+        yield f"- taken for granted: {prose(text)}"
+    yield f"- read from {code(verified.file)}"
+
+
 def _cost(finding: Finding) -> Iterator[str]:
     yield "| over the trace | low | mid | high |"
     yield "|---|--:|--:|--:|"
     yield f"| measured | | {time_text(finding.measured_ns)} | |"
+    verified = finding.verdict
+    settled = verified is not None and verified.basis != "predicted"
+    basis = f", {prose_cell(verified.basis)}" if verified is not None and settled else ""
     for name, estimate in (
-        ("predicted after the change", finding.fused_ns),
-        ("GPU time saved", finding.gpu_saving_ns),
+        (f"{'' if settled else 'predicted '}after the change{basis}", finding.fused_ns),
+        ("GPU time saved, predicted", verified.predicted_ns if verified is not None and settled else None),
+        (f"GPU time saved{basis}", finding.gpu_saving_ns),
         ("step time saved", finding.step_saving_ns),
     ):
         if estimate is not None:
@@ -163,6 +207,23 @@ def _blocks(text: str) -> Iterator[str]:
         yield "\n".join([f"{fence}python", *lines, fence])
 
 
+def _refuted(findings: Sequence[Finding]) -> Iterator[str]:
+    """What verdicts took away: a line each, for it saves nothing."""
+    if not findings:
+        return
+    yield "## Refuted"
+    yield "Nothing is claimed for these, and no other rule claims them."
+    rows = ["| predicted | finding | fingerprint | verdict |", "|--:|---|---|---|"]
+    for finding in findings:
+        verified = finding.verdict
+        if verified is None:
+            continue
+        said = " · ".join(text for text in (verified.says, times_text(verified)) if text)
+        cells = (prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(said))
+        rows.append(f"| {time_text(verified.predicted_ns.mid)} | {' | '.join(cells)} |")
+    yield "\n".join(rows)
+
+
 def _why_not(scan: Scan) -> Iterator[str]:
     if not scan.refused:
         return
@@ -175,11 +236,10 @@ def _why_not(scan: Scan) -> Iterator[str]:
     yield "\n".join(rows)
 
 
-def _foot(scan: Scan, shown: int) -> Iterator[str]:
+def _foot(scan: Scan, hidden: int) -> Iterator[str]:
     if not scan.findings:
         yield "**Nothing worth fusing or closing was found.**"
         yield prose(nothing_found(scan))
-    hidden = len(scan.findings) - shown
     if hidden:
         yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.findings)}`"
     if scan.dropped:

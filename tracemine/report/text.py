@@ -16,10 +16,14 @@ from tracemine.report.words import (
     chain,
     counted_text,
     dropped_text,
+    error_text,
+    evidence_text,
     first_sentence,
     nothing_found,
     operator_name,
+    said_text,
     summary_parts,
+    times_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
@@ -83,12 +87,15 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
         emoji=False,
         legacy_windows=False,
     )
-    shown = scan.findings[: options.top]
+    claimed = [finding for finding in scan.findings if not finding.refuted]
+    refuted = [finding for finding in scan.findings if finding.refuted]
+    shown = claimed[: options.top]
     blocks = [
         _head(scan),
         *(_finding(rank, finding, scan, options.width) for rank, finding in enumerate(shown, 1)),
+        *([_refuted(refuted)] if refuted else []),
         *([_why_not(scan.refused)] if scan.refused is not None else []),
-        _foot(scan, len(shown)),
+        _foot(scan, len(claimed) - len(shown)),
     ]
     for number, block in enumerate(blocks):
         if number:
@@ -113,6 +120,8 @@ def _head(scan: Scan) -> Iterator[_Row]:
         )
     if scan.findings:
         yield from _labelled("to win", *_savings(summary, scan))
+    if text := evidence_text(scan):
+        yield from _labelled("verdicts", Text(line(text)))
 
 
 def _busy(summary: Summary) -> Text:
@@ -137,6 +146,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[_R
     now = f"{times}{time_text(finding.measured_ns)} in all · evidence: {line(finding.evidence)}"
     for label, values in (
         ("saves", _savings(finding, scan)),
+        ("verdict", _verdict(finding)),
         ("now", [Text(now)]),
         ("counted", [Text(counted_text(finding.counters))] if finding.counters else ()),
         ("what", _what(finding, width - _RANK_WIDTH - _LABEL_WIDTH)),
@@ -153,7 +163,9 @@ def _savings(of: Finding | Summary, scan: Scan) -> Iterator[Text]:
     if step.high:
         yield _saving(step, "step", scan.summary.span_ns, "of the trace")
     if gpu.high:
-        yield _saving(gpu, "GPU", scan.summary.gpu_time_ns, "of GPU time")
+        verified = getattr(of, "verdict", None)
+        basis = "" if verified is None else f", {verified.basis}"
+        yield _saving(gpu, "GPU", scan.summary.gpu_time_ns, f"of GPU time{line(basis)}")
     if gpu.high and not step.high:
         yield Text("step none: the GPU is not what it waits for", _LABEL)
 
@@ -165,6 +177,29 @@ def _saving(saving: Range, name: str, whole_ns: int, of_what: str) -> Text:
         f"  {f'({range_text(saving.low, saving.high)})':<18}",
         (f"  {percent_text(saving.mid, whole_ns):>6} {of_what}", _LABEL),
     )
+
+
+def _verdict(finding: Finding) -> Iterator[Text]:
+    """What was measured, what was predicted, and what nobody tried."""
+    if finding.verdict is None:
+        return
+    for text in (said_text(finding.verdict), times_text(finding.verdict), error_text(finding)):
+        if text:
+            yield Text(line(text))
+
+
+def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
+    """What verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
+    yield _paragraph(("refuted: nothing is claimed for these, and no other rule claims them", "bold"))
+    for finding in findings[:_LINES_OF_REFUSED]:
+        verified = finding.verdict
+        if verified is None:
+            continue
+        said = " · ".join(text for text in (verified.says, times_text(verified)) if text)
+        what = Text.assemble(line(finding.title), (f" · {line(finding.fingerprint)}: {line(said)}", _LABEL))
+        yield _Row(what, f"{time_text(verified.predicted_ns.mid):>9}", 0, 11)
+    if len(findings) > _LINES_OF_REFUSED:
+        yield _paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
 
 
 def _what(finding: Finding, width: int) -> Iterator[Text]:
@@ -241,11 +276,10 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
         yield _paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
 
 
-def _foot(scan: Scan, shown: int) -> Iterator[_Row]:
+def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
     if not scan.findings:
         yield _paragraph(("Nothing worth fusing or closing was found.", "bold"))
         yield _paragraph(nothing_found(scan))
-    hidden = len(scan.findings) - shown
     if hidden:
         yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.findings)}")
     if scan.dropped:

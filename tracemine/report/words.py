@@ -7,12 +7,12 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from tracemine.units import bytes_text, count_text, percent_text, ratio_text
+from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracemine.findings.record import Counted, Scan, TraceSummary
+    from tracemine.findings.record import Counted, Finding, Scan, TraceSummary, Verified
 
 # What an evidence level rests on.
 EVIDENCE = {
@@ -68,6 +68,91 @@ def counted_text(counted: Counted) -> str:
 def _bounds(bounds: Mapping[str, int]) -> Iterator[str]:
     for name, count in sorted(bounds.items(), key=lambda each: -each[1]):
         yield f"{'no single unit' if name == 'neither' else name} {count:,}"
+
+
+# What became of verdicts that change nothing here: keys of a scan's `evidence`.
+_UNUSED = {
+    "repeated": "beside another on the same finding",
+    "other_gpu": "of another GPU",
+    "no_finding": "on no finding of this trace",
+}
+
+
+def said_text(verified: Verified) -> str:
+    """How far a verdict got, what it says, and the levels that nobody tried, in a line."""
+    untried = ", ".join(text.partition(":")[0] for text in verified.not_tested)
+    return f"{verified.level}, {verified.says}" + (f" · not tested: {untried}" if untried else "")
+
+
+def times_text(verified: Verified) -> str:
+    """What one occurrence took where it was run, in a line; "" where nothing was timed.
+
+    >>> from tracemine.findings.record import NOTHING, Verified
+    >>> times_text(Verified(basis="measured", level="L4", says="", device="NVIDIA H200", state="cold", eager_ns=30_000,
+    ...     fused_ns=18_000, compiled_ns=17_000, saved_share=None, predicted_ns=NOTHING, occurrences=34, assumptions=(),
+    ...     not_tested=(), file="v.json"))
+    'NVIDIA H200, cache cold: eager 30.0 µs, one kernel 18.0 µs, torch.compile 17.0 µs'
+    """
+    times = [
+        f"{name} {time_text(ns)}"
+        for name, ns in (
+            ("eager", verified.eager_ns),
+            ("one kernel", verified.fused_ns),
+            ("torch.compile", verified.compiled_ns),
+        )
+        if ns is not None
+    ]
+    return f"{verified.device}, cache {verified.state}: {', '.join(times)}" if times else ""
+
+
+def error_text(finding: Finding) -> str:
+    """What was predicted of GPU time over the trace, and how far off the measured is; "" where nothing was measured."""
+    verified = finding.verdict
+    if verified is None or verified.basis != "measured":
+        return ""
+    predicted, measured = verified.predicted_ns, finding.gpu_saving_ns.mid
+    off = measured - predicted.mid
+    where = "within" if predicted.low <= measured <= predicted.high else "outside"
+    return (
+        f"predicted {time_text(predicted.mid)} ({range_text(predicted.low, predicted.high)}), off by "
+        f"{'+' if off > 0 else ''}{time_text(off)}: {where} its interval"
+    )
+
+
+def not_tested_text(verified: Verified) -> str:
+    """The levels that were not tried, and why, those with one reason together.
+
+    >>> from tracemine.findings.record import NOTHING, Verified
+    >>> not_tested_text(Verified(basis="predicted", level="L2", says="", device=None, state=None, eager_ns=None,
+    ...     fused_ns=None, compiled_ns=None, saved_share=None, predicted_ns=NOTHING, occurrences=1, assumptions=(),
+    ...     not_tested=("L3: no GPU", "L4: no GPU", "L6: no step"), file="v.json"))
+    'L3, L4: no GPU; L6: no step'
+    """
+    reasons: dict[str, list[str]] = {}
+    for text in verified.not_tested:
+        level, _, reason = text.partition(": ")
+        reasons.setdefault(reason, []).append(level)
+    return "; ".join(f"{', '.join(levels)}: {reason}" for reason, levels in reasons.items())
+
+
+def evidence_text(scan: Scan) -> str:
+    """How many findings rest on what, and which verdicts change nothing here; "" where there are none."""
+    if scan.evidence is None:
+        return ""
+    bases = [finding.verdict.basis for finding in scan.findings if finding.verdict is not None]
+    measured_ns = sum(f.verdict.basis == "measured" and f.gpu_saving_ns.mid for f in scan.findings if f.verdict)
+    refuted_ns = sum(f.verdict.predicted_ns.mid for f in scan.findings if f.verdict and f.refuted)
+    parts = []
+    if count := bases.count("measured"):
+        parts.append(f"{count_text(count, 'finding')} measured: GPU {time_text(measured_ns)}")
+    if count := bases.count("refuted"):
+        parts.append(f"{count:,} refuted: GPU {time_text(refuted_ns)} less than predicted")
+    if count := bases.count("predicted"):
+        parts.append(f"{count:,} verified and not timed")
+    unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
+    if unused:
+        parts.append(f"verdicts not used: {', '.join(unused)}")
+    return "; ".join(parts) or "no verdicts"
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:

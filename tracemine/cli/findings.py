@@ -1,0 +1,61 @@
+"""What scan printed as JSON, read back: one scan a line. Such a file is as little trusted as a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracemine.errors import InputError, Location
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
+
+_LARGEST_BYTES = 1 << 30
+_HEAD_BYTES = 4096
+_SUFFIXES = (".json", ".jsonl")
+_HINT = "scan --format json writes one"
+
+
+def stored_scans(path: Path) -> list[Scan] | None:
+    """The scans that a file holds; None where it is something else.
+
+    Raises InputError, naming the line, where it begins as findings do and does not go on so.
+    """
+    import msgspec
+
+    from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
+
+    if not _is_findings(path):
+        return None
+    if path.stat().st_size > _LARGEST_BYTES:
+        raise InputError("is too large for a findings file", where=Location(str(path)))
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        where = Location(str(path), line=number)
+        try:
+            scan = msgspec.json.decode(line, type=Scan)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InputError(f"is no findings file: {error}", where=where, hint=_HINT) from None
+        if scan.schema_version != FINDINGS_SCHEMA_VERSION:
+            raise InputError(
+                f"its findings are of version {scan.schema_version}; this tracemine reads {FINDINGS_SCHEMA_VERSION}",
+                where=where,
+            )
+        found.append(scan)
+    return found
+
+
+def findings_files(folder: Path) -> list[Path]:
+    """The files right in a folder that begin as findings do, in order of name."""
+    return [path for path in sorted(folder.iterdir()) if _is_findings(path)]
+
+
+def _is_findings(path: Path) -> bool:
+    """Whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
+    if path.suffix not in _SUFFIXES or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b"")

@@ -1,0 +1,149 @@
+"""tracemine report: findings that were stored, printed again without their trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import options, say_error, write, write_file
+from tracemine.cli.findings import findings_files, stored_scans
+from tracemine.cli.scan import EvidenceOption, How, QuietOption, all_traces, evidence_in, scanned
+from tracemine.errors import TracemineError, UsageError
+from tracemine.report import REPORTS, render
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Finding, Scan
+    from tracemine.verify.evidence import Evidence
+
+_SHORTEST_MARK = 4
+
+
+def report(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FINDINGS.json|TRACE|DIR",
+            help="What scan printed as JSON, a folder of such files, or traces, which are scanned first.",
+        ),
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option("--format", "-f", metavar="|".join(REPORTS), help="What to print. Default: text."),
+    ] = None,
+    finding: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="Print a ticket's text for this finding alone; its first digits do."),
+    ] = None,
+    evidence: EvidenceOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(metavar="N", help="Print so many findings, 0 for all. JSON always has all of them.")
+    ] = 10,
+    quiet: QuietOption = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+) -> int:
+    """Print findings again, with the verdicts on them: predicted, measured, error, level, and what was not tested.
+
+    Stored findings need no trace. What the step gains was found with it: where a verdict lowers the saving of GPU time
+    it is lowered in proportion, and never raised; scan --evidence, which has the trace, says it exactly.
+
+    Exit code: 0 done, 2 the call or a file is wrong.
+
+    \b
+    Examples:
+      tracemine report findings.json
+      tracemine report findings.json --evidence results/ --format markdown -o findings.md
+      tracemine report findings.json --finding 5c937085fd3e53de
+    """
+    name = form or ("text" if finding is None else "markdown")
+    if name not in REPORTS:
+        raise UsageError(f"--format: there is no report {name!r}", hint=f"there are: {', '.join(REPORTS)}")
+    if finding is not None and name != "markdown":
+        raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
+    if top < 0:
+        raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
+    known = evidence_in(evidence or (), quiet=quiet)
+    text = StringIO()
+    how = options(text if output else sys.stdout, top=top, no_color=no_color)
+    failed = False
+    scans = []
+    for scan in _scans(paths, known, quiet=quiet):
+        if isinstance(scan, TracemineError):
+            say_error(scan)
+            failed = True
+        else:
+            scans.append(scan)
+    if finding is not None and scans:
+        from tracemine.report.markdown import ticket
+
+        ticket(*_named(finding, scans), text)
+    else:
+        for number, scan in enumerate(scans):
+            text.write("\n\n" if number and name != "json" else "")
+            render(name, scan, text, how)
+    if output and scans:
+        write_file(output, text.getvalue())
+    elif scans:
+        write(text.getvalue())
+    return UsageError.exit_code if failed else 0
+
+
+def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> Iterator[Scan | TracemineError]:
+    """Every scan named, stored ones with the verdicts; what is wrong with a path in its place."""
+    for given in paths:
+        path = Path(given)
+        try:
+            files = findings_files(path) if path.is_dir() else [path]
+            stored = [scan for file in files for scan in stored_scans(file) or ()]
+        except TracemineError as error:
+            yield error
+            continue
+        if stored:
+            yield from (_with(scan, evidence) for scan in stored)
+            continue
+        for trace in all_traces([given], quiet=quiet):
+            try:
+                yield trace if isinstance(trace, TracemineError) else _scan(trace, evidence, quiet=quiet)
+            except TracemineError as error:
+                yield error
+
+
+def _with(scan: Scan, evidence: Evidence | None) -> Scan:
+    if evidence is None:
+        return scan
+    from msgspec.structs import replace
+
+    from tracemine.findings.verdicts import with_verdicts
+
+    gpu = scan.trace.gpu
+    found = with_verdicts(scan, lambda finding: evidence.on(finding, gpu))
+    return replace(found, evidence=evidence.account(found, gpu))
+
+
+def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
+    from tracemine.engine import load_rules
+
+    return scanned(trace, How(rules=load_rules(), evidence=evidence, quiet=quiet))
+
+
+def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:
+    """The one finding whose fingerprint begins so, and its scan."""
+    found = {
+        finding.fingerprint: (finding, scan)
+        for scan in reversed(scans)
+        for finding in scan.findings
+        if finding.fingerprint.startswith(mark)
+    }
+    if len(found) != 1 or len(mark) < _SHORTEST_MARK:
+        raise UsageError(
+            f"--finding: {len(found) or 'no'} fingerprints begin with {mark[:40]!a}",
+            hint="scan --format json and the tickets of --format markdown name them",
+        )
+    return next(iter(found.values()))

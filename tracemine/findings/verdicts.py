@@ -1,0 +1,122 @@
+"""What a verdict does to a finding: a measured saving takes the predicted one's place, or the claim is taken away.
+
+A verdict is of one occurrence. What it says of the time that one kernel takes off is carried over as a share: to the
+time that the trace recorded for every occurrence like it, in operators, shapes, strides and traffic. Occurrences that
+differ in strides or traffic keep what is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from tracemine.findings.record import NOTHING, Finding, Range, Scan, Verified
+from tracemine.units import count_text, percent_text, time_text
+
+__all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "with_verdicts"]
+
+Judge = Callable[[Finding], Verified | None]
+
+# What can become of a verdict that was read: keys of `Scan.evidence`, which add up to all of them.
+ACCOUNTS = {
+    "measured": "its measured saving takes the predicted one's place",
+    "refuted": "it takes away what the finding claims",
+    "predicted": "it leaves the prediction as it is: nothing was timed, or not what the trace ran",
+    "repeated": "another one on the same finding counts",
+    "other_gpu": "it is of another GPU, or of one that is not named",
+    "no_finding": "the trace has no such finding, or not one that is reported",
+}
+
+
+def judged_ns(verified: Verified, measured_ns: int, predicted: Range) -> Range:
+    """The saving of GPU time of occurrences that a verdict speaks for: they took measured_ns, and predicted was said.
+
+    >>> from tracemine.findings.record import Share
+    >>> one = Verified(basis="measured", level="L4", says="", device="G", state="cold", eager_ns=20, fused_ns=5,
+    ...                compiled_ns=None, saved_share=Share(0.7, 0.75, 0.8), predicted_ns=NOTHING, occurrences=1,
+    ...                assumptions=(), not_tested=(), file="v.json")
+    >>> judged_ns(one, 1_000, Range(100, 200, 300))
+    Range(low=700, mid=750, high=800)
+    """
+    if verified.basis == "refuted":
+        return NOTHING
+    share = verified.saved_share
+    return predicted if verified.basis != "measured" or share is None else share.of(measured_ns)
+
+
+def judged(finding: Finding, verified: Verified) -> Finding:
+    """The finding with the verdict, and with what GPU time it saves now. What the step gains stays as it was."""
+    alike, measured_ns = finding.alike, finding.measured_ns
+    if alike is None or verified.basis == "predicted":
+        return replace(finding, verdict=replace(verified, basis="predicted"))
+    saving = NOTHING
+    if verified.basis == "measured":
+        # The others: what was predicted of all, without what was predicted of those.
+        pairs = zip(_ends(finding.gpu_saving_ns), _ends(alike.gpu_saving_ns), strict=True)
+        rest = Range(*(max(whole - part, 0) for whole, part in pairs))
+        saving = (judged_ns(verified, alike.measured_ns, alike.gpu_saving_ns) + rest).at_most(measured_ns)
+    return replace(
+        finding,
+        gpu_saving_ns=saving,
+        fused_ns=Range(measured_ns - saving.high, measured_ns - saving.mid, measured_ns - saving.low),
+        assumptions=(*finding.assumptions, _carried_over(finding, verified)),
+        verdict=verified,
+    )
+
+
+def with_verdicts(scan: Scan, judge: Judge) -> Scan:
+    """A stored scan with verdicts, without its trace: what the step gains is no more than was predicted.
+
+    Where less GPU time is saved than was predicted, the step gains less in proportion; where more, it gains what it
+    did. What gap findings gain stays, also where a fusion that was to close part of them is refuted.
+    """
+    findings = []
+    for before in scan.findings:
+        verified = judge(before) if before.verdict is None else None
+        after = before if verified is None else judged(before, verified)
+        if after.gpu_saving_ns != before.gpu_saving_ns:
+            after = replace(
+                after,
+                step_saving_ns=_in_proportion(before.step_saving_ns, before.gpu_saving_ns.mid, after.gpu_saving_ns.mid),
+                severity="low" if after.refuted else after.severity,
+            )
+        findings.append(after)
+    findings.sort(key=lambda f: -f.step_saving_ns.mid - f.gpu_saving_ns.mid)
+    gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
+    step = sum((f.step_saving_ns for f in findings), NOTHING)
+    summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
+    return replace(scan, findings=tuple(findings), summary=summary)
+
+
+def account(counts: dict[str, int]) -> dict[str, int]:
+    """What became of verdicts, in the order of ACCOUNTS, without what none came to."""
+    return {name: counts[name] for name in ACCOUNTS if counts.get(name)}
+
+
+def _in_proportion(step: Range, before_ns: int, after_ns: int) -> Range:
+    if after_ns >= before_ns:
+        return step
+    return Range(*(ns * after_ns // before_ns for ns in _ends(step)))
+
+
+def _ends(of: Range) -> tuple[int, int, int]:
+    return of.low, of.mid, of.high
+
+
+def _carried_over(finding: Finding, verified: Verified) -> str:
+    """How a verdict of one occurrence became a saving of all."""
+    if verified.basis == "refuted":
+        return "a verdict on the first occurrence takes the claim away for all"
+    alike, share = finding.alike, verified.saved_share
+    assert alike is not None  # noqa: S101 - what was measured is of the GPU
+    assert share is not None  # noqa: S101 - what makes a verdict a measured one
+    others = finding.occurrences - alike.occurrences
+    rest = f"; {count_text(others, 'occurrence')} with other strides or traffic stay predicted" if others else ""
+    times = "the first occurrence was" if alike.occurrences == 1 else f"one of {alike.occurrences:,} occurrences was"
+    eager, recorded = verified.eager_ns or 0, alike.measured_ns // max(alike.occurrences, 1)
+    return (
+        f"{times} replayed alone with a {verified.state or 'warm'} cache, and the share that one kernel takes off, "
+        f"{percent_text(share.mid, 1)}, is taken off what the trace recorded: {time_text(eager)} there, "
+        f"{time_text(recorded)} in the trace{rest}"
+    )
