@@ -25,6 +25,7 @@ from tracemine.verify.chain import (
     Value,
     check,
     infer_outputs,
+    mutated,
     reads,
 )
 from tracemine.verify.forms import Form
@@ -276,16 +277,14 @@ class Assembly:
 
     def _overwritten(self, call: Call) -> None:
         """After a write in place, looks at that memory are taken anew."""
-        for place in call.schema.mutates:
-            value = call.arguments[place]
-            for v in (value.value,) if isinstance(value, Ref) else value.values if isinstance(value, Refs) else ():
-                for roots in self.roots.values():
-                    for root in roots:
-                        if v in root.looks.values():
-                            self._alone(root, roots)
-                            root.looks = {root.look: root.value}
-                            if root.value in self.inputs:
-                                self.written.add(root.value)
+        for v in mutated(call):
+            for roots in self.roots.values():
+                for root in roots:
+                    if v in root.looks.values():
+                        self._alone(root, roots)
+                        root.looks = {root.look: root.value}
+                        if root.value in self.inputs:
+                            self.written.add(root.value)
 
     def _alone(self, root: _Root, roots: Sequence[_Root]) -> None:
         begin, end = root.look.reach
@@ -342,23 +341,39 @@ class Assembly:
 
     def _live(self, nodes: Sequence[int]) -> list[int]:
         """Values that others read, or that last."""
-        live: list[int] = []
+        return list(dict.fromkeys(value for value, _ in self._wanted(nodes)))
+
+    def unread(self, nodes: Sequence[int]) -> tuple[int, ...]:
+        """Those of the chain's live values that its calls alone were seen to read, as the chain numbers them."""
+        let_go = self.recorded.let_go(nodes)
+        wanted = self._wanted(nodes)
+        kept = {value for value, row in wanted if row not in let_go}
+        order = self._order()
+        return tuple(order[value] for value in dict.fromkeys(v for v, _ in wanted) if value not in kept)
+
+    def _wanted(self, nodes: Sequence[int]) -> list[tuple[int, int]]:
+        """Values that others read, or that last, each with the row of `tensors` that says so."""
+        wanted: list[tuple[int, int]] = []
         for _, row in self.recorded.wanted(nodes):
             seen = self.recorded.seen(row)
             root = next((r for r in self.roots.get(self._buffer(seen), ()) if seen.look in r.looks), None)
             if root is None:
                 found = [r for r in self.roots.get(self._buffer(seen), ()) if r.look.covers(seen.look)]
                 root = found[-1] if found else None
-            if root is not None and root.value not in self.inputs and root.value not in live:
-                live.append(root.value)
-        return live
+            if root is not None and root.value not in self.inputs:
+                wanted.append((root.value, row))
+        return wanted
+
+    def _order(self) -> dict[int, int]:
+        """The chain's number of each value of the making: inputs first."""
+        order = {value: k for k, value in enumerate(self.inputs)}
+        given_by = [value for _, values in self.calls for value in values]
+        return order | {value: len(self.inputs) + k for k, value in enumerate(given_by)}
 
     def done(self, nodes: Sequence[int]) -> Chain:
         """The chain, with inputs first, and what others read of it as live."""
         live = self._live(nodes)
-        order = {value: k for k, value in enumerate(self.inputs)}
-        given_by = [value for _, values in self.calls for value in values]
-        order |= {value: len(self.inputs) + k for k, value in enumerate(given_by)}
+        order = self._order()
         chain = Chain(
             name=self.name,
             inputs=tuple(Input(name, self.specs[v], below) for v, (name, below) in self.inputs.items()),

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup
@@ -19,6 +21,8 @@ from tracemine.verify.forms import Form, form_of
 from tracemine.verify.recorded import NodeFacts, Recorded
 
 __all__ = ["NotRebuilt", "Rebuilder", "Rebuilt"]
+
+PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class Rebuilt:
     evidence: str
     assumptions: tuple[str, ...]
     lies: tuple[Lies | None, ...]  # of each input, then of each live value, where in memory it lies
+    unread: tuple[int, ...] = ()  # live values that only its own calls were seen to read: their memory lasted
 
 
 class Rebuilder:
@@ -42,7 +47,22 @@ class Rebuilder:
 
     def rebuild(self, activities: Sequence[int], name: str) -> Rebuilt:
         """The chain of one occurrence's activities. Raises NotRebuilt with the reason."""
+        return self._rebuilt(self._nodes(activities), name)
+
+    def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
+        """The chain with the matrix products that give what it reads and, where it has a softmax, those that read it.
+
+        None where there are none. Raises NotRebuilt with the reason.
+        """
         nodes = self._nodes(activities)
+        edges, members = self.flow.edges, np.array(nodes, np.int64)
+        before = edges.producer[np.isin(edges.consumer, members)].tolist()
+        softmax = any("softmax" in self.recorded.facts(n).operator for n in nodes)
+        after = edges.consumer[np.isin(edges.producer, members)].tolist() if softmax else []
+        beside = {n for n in (*before, *after) if n >= 0 and self.recorded.facts(n).operator in PRODUCTS} - set(nodes)
+        return self._rebuilt(sorted({*nodes, *beside}), name) if beside else None
+
+    def _rebuilt(self, nodes: Sequence[int], name: str) -> Rebuilt:
         if len(nodes) > MOST_CALLS:
             raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
         assembly = Assembly(self.recorded, name)
@@ -65,6 +85,7 @@ class Rebuilder:
             evidence=evidence,
             assumptions=tuple(dict.fromkeys(assumptions)),
             lies=assembly.lies(nodes),
+            unread=assembly.unread(nodes),
         )
 
     def _nodes(self, activities: Sequence[int]) -> list[int]:

@@ -145,6 +145,19 @@ class Recorded:
                     found.append((node, row))
         return found
 
+    def let_go(self, nodes: Sequence[int]) -> frozenset[int]:
+        """Rows of `tensors`, of writes that some of the nodes read and nobody else: all that they may do is last."""
+        inside = set(nodes)
+        rows = self.flow.writes.tensor_row
+        found: set[int] = set()
+        for node in nodes:
+            begin, end = np.searchsorted(self._write_node, [node, node + 1]).tolist()
+            for write in self._write_order[begin:end].tolist():
+                readers = self._readers.get(write)
+                if readers and inside.issuperset(readers):
+                    found.add(int(rows[write]))
+        return frozenset(found)
+
     @cached_property
     def _guesses(self) -> bool:
         """Whether tensors were inferred: then nothing tells when memory is let go of."""
@@ -165,6 +178,10 @@ class Recorded:
     def storage(self, row: int) -> int:
         """The storage id of one row of `tensors`."""
         return int(self._numbers["storage_id"][row])
+
+    def schema(self, op_row: int) -> str | None:
+        """The schema of an operator, as recorded."""
+        return self._text("op_schema", op_row)
 
     def _seen(self, row: int) -> Seen:
         storage = int(self._numbers["storage_id"][row])

@@ -400,9 +400,9 @@ def examined(
 ) -> dict[str, Any]:
     """Everything about a chain: replay, what is right, what it takes.
 
-    others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws: whether what it gives differs from run to run, so that
-    nothing is compared. compiles: modes of torch.compile that are tried too, each for compile_s seconds. seconds: after
-    them no new block of samples is begun.
+    others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws:
+    whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
+    are tried too, each for compile_s seconds. seconds: after them no new block of samples is begun.
     """
     until = time.monotonic() + seconds
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None}

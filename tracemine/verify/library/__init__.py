@@ -1,0 +1,9 @@
+"""Replacements of a chain by calls of PyTorch's own library.
+
+find(chain)   → Found: a function `library` and the call that it makes, or why there is none
+"""
+
+from tracemine.verify.library.record import Found, Replacement, Spoiled
+from tracemine.verify.library.replace import find
+
+__all__ = ["Found", "Replacement", "Spoiled", "find"]

@@ -1,0 +1,183 @@
+"""An optimizer's step, spelled out over lists or a parameter at a time, as one fused call over the same state.
+
+The fused call takes other numbers than the chain: a learning rate and betas, where the chain has what follows from
+them. The table says what each number of the chain is in their terms, so chain and call are tried at the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracemine.verify.chain import Scalar
+from tracemine.verify.library.pattern import Binding
+from tracemine.verify.library.record import Found, Replacement, Spoiled
+from tracemine.verify.library.source import head
+from tracemine.verify.library.table import Row, number, table
+from tracemine.verify.library.terms import INPUT, Terms
+
+_NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The step of one parameter: which input each name is, and the chain's numbers by the table's names."""
+
+    tensors: Mapping[str, int]
+    scalars: Mapping[str, Scalar]
+
+
+def find(terms: Terms, unread: Collection[int] = ()) -> Found:
+    """The fused call that does what a chain writes in place, or why there is none."""
+    refused: list[str] = []
+    for row in table().values():
+        if row.roots:
+            found = _found(row, terms, unread)
+            if isinstance(found, Replacement):
+                return Found(replacement=found)
+            refused += [f"{row.title}: {found}"] if found else []
+    return Found(refused=tuple(refused) or ("what it writes in place is no step of an optimizer",))
+
+
+def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str:
+    """A row's replacement; why it is none, or "" where the pattern does not even begin to fit."""
+    steps = [step for value in terms.written if (step := _step(row, terms, value)) is not None]
+    if not steps:
+        return ""
+    covered = {number for step in steps for name, number in step.tensors.items() if name in row.roots}
+    if covered != set(terms.written) or len(covered) != len(row.roots) * len(steps):
+        return "it writes more than the step's parameters and state"
+    if set(terms.chain.live) - set(unread) - set(terms.chain.written):
+        return "what it computes on the way is wanted elsewhere"
+    specs = [terms.chain.inputs[v].spec for step in steps for v in step.tensors.values()]
+    if len({spec.dtype for spec in specs}) > 1:
+        return "parameters, gradients and state have several dtypes"
+    known = _numbers(row, steps)
+    if isinstance(known, str):
+        return known
+    at = {s.name: number(row.instead[name], known) for step in steps for name, s in step.scalars.items()}
+    if {s.name for s in terms.chain.scalars} - at.keys():
+        return "it takes numbers that the call does not"
+    text = _text(row, row.forms[0].call, terms, steps, known)
+    live = terms.chain.live
+    unknown = [s for step in steps for s in step.scalars.values() if not s.recorded]
+    return Replacement(
+        titles=(row.title,),
+        call=row.forms[0].call.partition("(")[0],
+        says=_says(row, steps),
+        text=text,
+        eager_calls=0,
+        numbers=known,
+        at=at,
+        dropped=frozenset(k for k, v in enumerate(live) if v in set(unread)),
+        assumptions=tuple(_assumptions(row, bool(unknown), bool(set(live) & set(unread)))),
+        wrong=tuple(_wrong(row, terms, steps, known)),
+    )
+
+
+def _step(row: Row, terms: Terms, value: int) -> _Step | None:
+    """The step whose parameter is an input; None where it is none's."""
+    pattern = {name: row.pattern(text) for name, text in row.roots.items()}
+    for bound in pattern["p"].at(terms, terms.written[value]):
+        if bound.tensors.get("p") != _input(terms, value) or not _of_inputs(terms, bound):
+            continue
+        places = {name: terms.terms[k].output for name, k in bound.tensors.items()}
+        rest = [name for name in row.roots if name != "p"]
+        same = (next(pattern[n].at(terms, terms.written.get(places[n], -1), bound), None) for n in rest)
+        if all(places[n] in terms.written for n in rest) and all(b is not None for b in same):
+            return _Step(places, bound.scalars)
+    return None
+
+
+def _input(terms: Terms, value: int) -> int:
+    return next(k for k, t in enumerate(terms.terms) if t.operator == INPUT and t.output == value)
+
+
+def _of_inputs(terms: Terms, bound: Binding) -> bool:
+    """Whether every tensor is an input as it stands, no two the same, none in another type on the way."""
+    found = list(bound.tensors.values())
+    plain = all(terms.terms[k].operator == INPUT for k in found) and len(set(found)) == len(found)
+    return plain and all(set(seen) == {bound.tensors[name]} for name, seen in bound.seen.items())
+
+
+def _numbers(row: Row, steps: Sequence[_Step]) -> dict[str, float] | str:
+    """The numbers that the call takes: from those recorded, where they tell; a text where they contradict it."""
+    recorded: dict[str, float] = {}
+    for step in steps:
+        for name, scalar in step.scalars.items():
+            if scalar.recorded and recorded.setdefault(name, scalar.value) != scalar.value:
+                return "parameters take steps with several numbers"
+    found: dict[str, float] = {}
+    for name, otherwise in row.otherwise.items():
+        found[name] = otherwise
+        for way in row.solve.get(name, ()):
+            try:
+                found[name] = round(number(way, {**recorded, **found}), 12)
+                break
+            except (KeyError, ArithmeticError, ValueError):
+                continue
+    try:
+        comes_to = {name: number(way, found) for name, way in row.instead.items()}
+    except (ArithmeticError, ValueError):
+        return "its numbers are not those of such a step"
+    for name, value in recorded.items():
+        if abs(comes_to[name] - value) > _NEAR * max(abs(value), 1e-12):
+            return "its numbers are not those of such a step"
+    return found
+
+
+def _text(row: Row, call: str, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> str:
+    chain = terms.chain
+    listed = {
+        name: f"[{', '.join(chain.inputs[step.tensors[name]].name for step in steps)}]" for name in steps[0].tensors
+    }
+    lines = []
+    if "{steps}" in call:
+        first = chain.inputs[steps[0].tensors["p"]].name
+        lines += [
+            f"steps = _steps({first}.device, step, {len(steps)})",
+            "torch._foreach_mul_(steps, 1.0)  # stands for counting the step: as much work, and always the same step",
+        ]
+    lines.append(call.format(**listed, steps="steps"))
+    lines.append(_given(terms))
+    text = "\n".join([head(chain, known), *(f"    {line}" for line in lines)])
+    return f"{_STEPS}\n\n\n{text}" if "{steps}" in call else text
+
+
+_STEPS = """_STEPS = {}
+
+
+def _steps(device, step, count):  # where the fused call keeps them: on the device, a number a parameter
+    if (device, step, count) not in _STEPS:
+        _STEPS[device, step, count] = [torch.full((), float(step), device=device) for _ in range(count)]
+    return _STEPS[device, step, count]"""
+
+
+def _given(terms: Terms) -> str:
+    """What it returns: the live values, which are inputs, and None for what is let go of."""
+    inputs = {_input(terms, v): e.name for v, e in enumerate(terms.chain.inputs)}
+    final = {k: terms.chain.inputs[v].name for v, k in terms.written.items()}
+    names = ["None" if k is None else final.get(k, inputs.get(k, "None")) for k in terms.live]
+    return f"return ({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+def _says(row: Row, steps: Sequence[_Step]) -> str:
+    call = row.forms[0].call.format(p="parameters", g="gradients", m="averages", v="squares", steps="steps")
+    return call if len(steps) > 1 else call.replace("parameters", "[parameter]").replace("gradients", "[gradient]")
+
+
+def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
+    if unknown:
+        yield f"numbers that are not recorded are those of {row.title}"
+    if lets_go:
+        yield "what it computes on the way is let go of: nobody is seen to read it"
+    if "{steps}" in row.forms[0].call:
+        yield "the optimizer keeps its count of steps on the device, as fused=True does"
+
+
+def _wrong(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> Iterator[Spoiled]:
+    for way in row.wrong:
+        call = row.forms[0].call.replace(way.text, way.becomes, 1)
+        if call != row.forms[0].call:
+            name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
+            yield Spoiled(name, call, _text(row, call, terms, steps, known))

@@ -1,0 +1,45 @@
+"""What the search for library calls gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A wrong function beside the right one."""
+
+    name: str
+    line: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A function `library` that says what a chain says, by calls of PyTorch's library and, around them, eager ones.
+
+    It takes the chain's inputs and its scalars, or the numbers in `numbers` instead; it gives the chain's live
+    values, None in place of those in `dropped`.
+    """
+
+    titles: tuple[str, ...]  # of the rows of the table
+    call: str  # what is called: F.rms_norm
+    says: str  # the call as one writes it: F.rms_norm(x, (4096,), w, eps)
+    text: str
+    eager_calls: int  # that stay around the library's
+    numbers: Mapping[str, float] = field(default_factory=dict)  # that the function takes in place of the scalars
+    at: Mapping[str, float] = field(default_factory=dict)  # scalars of the chain for which the two say the same
+    dropped: frozenset[int] = frozenset()  # places among the live values
+    assumptions: tuple[str, ...] = ()
+    differs: Mapping[str, str] = field(default_factory=dict)  # kinds of values: why the two may differ there
+    gpu_only: str | None = None  # why a CPU can prove nothing of it
+    wrong: tuple[Spoiled, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A replacement, or why there is none: what came near, and what it lacks."""
+
+    replacement: Replacement | None = None
+    refused: tuple[str, ...] = ()

@@ -1,0 +1,140 @@
+"""Library calls in place of a chain or of parts of it, found among its terms.
+
+What a call does not say stays as eager calls before and after it. A part is replaced only where nothing between its
+operators is wanted by anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from tracemine.ops import is_view
+from tracemine.verify.chain import Chain, Scalar
+from tracemine.verify.library import optimizers
+from tracemine.verify.library.checks import reason
+from tracemine.verify.library.record import Found, Replacement, Spoiled
+from tracemine.verify.library.source import Pick, function, pick, reads, shown
+from tracemine.verify.library.table import table
+from tracemine.verify.library.terms import INPUT, Opaque, Terms, terms
+
+_MOST_TERMS = 2_000
+
+
+def find(chain: Chain, unread: Collection[int] = ()) -> Found:
+    """The library call that a chain or a part of it can be replaced by, or why none that comes near it can.
+
+    unread: live values that nobody was seen to read, though their memory lasted.
+
+    >>> from tracemine.verify import Builder
+    >>> b = Builder("norm")
+    >>> x, w = b.input("x", (4, 64), "bfloat16"), b.input("w", (64,), "bfloat16")
+    >>> wide = b.call("aten::_to_copy", x, dtype="float32")
+    >>> power = b.call("aten::mean.dim", b.call("aten::pow.Tensor_Scalar", wide, 2), [-1], True)
+    >>> normal = b.call("aten::mul.Tensor", wide, b.call("aten::rsqrt", b.call("aten::add.Tensor", power, 1e-6)))
+    >>> narrow = b.call("aten::_to_copy", normal, dtype="bfloat16")
+    >>> find(b.done(b.call("aten::mul.Tensor", w, narrow))).replacement.says
+    'F.rms_norm(x, (64,), w, 1e-06)'
+    """
+    try:
+        found = terms(chain)
+    except Opaque as why:
+        return Found(refused=(str(why),))
+    if found.written or found.listed:
+        return optimizers.find(found, unread)
+    if len(found.terms) > _MOST_TERMS:
+        return Found(refused=("it has too many calls to look through",))
+    found.live = tuple(None if v in unread else k for v, k in zip(chain.live, found.live, strict=True))
+    return _Finding(found).found()
+
+
+@dataclass(slots=True)
+class _Finding:
+    terms: Terms
+    picks: list[Pick] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def found(self) -> Found:
+        """The calls that fit, outermost first, none within another."""
+        taken: set[int] = set()
+        for root in reversed(range(len(self.terms.terms))):
+            if root in taken or self.terms.terms[root].operator == INPUT:
+                continue
+            fits = next(self._fitting(root), None)
+            if fits is not None:
+                self.picks.append(fits)
+                taken |= fits.bound.taken
+        if not self.picks:
+            return Found(refused=tuple(dict.fromkeys(self.refused)))
+        return Found(replacement=self._written())
+
+    def _fitting(self, root: int) -> Iterator[Pick]:
+        for row in table().values():
+            for form in row.forms if not row.roots else ():
+                bound = next(row.pattern(form.pattern).at(self.terms, root), None)
+                if bound is None:
+                    continue
+                why = next((w for need in row.needs if (w := reason(need, self.terms, bound, root))), None)
+                fits = None if why else pick(row, form.call, bound, root, self.terms)
+                if fits is not None and self._kept_apart([*self.picks, fits]):
+                    yield fits
+                    continue
+                self.refused.append(f"{row.title}: {why or 'what stands between its operators is wanted elsewhere'}")
+
+    def _kept_apart(self, picks: list[Pick]) -> bool:
+        """Whether nobody else wants what stands between the operators of any pick."""
+        wanted = reads(self.terms, picks)
+        return not any((p.bound.taken - {p.root, *p.reads.values()}) & wanted for p in picks)
+
+    def _written(self) -> Replacement:
+        first = self.picks[-1]
+        rows = {row.title: row for row in (p.row for p in reversed(self.picks))}
+        roots = {p.root for p in self.picks}
+        wanted = reads(self.terms, self.picks) - roots
+        return Replacement(
+            titles=tuple(rows),
+            call=first.call.partition("(")[0],
+            says=shown(self.terms, first),
+            text=function(self.terms, self.picks),
+            eager_calls=sum(not _free(self.terms.terms[k].operator) for k in wanted),
+            at=self._fixed(),
+            assumptions=self._assumptions(),
+            differs={kind: why for row in rows.values() for kind, why in row.differs.items()},
+            gpu_only=next((row.gpu_only for row in rows.values() if row.gpu_only), None),
+            wrong=tuple(self._wrong()),
+        )
+
+    def _fixed(self) -> dict[str, float]:
+        """Numbers of the chain that the calls have no place for, and what they are taken to be."""
+        found: dict[str, float] = {}
+        for one in self.picks:
+            bound = {s.name for s in one.bound.scalars.values()}
+            inside = [s for k in one.bound.taken for s in self.terms.terms[k].operands if isinstance(s, Scalar)]
+            found |= {s.name: one.bound.assumed.get(s.name, s.value) for s in inside if s.name not in bound}
+        return found
+
+    def _assumptions(self) -> tuple[str, ...]:
+        said = []
+        for one in self.picks:
+            if one.bound.assumed:
+                numbers = ", ".join(f"{value:.6g}" for value in one.bound.assumed.values())
+                said.append(f"numbers that are not recorded are those of {one.row.title}: {numbers}")
+            eps = one.bound.scalars.get("eps")
+            if eps is not None and not eps.recorded:
+                said.append("the epsilon, which is not recorded, is positive and finite")
+        return tuple(dict.fromkeys(said))
+
+    def _wrong(self) -> Iterator[Spoiled]:
+        """Functions with one call spoiled, for each way to spoil one."""
+        for place, one in enumerate(self.picks):
+            for way in one.row.wrong:
+                call = one.call.replace(way.text, way.becomes, 1)
+                if call != one.call and not (way.unless and way.unless in one.call):
+                    changed = replace(one, call=call)
+                    text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
+                    yield Spoiled(f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}", call, text)
+
+
+def _free(operator: str) -> bool:
+    """Whether a term launches nothing."""
+    return operator == INPUT or is_view(f"aten::{operator}")

@@ -1,0 +1,120 @@
+"""A chain at other sizes, by what its views say of them, where no kernel says which are free.
+
+Sizes that are equal stay equal; a size that a view puts together out of others stays their product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.chain import Call, Chain, ChainError, Input, Literal, Ref, Value, infer_outputs
+
+_VIEWS = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
+_SIZES = frozenset({"size", "shape", "normalized_shape"})
+_PLACES = frozenset({"start", "end"})
+
+
+def composed(chain: Chain) -> dict[int, tuple[int, ...]]:
+    """Sizes that views put together, and out of which.
+
+    >>> from tracemine.verify import Builder
+    >>> b = Builder("heads")
+    >>> x = b.input("x", (12, 5, 7), "float32")
+    >>> composed(b.done(b.call("aten::view", x, [3, 4, 5, 7])))
+    {12: (3, 4)}
+    """
+    specs = chain.specs
+    found: dict[int, tuple[int, ...]] = {}
+    for number, call in enumerate(chain.calls):
+        source = call.arguments[0] if call.operator in _VIEWS else None
+        if isinstance(source, Ref):
+            before, after = specs[source.value].shape, specs[chain.first_output(number)].shape
+            for one, many in (*_merged(before, after), *_merged(after, before)):
+                found.setdefault(one, many)
+    return found
+
+
+def _merged(wide: Sequence[int], narrow: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
+    """Axes of the first shape that are several neighbouring axes of the second, in order."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    rest = [n for n in narrow if n != 1]
+    at = 0
+    for size in (n for n in wide if n != 1):
+        parts: list[int] = []
+        while at < len(rest) and prod(parts) * rest[at] <= size and prod(parts) != size:
+            parts.append(rest[at])
+            at += 1
+        if prod(parts) != size:
+            return found
+        if len(parts) > 1:
+            found.append((size, tuple(parts)))
+    return found
+
+
+def free_sizes(chain: Chain) -> tuple[int, ...]:
+    """Sizes that may be others, largest first: all but 1, and those that views put together."""
+    parts = composed(chain)
+    found = {n for e in chain.inputs for n in _parts(e.spec.shape, parts)}
+    return tuple(sorted(found - parts.keys() - {0, 1}, reverse=True))
+
+
+def _parts(shape: Sequence[int], parts: Mapping[int, tuple[int, ...]]) -> list[int]:
+    found: list[int] = []
+    todo = list(shape)
+    while todo:
+        size = todo.pop()
+        found.append(size)
+        todo.extend(parts.get(size, ()))
+    return found
+
+
+def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
+    """The chain with other sizes. Raises ChainError where its calls do not allow them."""
+    parts = composed(chain)
+
+    def now(size: int) -> int:
+        if size in sizes:
+            return sizes[size]
+        return prod(map(now, parts[size])) if size in parts else size
+
+    inputs = tuple(
+        Input(e.name, _spec(e.spec, tuple(map(now, e.spec.shape))), None if e.below is None else now(e.below))
+        for e in chain.inputs
+    )
+    specs = [e.spec for e in inputs]
+    calls: list[Call] = []
+    for call in chain.calls:
+        names = [a.name for a in call.schema.arguments]
+        arguments = tuple(_argument(n, v, now) for n, v in zip(names, call.arguments, strict=True))
+        made = Call(call.operator, call.overload, arguments, ())
+        outputs = infer_outputs(made, specs) if call.outputs else ()
+        for before, after in zip(call.outputs, outputs, strict=True):
+            if after.shape != tuple(map(now, before.shape)) or after.dtype != before.dtype:
+                raise ChainError(f"{call.label} gives another shape")
+        calls.append(Call(call.operator, call.overload, arguments, outputs))
+        specs += outputs
+    return Chain(chain.name, inputs, tuple(calls), chain.live)
+
+
+def _argument(name: str, value: Value, now: object) -> Value:
+    assert callable(now)  # noqa: S101
+    if isinstance(value, Literal) and name in _SIZES and isinstance(value.value, tuple):
+        return Literal(tuple(now(n) if n > 0 else n for n in value.value))
+    if isinstance(value, Literal) and name in _PLACES and type(value.value) is int:
+        return Literal(now(value.value))
+    return value
+
+
+def _spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    """Another shape in the same order of dimensions; what was repeated stays so."""
+    if shape == spec.shape:
+        return spec
+    old = spec.strides or ()
+    order = sorted((d for d in range(len(shape)) if old[d]), key=lambda d: (-old[d], d))
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return TensorSpec(shape, spec.dtype, tuple(strides))

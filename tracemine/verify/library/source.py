@@ -1,0 +1,188 @@
+"""The function `library`: calls of the library, and eager ones around them, in an order that computes before it reads."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tracemine.ops import itemsize
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
+from tracemine.verify.library.checks import axes, heads
+from tracemine.verify.library.pattern import Binding, names, parse
+from tracemine.verify.library.table import Row
+from tracemine.verify.library.terms import INPUT, Operand, Term, Terms
+from tracemine.verify.repro import arguments_text, number_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """A row of the table that fits at a term. call: its text, with the pattern's names."""
+
+    row: Row
+    call: str
+    bound: Binding
+    root: int
+    dtype: str  # that the call computes in
+    reads: Mapping[str, int]  # the term that each name stands for in the call
+
+
+def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:
+    """A match made ready to be written; None where its tensors' dtypes have no widest."""
+    tree = parse(call)
+    summed = {n for node in ast.walk(tree) if isinstance(node, ast.BinOp) for n in names(node)}
+    kinds = {str(terms.terms[root].spec.dtype)}
+    for name, number in bound.tensors.items():
+        stood = bound.seen[name][0] if name in summed else number  # a sum keeps the type that the chain has for it
+        kinds.add(str(terms.terms[stood].spec.dtype))
+    widest = max(itemsize(kind) or 0 for kind in kinds)
+    found = [kind for kind in kinds if itemsize(kind) == widest]
+    if len(found) > 1:
+        return None
+    reads = {
+        name: next((k for k in terms.casts(number) if terms.terms[k].spec.dtype == found[0]), number)
+        for name, number in bound.tensors.items()
+    }
+    return Pick(row=row, call=call, bound=bound, root=root, dtype=found[0], reads=reads)
+
+
+def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
+    """The terms that the live ones are made of, where picks stand for theirs."""
+    instead = {p.root: tuple(p.reads.values()) for p in picks}
+    found: set[int] = set()
+    todo = [k for k in terms.live if k is not None]
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo.extend(instead.get(at, terms.terms[at].tensors))
+    return found
+
+
+def function(terms: Terms, picks: Sequence[Pick]) -> str:
+    """The function's text."""
+    return _Body(terms, picks).text()
+
+
+def shown(terms: Terms, one: Pick) -> str:
+    """The call as one would write it: sizes and numbers as they are, where they are known."""
+    found: dict[str, str] = {}
+    for name in names(parse(one.call)):
+        if name in one.bound.tensors:
+            found[name] = _plain_name(terms, one.bound.tensors[name], name)
+        elif name in one.bound.scalars:
+            scalar = one.bound.scalars[name]
+            found[name] = number_text(scalar.value) if scalar.recorded else name
+        elif name == "shape":
+            found[name] = repr(terms.terms[one.bound.tensors["x"]].spec.shape[-len(axes(terms, one.bound) or ()) :])
+    return substituted(one.call, found)
+
+
+def substituted(call: str, found: Mapping[str, str]) -> str:
+    """A call with its names replaced by expressions.
+
+    >>> substituted("F.rms_norm(x, shape, None, eps)", {"x": "t4", "shape": "(8,)"})
+    'F.rms_norm(t4, (8,), None, eps)'
+    """
+
+    class Change(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return parse(found[node.id]) if node.id in found else node
+
+    return ast.unparse(Change().visit(parse(call)))
+
+
+def _plain_name(terms: Terms, number: int, name: str) -> str:
+    term = terms.terms[number]
+    return terms.chain.inputs[term.output].name if term.operator == INPUT else name
+
+
+@dataclass(slots=True)
+class _Body:
+    terms: Terms
+    picks: Sequence[Pick]
+
+    def text(self) -> str:
+        """`def library(…)` with all its lines."""
+        chain, wanted = self.terms.chain, reads(self.terms, self.picks)
+        roots = {p.root: p for p in self.picks}
+        names_: dict[int, str] = {}
+        lines: list[str] = []
+        calls: dict[tuple[str, str, tuple[Operand, ...]], str] = {}
+        for number in sorted(wanted):
+            term = self.terms.terms[number]
+            if term.operator == INPUT:
+                names_[number] = chain.inputs[term.output].name
+                continue
+            names_[number] = f"t{number}"
+            if number in roots:
+                lines.append(f"t{number} = {self._library(roots[number], names_)}")
+                continue
+            made = calls.get((term.operator, term.overload, term.operands))
+            if made is None:
+                made, text = f"t{number}", self._eager(term, names_)
+                calls[term.operator, term.overload, term.operands] = made
+                if _gives_several(term):
+                    calls[term.operator, term.overload, term.operands] = made = f"s{number}"
+                lines.append(f"{made} = {text}")
+            if _gives_several(term):
+                lines.append(f"t{number} = {made}[{term.output}]")
+        live = ", ".join("None" if k is None else names_[k] for k in self.terms.live)
+        lines.append(f"return ({live}{',' if len(self.terms.live) == 1 else ''})")
+        return "\n".join([head(chain), "    aten, F = torch.ops.aten, torch.nn.functional", *_indented(lines)])
+
+    def _eager(self, term: Term, names_: Mapping[int, str]) -> str:
+        call = Call("aten::" + term.operator, term.overload, tuple(map(_value, term.operands)), (term.spec,))
+        listed = [names_.get(k, "") for k in range(len(self.terms.terms))]
+        return f"aten.{term.operator}.{term.overload or 'default'}({arguments_text(call, listed)})"
+
+    def _library(self, one: Pick, names_: Mapping[int, str]) -> str:
+        found = {name: self._tensor(one, name, names_) for name in one.reads}
+        found |= {name: scalar.name for name, scalar in one.bound.scalars.items()}
+        if "x" in one.reads and "dims" in one.bound.literals:
+            found["shape"] = f"{names_[one.reads['x']]}.shape[-{len(axes(self.terms, one.bound) or ())}:]"
+        text = substituted(one.call, found)
+        root = self.terms.terms[one.root].spec
+        if one.row.through:
+            text += f".view({', '.join(map(str, root.shape))})"
+        return text if str(root.dtype) == one.dtype else f"{text}.to(torch.{root.dtype})"
+
+    def _tensor(self, one: Pick, name: str, names_: Mapping[int, str]) -> str:
+        number = one.reads[name]
+        spec, text = self.terms.terms[number].spec, names_[number]
+        if str(spec.dtype) != one.dtype:
+            text += f".to(torch.{one.dtype})"
+        if "query" not in one.reads:
+            return text
+        lead = heads(self.terms, one.bound)
+        if name == "key":
+            text += ".transpose(1, 2)"
+        seen_as_one = len(spec.shape) == 3 and (name != "mask" or spec.shape[0] == prod(lead or ()))
+        return f"{text}.unflatten(0, {lead})" if seen_as_one else text
+
+
+def head(chain: Chain, numbers: Mapping[str, float] | None = None) -> str:
+    """The line that begins the function: the chain's inputs and scalars, or other numbers instead."""
+    given = {s.name: s.value for s in chain.scalars} if numbers is None else dict(numbers)
+    scalars = [f"{name}={number_text(value)}" for name, value in given.items()]
+    return f"def library({', '.join([*(i.name for i in chain.inputs), *(['*'] if scalars else []), *scalars])}):"
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _gives_several(term: Term) -> bool:
+    schema = Call("aten::" + term.operator, term.overload, (), ()).schema
+    return len(schema.outputs) > 1 or bool(schema.outputs and schema.outputs[0].endswith("[]"))
+
+
+def _value(operand: Operand) -> Value:
+    if isinstance(operand, tuple):
+        if any(isinstance(o, Scalar) for o in operand):
+            return Scalars(tuple(o for o in operand if isinstance(o, Scalar)))
+        return Refs(tuple(o if isinstance(o, int) else None for o in operand))
+    if isinstance(operand, int):
+        return Ref(operand)
+    return operand if isinstance(operand, Scalar | Literal) else None

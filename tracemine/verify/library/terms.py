@@ -1,0 +1,202 @@
+"""A chain as terms: what each value holds, in operators and inputs alone, whatever was written in place on the way.
+
+A term is one tensor. Equal terms are one, lists are taken apart (`_foreach_add_` of n members is n additions), and a
+call in place gives a new term: so a pattern is matched against what is computed, not against how it was spelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracemine.ops import lookup
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, mutated
+
+INPUT = "input"
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_RANDOM = frozenset({"native_dropout", "dropout", "bernoulli", "rand_like", "randn_like", "rand", "randn"})
+# What keeps elements, their order and their values: another shape, or other memory.
+RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "clone", "unsqueeze", "squeeze", "alias", "detach"})
+
+Operand = int | tuple[int | None, ...] | Scalar | tuple[Scalar, ...] | Literal | None
+
+
+class Opaque(Exception):
+    """A chain that is not said in terms; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One tensor. `operands`: a value for each argument of the schema, tensors by the numbers of their terms."""
+
+    operator: str  # without namespace, list prefix and the mark of what writes in place; `input`: from outside
+    overload: str
+    operands: tuple[Operand, ...]
+    output: int  # which of the call's results; of an input, its number
+    spec: TensorSpec
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The terms that it reads."""
+        found: list[int] = []
+        for operand in self.operands:
+            members = operand if isinstance(operand, tuple) else (operand,)
+            found.extend(m for m in members if isinstance(m, int))
+        return tuple(found)
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether it is another term in another floating-point type."""
+        return self.operator in ("_to_copy", "to") and self.spec.dtype in _FLOATS
+
+
+@dataclass(slots=True)
+class Terms:
+    """All terms of a chain, each after what it reads; inputs first."""
+
+    chain: Chain
+    terms: list[Term] = field(default_factory=list)
+    live: tuple[int | None, ...] = ()  # the term of each live value; None: let go of
+    written: dict[int, int] = field(default_factory=dict)  # input: the term that it holds in the end
+    listed: bool = False  # whether any call took lists
+    _known: dict[Term, int] = field(default_factory=dict)
+
+    def add(self, term: Term) -> int:
+        """The number of a term."""
+        found = self._known.setdefault(term, len(self.terms))
+        if found == len(self.terms):
+            self.terms.append(term)
+        return found
+
+    def peeled(self, number: int, through: frozenset[str] = frozenset()) -> int:
+        """The term below casts between floating-point types, and below operators in `through`."""
+        term = self.terms[number]
+        while (term.is_cast and self._from_float(term)) or term.operator in through:
+            number = term.tensors[0]
+            term = self.terms[number]
+        return number
+
+    def casts(self, number: int) -> list[int]:
+        """All terms that are this one, peeled of casts, in some type; itself first."""
+        return [number, *(k for k, t in enumerate(self.terms) if t.is_cast and self.peeled(k) == number)]
+
+    def _from_float(self, cast: Term) -> bool:
+        return self.terms[cast.tensors[0]].spec.dtype in _FLOATS
+
+
+def terms(chain: Chain) -> Terms:
+    """The terms of a chain. Raises Opaque where what a value holds does not follow.
+
+    >>> from tracemine.verify import Builder
+    >>> b = Builder("in_place")
+    >>> x, y = b.input("x", (4,), "float32"), b.input("y", (4,), "float32")
+    >>> b.call("aten::mul_.Tensor", x, y)
+    Ref(value=2)
+    >>> found = terms(b.done())
+    >>> found.terms[found.written[0]].operator
+    'mul'
+    """
+    making = _Making(Terms(chain))
+    for number, entry in enumerate(chain.inputs):
+        making.give(making.all.add(Term(INPUT, "", (), number, entry.spec)))
+    for call in chain.calls:
+        making.call(call)
+    making.all.live = tuple(making.now(v) for v in chain.live)
+    making.all.written = {v: making.now(v) for v in chain.written}
+    return making.all
+
+
+@dataclass(slots=True)
+class _Making:
+    """Values hold cells; what is written in place changes its cell. `bases`: of a cell whose memory it lies in."""
+
+    all: Terms
+    cells: list[int] = field(default_factory=list)  # of a value
+    held: list[int] = field(default_factory=list)  # of a cell: its term
+    bases: list[int] = field(default_factory=list)
+
+    def give(self, term: int, base: int | None = None) -> None:
+        """A new value with a cell of its own."""
+        self.cells.append(len(self.held))
+        self.bases.append(len(self.held) if base is None else base)
+        self.held.append(term)
+
+    def now(self, value: int) -> int:
+        """What a value holds."""
+        return self.held[self.cells[value]]
+
+    def call(self, call: Call) -> None:
+        """One call of the chain."""
+        schema = call.schema
+        name = call.operator.removeprefix("aten::")
+        if name in _RANDOM:
+            raise Opaque(f"{call.label} draws random numbers")
+        if schema.overwrites or (schema.mutates and not name.endswith("_")):
+            raise Opaque(f"{call.label} writes into what it was given")
+        if schema.mutates and schema.mutates != (0,):
+            raise Opaque(f"{call.label} writes several of its arguments")
+        if name.startswith("_foreach_"):
+            self._list(call, name.removeprefix("_foreach_"))
+            return
+        operands = tuple(self._operand(v) for v in call.arguments)
+        if schema.mutates:
+            self._in_place(call, self._functional(call, name), operands)
+            return
+        for output, spec in enumerate(call.outputs):
+            term = self.all.add(Term(name, call.overload, operands, output, spec))
+            self.give(term, self._base(call, output))
+
+    def _operand(self, value: object, member: int | None = None) -> Operand:
+        """An argument; of lists, one member where it is asked for."""
+        if isinstance(value, Ref):
+            return self.now(value.value)
+        if isinstance(value, Refs):
+            found = tuple(None if v is None else self.now(v) for v in value.values)
+            return found if member is None else found[member]
+        if isinstance(value, Scalars):
+            return value.values if member is None else value.values[member]
+        if isinstance(value, Scalar | Literal):
+            return value
+        return None
+
+    def _functional(self, call: Call, name: str) -> str:
+        """The operator that gives what another writes in place."""
+        found = lookup("aten::" + name.rstrip("_"))
+        same = [o for o in found.overloads if o.name == call.overload and not o.mutates] if found is not None else []
+        if not same or [a.name for a in same[0].arguments] != [a.name for a in call.schema.arguments]:
+            raise Opaque(f"{call.label} has no form that is not in place")
+        return name.rstrip("_")
+
+    def _in_place(self, call: Call, name: str, operands: tuple[Operand, ...]) -> None:
+        (value,) = mutated(call)
+        spec = self.all.terms[self.now(value)].spec
+        self._write(value, self.all.add(Term(name, call.overload, operands, 0, spec)))
+        self.cells.extend([self.cells[value]] * len(call.outputs))  # what it returns is what it wrote
+
+    def _write(self, value: int, term: int) -> None:
+        cell = self.cells[value]
+        if any(base == self.bases[cell] and other != cell for other, base in enumerate(self.bases)):
+            raise Opaque("a tensor is written in place and seen through a view")
+        self.held[cell] = term
+
+    def _base(self, call: Call, output: int) -> int | None:
+        """The cell in whose memory a result may lie."""
+        place = call.schema.aliases[output] if output < len(call.schema.aliases) else None
+        given = call.arguments[place] if place is not None else None
+        return self.bases[self.cells[given.value]] if isinstance(given, Ref) else None
+
+    def _list(self, call: Call, name: str) -> None:
+        self.all.listed = True
+        first = next(v for v in call.arguments if isinstance(v, Refs))
+        plain = name.rstrip("_")
+        for member, value in enumerate(first.values):
+            if value is None:
+                raise Opaque(f"{call.label} takes a list with gaps")
+            operands = tuple(self._operand(v, member) for v in call.arguments)
+            if call.schema.mutates:
+                spec = self.all.terms[self.now(value)].spec
+                self._write(value, self.all.add(Term(plain, call.overload, operands, 0, spec)))
+            else:
+                self.give(self.all.add(Term(plain, call.overload, operands, 0, call.outputs[member])))
+        if call.schema.mutates and call.outputs:
+            raise Opaque(f"{call.label} gives back what it writes")
