@@ -10,30 +10,40 @@ from typing import Any
 
 from tracemine.verify import Builder, Chain
 
-CATALOGUE: dict[str, Callable[[], Chain]] = {}
-LONGEST_ROW = {"long_softmax": 64, "long_layer_norm": 64, "long_cross_entropy": 64}  # walked in a loop at this size
+CATALOGUE: dict[str, Callable[..., Chain]] = {}  # without arguments: at the small size
+# Walked in a loop at this size, and in parts where there are few rows.
+LONGEST_ROW = dict.fromkeys(
+    (
+        "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
+        "bias_gradient", "long_extremes", "column_variance", "long_mean",
+    ),
+    64,
+)  # fmt: skip
 BF16, F32 = "bfloat16", "float32"
+Shape = tuple[int, ...]
 
 
-def entry(make: Callable[[], Chain]) -> Callable[[], Chain]:
+def entry(make: Callable[..., Chain]) -> Callable[..., Chain]:
     CATALOGUE[make.__name__] = make
     return make
 
 
-def _f32(b: Builder, x: Any) -> Any:
-    return b.call("aten::_to_copy", x, dtype=F32)
+def _f32(b: Builder, x: Any, dtype: str = BF16) -> Any:
+    """A cast, where there is something to cast."""
+    return x if dtype == F32 else b.call("aten::_to_copy", x, dtype=F32)
 
 
-def _bf16(b: Builder, x: Any) -> Any:
-    return b.call("aten::_to_copy", x, dtype=BF16)
+def _narrow(b: Builder, x: Any, dtype: str = BF16) -> Any:
+    """The cast back."""
+    return x if dtype == F32 else b.call("aten::_to_copy", x, dtype=dtype)
 
 
-def _rms(b: Builder, x: Any, weight: Any, eps: float = 1e-6) -> Any:
+def _rms(b: Builder, x: Any, weight: Any, dtype: str = BF16, eps: float = 1e-6) -> Any:
     """As Hugging Face writes it."""
-    wide = _f32(b, x)
+    wide = _f32(b, x, dtype)
     mean = b.call("aten::mean.dim", b.call("aten::pow.Tensor_Scalar", wide, 2), [-1], True)
     scale = b.call("aten::rsqrt", b.call("aten::add.Tensor", mean, eps))
-    return b.call("aten::mul.Tensor", weight, _bf16(b, b.call("aten::mul.Tensor", wide, scale)))
+    return b.call("aten::mul.Tensor", weight, _narrow(b, b.call("aten::mul.Tensor", wide, scale), dtype))
 
 
 def _rotate(b: Builder, x: Any, half: int) -> Any:
@@ -47,9 +57,9 @@ def _rope(b: Builder, x: Any, cos: Any, sin: Any, half: int) -> Any:
     return b.call("aten::add.Tensor", b.call("aten::mul.Tensor", x, cos), turned)
 
 
-def _quantised(b: Builder, x: Any, live: list[Any]) -> Any:
+def _quantised(b: Builder, x: Any, live: list[Any], dtype: str = BF16) -> Any:
     """Per-row fp8 with a scale from the largest value."""
-    wide = _f32(b, x)
+    wide = _f32(b, x, dtype)
     top = b.call("aten::clamp_min", b.call("aten::amax", b.call("aten::abs", wide), [-1], True), 1e-12)
     scale = b.call("aten::div.Tensor", top, 448.0)
     clamped = b.call("aten::clamp", b.call("aten::div.Tensor", wide, scale), -448.0, 448.0)
@@ -58,58 +68,61 @@ def _quantised(b: Builder, x: Any, live: list[Any]) -> Any:
 
 
 @entry
-def rms_norm() -> Chain:
+def rms_norm(rows: Shape = (3, 5), hidden: int = 100, dtype: str = BF16) -> Chain:
     b = Builder("rms_norm")
-    x, weight = b.input("x", (3, 5, 100), BF16), b.input("weight", (100,), BF16)
-    return b.done(_rms(b, x, weight))
+    x, weight = b.input("x", (*rows, hidden), dtype), b.input("weight", (hidden,), dtype)
+    return b.done(_rms(b, x, weight, dtype))
 
 
 @entry
-def add_rms_norm() -> Chain:
+def add_rms_norm(rows: Shape = (3, 5), hidden: int = 100, dtype: str = BF16) -> Chain:
     b = Builder("add_rms_norm")
-    x, residual = b.input("x", (3, 5, 100), BF16), b.input("residual", (3, 5, 100), BF16)
-    weight = b.input("weight", (100,), BF16)
+    x, residual = b.input("x", (*rows, hidden), dtype), b.input("residual", (*rows, hidden), dtype)
+    weight = b.input("weight", (hidden,), dtype)
     total = b.call("aten::add.Tensor", x, residual)
-    return b.done(_rms(b, total, weight), total)
+    return b.done(_rms(b, total, weight, dtype), total)
 
 
 @entry
-def layer_norm() -> Chain:
+def layer_norm(rows: int = 7, hidden: int = 96, dtype: str = F32) -> Chain:
     b = Builder("layer_norm")
-    x = b.input("x", (7, 96), F32)
-    weight, bias = b.input("weight", (96,), F32), b.input("bias", (96,), F32)
-    return b.done(*b.call("aten::native_layer_norm", x, [96], weight, bias, 1e-5))
+    x = b.input("x", (rows, hidden), dtype)
+    weight, bias = b.input("weight", (hidden,), dtype), b.input("bias", (hidden,), dtype)
+    return b.done(*b.call("aten::native_layer_norm", x, [hidden], weight, bias, 1e-5))
 
 
 @entry
-def swiglu() -> Chain:
+def swiglu(rows: Shape = (4, 6), hidden: int = 72, dtype: str = BF16) -> Chain:
     b = Builder("swiglu")
-    x = b.input("x", (4, 6, 2 * 72), BF16)
-    gate, up = b.call("aten::split.Tensor", x, 72, -1)
+    x = b.input("x", (*rows, 2 * hidden), dtype)
+    gate, up = b.call("aten::split.Tensor", x, hidden, -1)
     return b.done(b.call("aten::mul.Tensor", b.call("aten::silu", gate), up))
 
 
 @entry
-def geglu_tanh() -> Chain:
+def geglu_tanh(rows: int = 6, hidden: int = 130, dtype: str = BF16) -> Chain:
     b = Builder("geglu_tanh")
-    gate, up = b.input("gate", (6, 130), BF16), b.input("up", (6, 130), BF16)
+    gate, up = b.input("gate", (rows, hidden), dtype), b.input("up", (rows, hidden), dtype)
     return b.done(b.call("aten::mul.Tensor", b.call("aten::gelu", gate, approximate="tanh"), up))
 
 
 @entry
-def relu_squared() -> Chain:
+def relu_squared(rows: int = 5, hidden: int = 120, dtype: str = BF16) -> Chain:
     b = Builder("relu_squared")
-    x = b.input("x", (5, 120), BF16)
+    x = b.input("x", (rows, hidden), dtype)
     return b.done(b.call("aten::pow.Tensor_Scalar", b.call("aten::relu", x), 2))
 
 
 @entry
-def rope() -> Chain:
+def rope(batch: int = 2, tokens: int = 5, heads: Shape = (4, 2), width: int = 16, dtype: str = BF16) -> Chain:
     b = Builder("rope")
-    q, k = b.input("q", (2, 4, 5, 16), BF16, (320, 16, 64, 1)), b.input("k", (2, 2, 5, 16), BF16, (160, 16, 32, 1))
-    cos, sin = b.input("cos", (2, 5, 16), BF16), b.input("sin", (2, 5, 16), BF16)
+    many, few = heads
+    strides = [(tokens * h * width, width, h * width, 1) for h in heads]
+    q = b.input("q", (batch, many, tokens, width), dtype, strides[0])
+    k = b.input("k", (batch, few, tokens, width), dtype, strides[1])
+    cos, sin = b.input("cos", (batch, tokens, width), dtype), b.input("sin", (batch, tokens, width), dtype)
     cos, sin = b.call("aten::unsqueeze", cos, 1), b.call("aten::unsqueeze", sin, 1)
-    return b.done(_rope(b, q, cos, sin, 8), _rope(b, k, cos, sin, 8))
+    return b.done(_rope(b, q, cos, sin, width // 2), _rope(b, k, cos, sin, width // 2))
 
 
 @entry
@@ -119,54 +132,54 @@ def rope_of_angles() -> Chain:
     q, k = b.input("q", (2, 4, 5, 12), BF16, (240, 12, 48, 1)), b.input("k", (2, 2, 5, 12), BF16, (120, 12, 24, 1))
     rest = b.input("rest", (2, 4, 5, 6), BF16)
     angles = b.call("aten::cat", [b.input("angles", (1, 5, 6), F32)] * 2, -1)
-    cos, sin = (b.call("aten::unsqueeze", _bf16(b, b.call(f"aten::{f}", angles)), 1) for f in ("cos", "sin"))
+    cos, sin = (b.call("aten::unsqueeze", _narrow(b, b.call(f"aten::{f}", angles)), 1) for f in ("cos", "sin"))
     turned = b.call("aten::cat", [_rope(b, q, cos, sin, 6), rest], -1)
     return b.done(cos, turned, _rope(b, k, cos, sin, 6))
 
 
 @entry
-def qk_norm_rope() -> Chain:
+def qk_norm_rope(batch: int = 2, tokens: int = 5, heads: int = 4, width: int = 16, dtype: str = BF16) -> Chain:
     b = Builder("qk_norm_rope")
-    x, weight = b.input("x", (2, 5, 4 * 16), BF16), b.input("weight", (16,), BF16)
-    cos, sin = b.input("cos", (2, 5, 16), BF16), b.input("sin", (2, 5, 16), BF16)
-    heads = b.call("aten::view", x, [2, 5, 4, 16])
-    normed = b.call("aten::transpose.int", _rms(b, heads, weight), 1, 2)
+    x, weight = b.input("x", (batch, tokens, heads * width), dtype), b.input("weight", (width,), dtype)
+    cos, sin = b.input("cos", (batch, tokens, width), dtype), b.input("sin", (batch, tokens, width), dtype)
+    split = b.call("aten::view", x, [batch, tokens, heads, width])
+    normed = b.call("aten::transpose.int", _rms(b, split, weight, dtype), 1, 2)
     cos, sin = b.call("aten::unsqueeze", cos, 1), b.call("aten::unsqueeze", sin, 1)
-    return b.done(_rope(b, normed, cos, sin, 8))
+    return b.done(_rope(b, normed, cos, sin, width // 2))
 
 
 @entry
-def add_rms_norm_quant() -> Chain:
+def add_rms_norm_quant(rows: int = 9, hidden: int = 80, dtype: str = BF16) -> Chain:
     b = Builder("add_rms_norm_quant")
-    x, residual = b.input("x", (9, 80), BF16), b.input("residual", (9, 80), BF16)
-    weight = b.input("weight", (80,), BF16)
+    x, residual = b.input("x", (rows, hidden), dtype), b.input("residual", (rows, hidden), dtype)
+    weight = b.input("weight", (hidden,), dtype)
     total = b.call("aten::add.Tensor", x, residual)
     live: list[Any] = []
-    _quantised(b, _rms(b, total, weight), live)
+    _quantised(b, _rms(b, total, weight, dtype), live, dtype)
     return b.done(*live, total)
 
 
 @entry
-def swiglu_quant() -> Chain:
+def swiglu_quant(rows: int = 9, hidden: int = 80, dtype: str = BF16) -> Chain:
     b = Builder("swiglu_quant")
-    gate, up = b.input("gate", (9, 80), BF16), b.input("up", (9, 80), BF16)
+    gate, up = b.input("gate", (rows, hidden), dtype), b.input("up", (rows, hidden), dtype)
     live: list[Any] = []
-    _quantised(b, b.call("aten::mul.Tensor", b.call("aten::silu", gate), up), live)
+    _quantised(b, b.call("aten::mul.Tensor", b.call("aten::silu", gate), up), live, dtype)
     return b.done(*live)
 
 
 @entry
-def token_quant() -> Chain:
+def token_quant(rows: int = 9, hidden: int = 100, dtype: str = BF16) -> Chain:
     b = Builder("token_quant")
     live: list[Any] = []
-    _quantised(b, b.input("x", (9, 100), BF16), live)
+    _quantised(b, b.input("x", (rows, hidden), dtype), live, dtype)
     return b.done(*live)
 
 
 @entry
-def token_quant_int8() -> Chain:
+def token_quant_int8(rows: int = 9, hidden: int = 100, dtype: str = BF16) -> Chain:
     b = Builder("token_quant_int8")
-    wide = _f32(b, b.input("x", (9, 100), BF16))
+    wide = _f32(b, b.input("x", (rows, hidden), dtype), dtype)
     top = b.call("aten::clamp_min", b.call("aten::amax", b.call("aten::abs", wide), [-1], True), 1e-8)
     scale = b.call("aten::div.Tensor", top, 127.0)
     codes = b.call("aten::clamp", b.call("aten::round", b.call("aten::div.Tensor", wide, scale)), -128.0, 127.0)
@@ -174,73 +187,73 @@ def token_quant_int8() -> Chain:
 
 
 @entry
-def block_quant() -> Chain:
+def block_quant(rows: int = 6, blocks: int = 4, width: int = 32, dtype: str = BF16) -> Chain:
     b = Builder("block_quant")
-    x = b.input("x", (6, 4 * 32), BF16)
+    x = b.input("x", (rows, blocks * width), dtype)
     live: list[Any] = []
-    codes = _quantised(b, b.call("aten::view", x, [6, 4, 32]), live)
-    return b.done(b.call("aten::view", codes, [6, 128]), live[1])
+    codes = _quantised(b, b.call("aten::view", x, [rows, blocks, width]), live, dtype)
+    return b.done(b.call("aten::view", codes, [rows, blocks * width]), live[1])
 
 
 @entry
-def bias_gelu() -> Chain:
+def bias_gelu(rows: int = 6, hidden: int = 130, dtype: str = BF16) -> Chain:
     b = Builder("bias_gelu")
-    x, bias = b.input("x", (6, 130), BF16), b.input("bias", (130,), BF16)
+    x, bias = b.input("x", (rows, hidden), dtype), b.input("bias", (hidden,), dtype)
     return b.done(b.call("aten::gelu", b.call("aten::add.Tensor", x, bias), approximate="none"))
 
 
 @entry
-def bias_act_residual() -> Chain:
+def bias_act_residual(rows: int = 6, hidden: int = 130, dtype: str = BF16) -> Chain:
     b = Builder("bias_act_residual")
-    x, bias = b.input("x", (6, 130), BF16), b.input("bias", (130,), BF16)
-    residual = b.input("residual", (6, 130), BF16)
+    x, bias = b.input("x", (rows, hidden), dtype), b.input("bias", (hidden,), dtype)
+    residual = b.input("residual", (rows, hidden), dtype)
     act = b.call("aten::relu", b.call("aten::add.Tensor", x, bias))
     return b.done(b.call("aten::add.Tensor", residual, act, alpha=0.5))
 
 
 @entry
-def bias_dropout_residual_norm() -> Chain:
+def bias_dropout_residual_norm(rows: int = 8, hidden: int = 96, dtype: str = BF16) -> Chain:
     b = Builder("bias_dropout_residual_norm")
-    x, bias = b.input("x", (8, 96), BF16), b.input("bias", (96,), BF16)
-    residual = b.input("residual", (8, 96), BF16)
-    weight, shift = b.input("weight", (96,), BF16), b.input("shift", (96,), BF16)
+    x, bias = b.input("x", (rows, hidden), dtype), b.input("bias", (hidden,), dtype)
+    residual = b.input("residual", (rows, hidden), dtype)
+    weight, shift = b.input("weight", (hidden,), dtype), b.input("shift", (hidden,), dtype)
     kept, mask = b.call("aten::native_dropout", b.call("aten::add.Tensor", x, bias), 0.1, True)
     total = b.call("aten::add.Tensor", kept, residual)
-    normed, _, _ = b.call("aten::native_layer_norm", total, [96], weight, shift, 1e-5)
+    normed, _, _ = b.call("aten::native_layer_norm", total, [hidden], weight, shift, 1e-5)
     return b.done(normed, total, mask)
 
 
 @entry
-def scale_mask_softmax() -> Chain:
+def scale_mask_softmax(batch: int = 2, heads: int = 3, q: int = 7, k: int = 40, dtype: str = BF16) -> Chain:
     b = Builder("scale_mask_softmax")
-    scores = b.input("scores", (2, 3, 7, 40), BF16)
-    mask = b.input("bias", (2, 1, 7, 40), BF16)
+    scores = b.input("scores", (batch, heads, q, k), dtype)
+    mask = b.input("bias", (batch, 1, q, k), dtype)
     scaled = b.call("aten::mul.Tensor", scores, 0.125)
-    wide = _f32(b, b.call("aten::add.Tensor", scaled, mask))
-    return b.done(_bf16(b, b.call("aten::_softmax", wide, -1, False)))
+    wide = _f32(b, b.call("aten::add.Tensor", scaled, mask), dtype)
+    return b.done(_narrow(b, b.call("aten::_softmax", wide, -1, False), dtype))
 
 
 @entry
-def masked_fill_softmax() -> Chain:
+def masked_fill_softmax(batch: int = 2, heads: int = 3, q: int = 7, k: int = 40, dtype: str = F32) -> Chain:
     b = Builder("masked_fill_softmax")
-    scores, mask = b.input("scores", (2, 3, 7, 40), F32), b.input("hidden", (7, 40), "bool")
+    scores, mask = b.input("scores", (batch, heads, q, k), dtype), b.input("hidden", (q, k), "bool")
     scaled = b.call("aten::div.Tensor", scores, 8.0)
     return b.done(b.call("aten::_softmax", b.call("aten::masked_fill.Scalar", scaled, mask, -10000.0), -1, False))
 
 
 @entry
-def cross_entropy() -> Chain:
+def cross_entropy(rows: int = 6, classes: int = 150, dtype: str = BF16) -> Chain:
     b = Builder("cross_entropy")
-    logits, target = b.input("logits", (6, 150), BF16), b.input("target", (6,), "int64", below=150)
-    scores = b.call("aten::_log_softmax", _f32(b, logits), 1, False)
+    logits, target = b.input("logits", (rows, classes), dtype), b.input("target", (rows,), "int64", below=classes)
+    scores = b.call("aten::_log_softmax", _f32(b, logits, dtype), 1, False)
     loss, count = b.call("aten::nll_loss_forward", scores, target, None, 1, -100)
     return b.done(loss, count)
 
 
 @entry
-def kl_divergence() -> Chain:
+def kl_divergence(rows: int = 6, classes: int = 90, dtype: str = F32) -> Chain:
     b = Builder("kl_divergence")
-    scores, target = b.input("scores", (6, 90), F32), b.input("target", (6, 90), F32)
+    scores, target = b.input("scores", (rows, classes), dtype), b.input("target", (rows, classes), dtype)
     predicted = b.call("aten::_log_softmax", scores, -1, False)
     wanted = b.call("aten::_log_softmax", target, -1, False)
     gap = b.call("aten::mul.Tensor", b.call("aten::exp", wanted), b.call("aten::sub.Tensor", wanted, predicted))
@@ -248,9 +261,9 @@ def kl_divergence() -> Chain:
 
 
 @entry
-def jensen_shannon() -> Chain:
+def jensen_shannon(rows: int = 5, classes: int = 70, dtype: str = F32) -> Chain:
     b = Builder("jensen_shannon")
-    p, q = b.input("p", (5, 70), F32), b.input("q", (5, 70), F32)
+    p, q = b.input("p", (rows, classes), dtype), b.input("q", (rows, classes), dtype)
     log_p, log_q = (b.call("aten::_log_softmax", t, -1, False) for t in (p, q))
     p, q = b.call("aten::exp", log_p), b.call("aten::exp", log_q)
     middle = b.call("aten::log", b.call("aten::mul.Tensor", b.call("aten::add.Tensor", p, q), 0.5))
@@ -261,10 +274,9 @@ def jensen_shannon() -> Chain:
 
 
 @entry
-def adamw_foreach() -> Chain:
+def adamw_foreach(shapes: tuple[Shape, ...] = ((40, 3), (77,), (5, 9)), dtype: str = F32) -> Chain:
     b = Builder("adamw_foreach")
-    shapes = ((40, 3), (77,), (5, 9))
-    lists = [[b.input(f"{n}{k}", s, F32) for k, s in enumerate(shapes)] for n in ("p", "g", "m", "v")]
+    lists = [[b.input(f"{n}{k}", s, dtype) for k, s in enumerate(shapes)] for n in ("p", "g", "m", "v")]
     params, grads, first, second = lists
     b.call("aten::_foreach_mul_.Scalar", params, 0.999)
     b.call("aten::_foreach_lerp_.Scalar", first, grads, 0.1)
@@ -278,9 +290,9 @@ def adamw_foreach() -> Chain:
 
 
 @entry
-def clip_grad_norm() -> Chain:
+def clip_grad_norm(shapes: tuple[Shape, ...] = ((30, 4), (50,)), dtype: str = F32) -> Chain:
     b = Builder("clip_grad_norm")
-    grads = [b.input(f"g{k}", s, F32) for k, s in enumerate(((30, 4), (50,)))]
+    grads = [b.input(f"g{k}", s, dtype) for k, s in enumerate(shapes)]
     norms = b.call("aten::_foreach_norm.Scalar", grads, 2)
     total = b.call("aten::linalg_vector_norm", b.call("aten::stack", list(norms), 0), 2)
     share = b.call("aten::mul.Tensor", b.call("aten::reciprocal", b.call("aten::add.Tensor", total, 1e-6)), 1.5)
@@ -290,65 +302,67 @@ def clip_grad_norm() -> Chain:
 
 
 @entry
-def adaln_modulate() -> Chain:
+def adaln_modulate(batch: int = 2, tokens: int = 7, hidden: int = 64, dtype: str = BF16) -> Chain:
     b = Builder("adaln_modulate")
-    x = b.input("x", (2, 7, 64), BF16)
-    shift, scale = b.input("shift", (2, 64), BF16), b.input("scale", (2, 64), BF16)
-    normed, _, _ = b.call("aten::native_layer_norm", x, [64], None, None, 1e-6)
+    x = b.input("x", (batch, tokens, hidden), dtype)
+    shift, scale = b.input("shift", (batch, hidden), dtype), b.input("scale", (batch, hidden), dtype)
+    normed, _, _ = b.call("aten::native_layer_norm", x, [hidden], None, None, 1e-6)
     factor = b.call("aten::add.Tensor", b.call("aten::unsqueeze", scale, 1), 1)
     scaled = b.call("aten::mul.Tensor", normed, factor)
     return b.done(b.call("aten::add.Tensor", scaled, b.call("aten::unsqueeze", shift, 1)))
 
 
 @entry
-def gated_residual() -> Chain:
+def gated_residual(batch: int = 2, tokens: int = 7, hidden: int = 64, dtype: str = BF16) -> Chain:
     b = Builder("gated_residual")
-    x, residual = b.input("x", (2, 7, 64), BF16), b.input("residual", (2, 7, 64), BF16)
-    gate = b.input("gate", (2, 64), BF16)
+    x, residual = b.input("x", (batch, tokens, hidden), dtype), b.input("residual", (batch, tokens, hidden), dtype)
+    gate = b.input("gate", (batch, hidden), dtype)
     gated = b.call("aten::mul.Tensor", x, b.call("aten::unsqueeze", gate, 1))
     return b.done(b.call("aten::add.Tensor", residual, gated))
 
 
 @entry
-def group_norm_silu() -> Chain:
+def group_norm_silu(shape: Shape = (2, 6, 5, 7), groups: int = 3, dtype: str = F32) -> Chain:
     b = Builder("group_norm_silu")
-    x = b.input("x", (2, 6, 5, 7), F32)
-    weight, bias = b.input("weight", (6,), F32), b.input("bias", (6,), F32)
-    normed, _, _ = b.call("aten::native_group_norm", x, weight, bias, 2, 6, 35, 3, 1e-6)
+    batch, channels, height, width = shape
+    x = b.input("x", shape, dtype)
+    weight, bias = b.input("weight", (channels,), dtype), b.input("bias", (channels,), dtype)
+    given = (x, weight, bias, batch, channels, height * width, groups, 1e-6)
+    normed, _, _ = b.call("aten::native_group_norm", *given)
     return b.done(b.call("aten::silu", normed))
 
 
 @entry
-def softcap() -> Chain:
+def softcap(rows: int = 5, hidden: int = 130, dtype: str = BF16) -> Chain:
     b = Builder("softcap")
-    x = b.input("x", (5, 130), BF16)
+    x = b.input("x", (rows, hidden), dtype)
     squeezed = b.call("aten::tanh", b.call("aten::div.Tensor", x, 30.0))
     return b.done(b.call("aten::mul.Tensor", squeezed, 30.0))
 
 
 @entry
-def temperature_softmax() -> Chain:
+def temperature_softmax(rows: int = 5, hidden: int = 130, dtype: str = F32) -> Chain:
     b = Builder("temperature_softmax")
-    x = b.input("x", (5, 130), F32)
+    x = b.input("x", (rows, hidden), dtype)
     return b.done(b.call("aten::_softmax", b.call("aten::div.Tensor", x, 0.7), -1, False))
 
 
 @entry
-def decode_metadata() -> Chain:
+def decode_metadata(rows: int = 13, places: int = 40) -> Chain:
     b = Builder("decode_metadata")
-    lengths, slots = b.input("lengths", (13,), "int32"), b.input("slots", (13,), "int64", below=40)
-    table = b.input("table", (40,), "int64")
+    lengths, slots = b.input("lengths", (rows,), "int32"), b.input("slots", (rows,), "int64", below=places)
+    table = b.input("table", (places,), "int64")
     wide = b.call("aten::_to_copy", lengths, dtype="int64")
     ends = b.call("aten::cumsum", b.call("aten::add.Tensor", wide, 1), 0)
     return b.done(ends, b.call("aten::add.Tensor", b.call("aten::index.Tensor", table, [slots]), wide))
 
 
 @entry
-def gdn_gating() -> Chain:
+def gdn_gating(rows: Shape = (3, 5), heads: int = 24, dtype: str = BF16) -> Chain:
     b = Builder("gdn_gating")
-    a_log, dt_bias = b.input("a_log", (24,), F32), b.input("dt_bias", (24,), BF16)
-    a, beta = b.input("a", (3, 5, 24), BF16), b.input("beta", (3, 5, 24), BF16)
-    shifted = b.call("aten::add.Tensor", _f32(b, a), dt_bias)
+    a_log, dt_bias = b.input("a_log", (heads,), F32), b.input("dt_bias", (heads,), dtype)
+    a, beta = b.input("a", (*rows, heads), dtype), b.input("beta", (*rows, heads), dtype)
+    shifted = b.call("aten::add.Tensor", _f32(b, a, dtype), dt_bias)
     decay = b.call("aten::neg", b.call("aten::exp", a_log))
     return b.done(
         b.call("aten::mul.Tensor", decay, b.call("aten::softplus", shifted, 1.0, 20.0)), b.call("aten::sigmoid", beta)
@@ -356,18 +370,18 @@ def gdn_gating() -> Chain:
 
 
 @entry
-def cast_ladder() -> Chain:
+def cast_ladder(shape: Shape = (4, 6, 33), dtype: str = BF16) -> Chain:
     b = Builder("cast_ladder")
-    x = b.input("x", (4, 6, 33), BF16)
+    x = b.input("x", shape, dtype)
     swapped = b.call("aten::clone", b.call("aten::transpose.int", x, 1, 2), memory_format=None)
-    scaled = b.call("aten::mul.Tensor", _f32(b, swapped), 0.5)
-    return b.done(b.call("aten::clone", b.call("aten::permute", _bf16(b, scaled), [0, 2, 1])))
+    scaled = b.call("aten::mul.Tensor", _f32(b, swapped, dtype), 0.5)
+    return b.done(b.call("aten::clone", b.call("aten::permute", _narrow(b, scaled, dtype), [0, 2, 1])))
 
 
 @entry
-def transposed_add() -> Chain:
+def transposed_add(rows: int = 37, columns: int = 50, dtype: str = F32) -> Chain:
     b = Builder("transposed_add")
-    x, y = b.input("x", (37, 50), F32), b.input("y", (50, 37), F32)
+    x, y = b.input("x", (rows, columns), dtype), b.input("y", (columns, rows), dtype)
     return b.done(b.call("aten::add.Tensor", x, b.call("aten::t", y)))
 
 
@@ -384,33 +398,32 @@ def norm_across_the_grain() -> Chain:
 
 
 @entry
-def sibling_scales() -> Chain:
+def sibling_scales(shapes: tuple[Shape, ...] = ((3, 50), (2, 70), (90,)), dtype: str = BF16) -> Chain:
     b = Builder("sibling_scales")
-    shapes = ((3, 50), (2, 70), (90,))
-    members = [b.input(f"x{k}", s, BF16) for k, s in enumerate(shapes)]
+    members = [b.input(f"x{k}", s, dtype) for k, s in enumerate(shapes)]
     return b.done(*(b.call("aten::mul.Tensor", m, 0.3) for m in members))
 
 
 @entry
-def embedding_scale_norm() -> Chain:
+def embedding_scale_norm(rows: Shape = (2, 9), words: int = 50, hidden: int = 64, dtype: str = BF16) -> Chain:
     b = Builder("embedding_scale_norm")
-    weight, ids = b.input("weight", (50, 64), BF16), b.input("ids", (2, 9), "int64", below=50)
-    gain = b.input("gain", (64,), BF16)
-    rows = b.call("aten::embedding", weight, ids)
-    return b.done(_rms(b, b.call("aten::mul.Tensor", rows, 8.0), gain))
+    weight, ids = b.input("weight", (words, hidden), dtype), b.input("ids", rows, "int64", below=words)
+    gain = b.input("gain", (hidden,), dtype)
+    found = b.call("aten::embedding", weight, ids)
+    return b.done(_rms(b, b.call("aten::mul.Tensor", found, 8.0), gain, dtype))
 
 
 @entry
-def column_sum() -> Chain:
+def column_sum(rows: int = 130, columns: int = 45, dtype: str = BF16) -> Chain:
     b = Builder("column_sum")
-    grad = b.input("grad", (130, 45), BF16)
+    grad = b.input("grad", (rows, columns), dtype)
     return b.done(b.call("aten::sum.dim_IntList", grad, [0], False))
 
 
 @entry
-def full_mean() -> Chain:
+def full_mean(rows: int = 40, columns: int = 300, dtype: str = F32) -> Chain:
     b = Builder("full_mean")
-    x, y = b.input("x", (40, 300), F32), b.input("y", (40, 300), F32)
+    x, y = b.input("x", (rows, columns), dtype), b.input("y", (rows, columns), dtype)
     return b.done(b.call("aten::mean", b.call("aten::pow.Tensor_Scalar", b.call("aten::sub.Tensor", x, y), 2)))
 
 
@@ -437,16 +450,220 @@ def long_cross_entropy() -> Chain:
 
 
 @entry
-def residual_in_place() -> Chain:
-    b = Builder("residual_in_place")
-    x, y = b.input("x", (9, 80), BF16), b.input("y", (9, 80), BF16)
-    weight = b.input("weight", (80,), BF16)
-    return b.done(_rms(b, b.call("aten::add_.Tensor", x, y), weight))
+def looped_softmax() -> Chain:
+    b = Builder("looped_softmax")
+    x = b.input("x", (129, 70), BF16)
+    return b.done(b.call("aten::_softmax", x, -1, False))
 
 
 @entry
-def softmax_backward() -> Chain:
+def looped_norm_in_place() -> Chain:
+    b = Builder("looped_norm_in_place")
+    x, y, weight = b.input("x", (129, 70), F32), b.input("y", (129, 70), F32), b.input("weight", (70,), F32)
+    total = b.call("aten::add_.Tensor", x, y)
+    doubled = b.call("aten::mul.Tensor", total, 2.0)
+    return b.done(doubled, b.call("aten::native_layer_norm", total, [70], weight, None, 1e-5)[0])
+
+
+@entry
+def bias_gradient() -> Chain:
+    """What is summed over all rows is written too."""
+    b = Builder("bias_gradient")
+    grad, out = b.input("grad", (2, 75, 45), BF16), b.input("out", (2, 75, 45), BF16)
+    back = b.call("aten::tanh_backward", grad, out)
+    flat = b.call("aten::view", back, [150, 45])
+    return b.done(back, b.call("aten::sum.dim_IntList", flat, [0], True))
+
+
+@entry
+def long_extremes() -> Chain:
+    b = Builder("long_extremes")
+    x, codes = b.input("x", (3, 300), BF16), b.input("codes", (3, 300), "int32")
+    spread = b.call("aten::sub.Tensor", b.call("aten::amax", x, [1], True), b.call("aten::amin", x, [1], True))
+    return b.done(b.call("aten::div.Tensor", x, spread), b.call("aten::any.dim", codes, 1))
+
+
+@entry
+def column_variance() -> Chain:
+    b = Builder("column_variance")
+    x = b.input("x", (150, 45), F32)
+    return b.done(*b.call("aten::var_mean.correction", x, [0], correction=1, keepdim=False))
+
+
+@entry
+def long_mean() -> Chain:
+    b = Builder("long_mean")
+    x, y = b.input("x", (40, 30), F32), b.input("y", (40, 30), F32)
+    return b.done(b.call("aten::mean", b.call("aten::pow.Tensor_Scalar", b.call("aten::sub.Tensor", x, y), 2)))
+
+
+@entry
+def residual_in_place(rows: int = 9, hidden: int = 80, dtype: str = BF16) -> Chain:
+    b = Builder("residual_in_place")
+    x, y = b.input("x", (rows, hidden), dtype), b.input("y", (rows, hidden), dtype)
+    weight = b.input("weight", (hidden,), dtype)
+    return b.done(_rms(b, b.call("aten::add_.Tensor", x, y), weight, dtype))
+
+
+@entry
+def softmax_backward(rows: int = 6, hidden: int = 90, dtype: str = F32) -> Chain:
     b = Builder("softmax_backward")
-    grad, out = b.input("grad", (6, 90), F32), b.input("probs", (6, 90), F32)
-    back = b.call("aten::_softmax_backward_data", grad, out, -1, F32)
+    grad, out = b.input("grad", (rows, hidden), dtype), b.input("probs", (rows, hidden), dtype)
+    back = b.call("aten::_softmax_backward_data", grad, out, -1, dtype)
     return b.done(b.call("aten::mul.Tensor", back, 0.125))
+
+
+@entry
+def batch_norm_relu() -> Chain:
+    b = Builder("batch_norm_relu")
+    x, residual = b.input("x", (3, 6, 5, 7), "float16"), b.input("residual", (3, 6, 5, 7), "float16")
+    weight, bias = b.input("weight", (6,), "float16"), b.input("bias", (6,), "float16")
+    mean, spread = b.input("mean", (6,), "float16"), b.input("spread", (6,), "float16")
+    spread = b.call("aten::square", spread)
+    normed, _, _ = b.call("aten::native_batch_norm", x, weight, bias, mean, spread, False, 0.1, 1e-5)
+    b.call("aten::add_.Tensor", normed, residual)
+    return b.done(b.call("aten::clamp_min_", normed, 0))
+
+
+@entry
+def batch_norm_train() -> Chain:
+    b = Builder("batch_norm_train")
+    x = b.input("x", (3, 6, 5, 7), "float16")
+    weight, bias = b.input("weight", (6,), F32), b.input("bias", (6,), F32)
+    mean, spread = b.input("mean", (6,), F32), b.input("spread", (6,), F32)
+    found = b.call("aten::cudnn_batch_norm", x, weight, bias, mean, spread, True, 0.1, 1e-5)
+    return b.done(b.call("aten::relu", found[0]), found[1], found[2])
+
+
+@entry
+def batch_norm_backward() -> Chain:
+    b = Builder("batch_norm_backward")
+    grad, out = b.input("grad", (3, 6, 5, 7), "float16"), b.input("after", (3, 6, 5, 7), "float16")
+    x, weight = b.input("x", (3, 6, 5, 7), "float16"), b.input("weight", (6,), F32)
+    mean, scale = b.input("mean", (6,), F32), b.input("scale", (6,), F32)
+    reserve = b.input("reserve", (0,), "uint8")
+    back = b.call("aten::threshold_backward", grad, out, 0)
+    return b.done(*b.call("aten::cudnn_batch_norm_backward", x, back, weight, None, None, mean, scale, 1e-5, reserve))
+
+
+@entry
+def layer_norm_backward() -> Chain:
+    b = Builder("layer_norm_backward")
+    grad, x = b.input("grad", (3, 5, 60), BF16), b.input("x", (3, 5, 60), BF16)
+    mean, scale = b.input("mean", (3, 5, 1), F32), b.input("scale", (3, 5, 1), F32)
+    weight, bias = b.input("weight", (60,), BF16), b.input("bias", (60,), BF16)
+    residual = b.input("residual", (3, 5, 60), BF16)
+    given = (grad, x, [60], mean, scale, weight, bias, [True, True, True])
+    into, by_weight, by_bias = b.call("aten::native_layer_norm_backward", *given)
+    return b.done(b.call("aten::add.Tensor", residual, into), by_weight, by_bias)
+
+
+@entry
+def rms_norm_backward() -> Chain:
+    b = Builder("rms_norm_backward")
+    grad, x = b.input("grad", (9, 60), F32), b.input("x", (9, 60), F32)
+    scale, weight = b.input("scale", (9, 1), F32), b.input("weight", (60,), F32)
+    given = (grad, x, [60], scale, weight, [True, True])
+    return b.done(*b.call("aten::_fused_rms_norm_backward", *given))
+
+
+@entry
+def group_norm_backward() -> Chain:
+    b = Builder("group_norm_backward")
+    grad, x = b.input("grad", (2, 6, 5, 7), F32), b.input("x", (2, 6, 5, 7), F32)
+    mean, scale = b.input("mean", (2, 3), F32), b.input("scale", (2, 3), F32)
+    weight = b.input("weight", (6,), F32)
+    given = (grad, x, mean, scale, weight, 2, 6, 35, 3, [True, True, True])
+    return b.done(*b.call("aten::native_group_norm_backward", *given))
+
+
+@entry
+def gelu_backward() -> Chain:
+    b = Builder("gelu_backward")
+    grad, x = b.input("grad", (6, 130), BF16), b.input("x", (6, 130), BF16)
+    return b.done(b.call("aten::gelu_backward", grad, x, approximate="none"))
+
+
+@entry
+def gelu_tanh_backward() -> Chain:
+    b = Builder("gelu_tanh_backward")
+    grad, x = b.input("grad", (6, 130), BF16), b.input("x", (6, 130), BF16)
+    return b.done(b.call("aten::gelu_backward", grad, x, approximate="tanh"))
+
+
+@entry
+def hard_swish_backward() -> Chain:
+    b = Builder("hard_swish_backward")
+    grad, x = b.input("grad", (6, 130), BF16), b.input("x", (6, 130), BF16)
+    back = b.call("aten::hardswish_backward", grad, x)
+    return b.done(back, b.call("aten::hardsigmoid_backward", grad, x))
+
+
+@entry
+def cross_entropy_backward() -> Chain:
+    b = Builder("cross_entropy_backward")
+    grad, scores = b.input("grad", (), F32), b.input("scores", (6, 150), F32)
+    target, total = b.input("target", (6,), "int64", below=150), b.input("total", (), F32)
+    back = b.call("aten::nll_loss_backward", grad, scores, target, None, 1, -100, total)
+    return b.done(_narrow(b, b.call("aten::_log_softmax_backward_data", back, scores, 1, F32)))
+
+
+@entry
+def weighted_cross_entropy() -> Chain:
+    b = Builder("weighted_cross_entropy")
+    scores, target = b.input("scores", (6, 50), F32), b.input("target", (6,), "int64", below=50)
+    weight = b.input("weight", (50,), F32)
+    return b.done(*b.call("aten::nll_loss_forward", scores, target, weight, 1, 3))
+
+
+@entry
+def causal_mask() -> Chain:
+    b = Builder("causal_mask")
+    scores = b.input("scores", (2, 3, 17, 17), BF16)
+    rows = b.call("aten::arange.start_step", 0, 17, 1, dtype="int64")
+    columns = b.call("aten::arange.start_step", 0, 17, 1, dtype="int64")
+    later = b.call("aten::gt.Tensor", b.call("aten::unsqueeze", columns, 0), b.call("aten::unsqueeze", rows, 1))
+    hidden = b.call("aten::masked_fill.Scalar", _f32(b, scores), later, -10000.0)
+    return b.done(_narrow(b, b.call("aten::_softmax", hidden, -1, False)))
+
+
+@entry
+def safe_softmax() -> Chain:
+    b = Builder("safe_softmax")
+    scores = b.input("scores", (2, 3, 7, 40), F32)
+    soft = b.call("aten::_softmax", scores, -1, False)
+    hidden = b.call("aten::all.dim", b.call("aten::isneginf", scores), -1, True)
+    zero = b.call("aten::full", [], 0.0, dtype=F32)
+    return b.done(b.call("aten::where.self", hidden, zero, soft))
+
+
+@entry
+def shifted_windows() -> Chain:
+    b = Builder("shifted_windows")
+    x = b.input("x", (2, 6, 9, 8), "float16")
+    turned = b.call("aten::roll", b.call("aten::roll", x, [-1], [1]), [2], [2])
+    cut = b.call("aten::permute", b.call("aten::view", turned, [2, 2, 3, 3, 3, 8]), [0, 1, 3, 2, 4, 5])
+    return b.done(b.call("aten::clone", cut, memory_format=0))
+
+
+@entry
+def enlarged() -> Chain:
+    b = Builder("enlarged")
+    x, y = b.input("x", (2, 3, 5, 4), "float16"), b.input("y", (2, 3, 10, 12), "float16")
+    return b.done(b.call("aten::add.Tensor", b.call("aten::upsample_nearest2d", x, [10, 12]), y))
+
+
+@entry
+def padded() -> Chain:
+    b = Builder("padded")
+    x = b.input("x", (3, 5, 7), F32)
+    return b.done(b.call("aten::relu", b.call("aten::constant_pad_nd", x, [1, 2, 0, 3], 0.5)))
+
+
+@entry
+def bias_in_place_below_permute() -> Chain:
+    b = Builder("bias_in_place_below_permute")
+    x, bias = b.input("x", (2, 5, 7, 24), BF16), b.input("bias", (1, 24, 1, 1), BF16)
+    weight, shift = b.input("weight", (24,), BF16), b.input("shift", (24,), BF16)
+    b.call("aten::add_.Tensor", b.call("aten::permute", x, [0, 3, 1, 2]), bias)
+    return b.done(b.call("aten::native_layer_norm", x, [24], weight, shift, 1e-6)[0])

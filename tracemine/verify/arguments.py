@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracemine.ops import Argument, Overload, scalar_type
-from tracemine.verify.chain import Literal, Scalar, Scalars, Value, usable
+from tracemine.verify.chain import SHAPING, Literal, Scalar, Scalars, Value, usable
 from tracemine.verify.recorded import NodeFacts, Seen
 
 NUMBER = "a Python number among the arguments is not recorded: it is tried at several values"
-_SHAPING = frozenset({"exponent", "ord", "correction"})  # numbers that decide what is computed, as in chain.py
 _PLACEMENT = frozenset({"layout", "device", "pin_memory", "non_blocking", "generator"})  # where, not what
 _NUMBER_TYPES = ("double", "long int", "float64", "int64", "bool", "long")
 _LONGEST_LIST = 4096
@@ -70,7 +69,7 @@ class Numbers:
         if plain is None:
             return None
         kind = argument.type.removesuffix("?")
-        if argument.name in _SHAPING:
+        if argument.name in SHAPING:
             return Literal(plain)
         if kind == "Scalar[]" and isinstance(plain, tuple):
             return Scalars(tuple(Scalar(names.number(argument.name), n, recorded) for n in plain))

@@ -17,7 +17,7 @@ import msgspec
 from tracemine.errors import TracemineError
 from tracemine.ops import Argument, Overload, itemsize, lookup, scalar_type
 from tracemine.ops.infer import TensorSpec, infer
-from tracemine.ops.infer.tensor import broadcast, contiguous
+from tracemine.ops.infer.tensor import broadcast, contiguous, like
 
 MOST_CALLS = 512
 # Profilers write a dtype argument as torch's number of it.
@@ -28,7 +28,12 @@ _TAKEN = re.compile(
     r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|seed"
     r"|delta|top|kept|more|index|grid|[rx]block|min|max|abs|sum|float|int|len|tuple|range|zip|print"
 )
-_SHAPING = frozenset({"exponent", "ord", "correction"})  # numbers that decide what is computed
+# Numbers that decide what is computed, or how much of it.
+SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step"})
+# Operators that write what they keep of a run only where they train.
+_TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_", "miopen_")) | {
+    "aten::_native_batch_norm_legit"
+}
 _NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
 
 
@@ -57,7 +62,7 @@ class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
 class Literal(msgspec.Struct, frozen=True, tag="literal"):
     """What shapes the kernel itself: an axis, sizes, a flag, a dtype's name."""
 
-    value: bool | int | float | str | tuple[int, ...]
+    value: bool | int | float | str | tuple[int | bool, ...]
 
 
 class Refs(msgspec.Struct, frozen=True, tag="refs"):
@@ -160,6 +165,8 @@ def usable(name: str) -> bool:
 def mutated(call: Call) -> tuple[int, ...]:
     """Values that a call writes in place."""
     found: list[int] = []
+    if call.operator in _TRAINED and call.given().get("training") == Literal(False):
+        return ()
     for place in call.schema.mutates:
         value = call.arguments[place]
         if isinstance(value, Ref):
@@ -167,6 +174,14 @@ def mutated(call: Call) -> tuple[int, ...]:
         elif isinstance(value, Refs):
             found.extend(v for v in value.values if v is not None)
     return tuple(found)
+
+
+def asked(call: Call) -> tuple[bool, ...]:
+    """For each output of the schema whether the call gives it: gradients are given as they are asked for."""
+    mask = call.given().get("output_mask")
+    if isinstance(mask, Literal) and isinstance(mask.value, tuple):
+        return tuple(map(bool, mask.value))
+    return (True,) * len(call.outputs)
 
 
 def reads(call: Call) -> tuple[int, ...]:
@@ -277,7 +292,7 @@ class Builder:
         if isinstance(given, list | tuple) and argument.type == "Scalar[]":
             return Scalars(tuple(self._scalar(argument.name, v) for v in given))
         kind = argument.type.removesuffix("?")
-        if argument.name in _SHAPING:
+        if argument.name in SHAPING:
             return Literal(given)
         if kind in _NUMBERS and type(given) in (int, float):
             return self._scalar(argument.name, given)
@@ -293,7 +308,7 @@ class Builder:
 
 
 def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """What a call gives. Raises ChainError where the operator table cannot tell."""
+    """What a call gives; what no rule tells, as its own outputs say. Raises ChainError where nothing can tell."""
     recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
     lists = [v.values for v in call.arguments if isinstance(v, Refs)]
     member = next((specs[v].dtype for values in lists for v in values if v is not None), None)
@@ -301,10 +316,27 @@ def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, 
         return ()
     shapes, dtypes, strides, texts = (list(column) for column in zip(*recorded, strict=True))
     found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, member)
-    outputs = tuple(s for s in found.outputs or () if s is not None) or _looked_up(call, specs)
+    told = found.outputs or ()
+    if len(told) == len(call.outputs):
+        told = tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))
+    elif told and call.operator == "aten::cudnn_batch_norm":
+        told = (*told[:-1], told[-1] or _NO_RESERVE)
+    outputs = tuple(s for s in told if s is not None) or _looked_up(call, specs)
     if not outputs or any(s.strides is None or s.dtype is None or itemsize(s.dtype) is None for s in outputs):
         raise ChainError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
     return outputs
+
+
+def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
+    """What a rule tells; the rest as it is known of a call at other sizes."""
+    if told is None:
+        return known
+    strides = like(told.shape, known.strides or ()) if told.strides is None else told.strides
+    return TensorSpec(told.shape, told.dtype or known.dtype, strides)
+
+
+# What cuDNN keeps of a batch norm for its gradient: nothing, unless channels come last.
+_NO_RESERVE = TensorSpec((0,), "uint8", (1,))
 
 
 def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -246,6 +246,8 @@ class Emitter:
                 continue
             place = make("*", self.linear(group, leaves), self.nodes.make(ir.Int, tensor.step))
             place = make("+", place, self.nodes.make(ir.Int, tensor.start))
+            if tensor.turns:
+                place = make("%", place, self.size(self.axes.leaves(tensor.arg.dims[d])))
             inner.extend(self.spread(place, self.axes.leaves(tensor.arg.dims[d])))
         return self.value(tensor.arg, tuple(inner), guard)
 

@@ -129,11 +129,13 @@ def _without_out(facts: NodeFacts, recorded: Overload) -> Form | str:
     inner = bool(facts.parents)
     if not inner and any(0 not in s.look.shape for s in given):
         return f"{facts.operator} writes into a tensor that was given as out="
-    kept = [a.name for at, a in enumerate(recorded.arguments) if at not in recorded.mutates]
+    taken = [a for at, a in enumerate(recorded.arguments) if at not in recorded.mutates]
+    kept = [a.name for a in taken]
     found = lookup(facts.operator)
     for overload in found.overloads if found is not None else ():
         names = [a.name for a in overload.arguments]
-        if not overload.mutates and names[: len(kept)] == kept and set(names) - set(kept) <= _NEW:
+        same = [a.is_tensor for a in overload.arguments[: len(taken)]] == [a.is_tensor for a in taken]
+        if not overload.mutates and same and names[: len(kept)] == kept and set(names) - set(kept) <= _NEW:
             dropped = frozenset(recorded.mutates)
             fixed: dict[str, Plain] = {}
             if "dtype" in names and "dtype" not in kept and facts.outputs and facts.outputs[0].dtype is not None:

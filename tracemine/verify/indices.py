@@ -30,6 +30,8 @@ _POINTS: Mapping[str, tuple[str, str, str | None]] = {
     "index_fill": ("index", "self", "dim"),
     "nll_loss_forward": ("target", "self", "1"),
     "nll_loss_backward": ("target", "self", "1"),
+    "nll_loss2d_forward": ("target", "self", "1"),
+    "nll_loss2d_backward": ("target", "self", "1"),
 }
 
 

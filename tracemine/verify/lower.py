@@ -14,7 +14,7 @@ from tracemine.verify.axes import Axes, Dims
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Unsupported, Value, mutated
 from tracemine.verify.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.operators import Pointwise, pointwise_rows, table
-from tracemine.verify.values import NARROW, TYPE_OF, Counted, Num, Point, Regrouped, Rounded, Source, Tensor
+from tracemine.verify.values import NARROW, TYPE_OF, Counted, Num, Permuted, Point, Regrouped, Rounded, Source, Tensor
 
 Operand = Tensor | Num
 Rule = Callable[["Lowering", "Given"], tuple[Tensor, ...]]
@@ -161,14 +161,16 @@ class Lowering:
         given = Given(call, call.given(), self._tensors, number)
         results = lower_call(self, given)
         targets = mutated(call)
-        for target, result in zip(targets, results, strict=False):
+        fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
+        written = results[len(call.outputs) if fresh else 0 :]
+        for target, result in zip(targets, written, strict=False):
             self._write(target, result)
-        if targets and call.outputs:
+        if not fresh and call.outputs:
             for target in targets[: len(call.outputs)]:
                 self._add(self._tensors[target], self._seen[target][0])
             return
         shares = call.schema.aliases
-        for place, result in enumerate(results if call.outputs else ()):
+        for place, result in enumerate(results[: len(call.outputs)]):
             alias = shares[min(place, len(shares) - 1)] if shares else None
             source = None if alias is None else call.arguments[alias]
             root = self._seen[source.value][0] if isinstance(source, Ref) else len(self._tensors)
@@ -180,20 +182,26 @@ class Lowering:
 
     def _write(self, target: int, result: Tensor) -> None:
         root = self._seen[target][0]
-        if root != target and self._regrouped_root(target) is None:
-            raise Unsupported("it writes in place into a part of another tensor")
+        view = self._tensors[target]
+        result = self.regroup(result, view.dims)
+        whole = self._behind(view, self._tensors[root], result)
         self._version[root] += 1
-        for value, (its_root, _) in enumerate(self._seen):
-            if its_root == root and value in (target, root):
-                self._tensors[value] = self.regroup(result, self._tensors[value].dims)
-                self._seen[value] = (root, self._version[root])
+        self._tensors[target], self._tensors[root] = result, whole
+        self._seen[target] = self._seen[root] = (root, self._version[root])
 
-    def _regrouped_root(self, value: int) -> int | None:
-        """The root, if the value is its elements in its order: then writing the one writes the other."""
-        root, tensor = self._seen[value][0], self._tensors[value]
-        while isinstance(tensor, Regrouped):
-            tensor = tensor.arg
-        return root if tensor is self._tensors[root] else None
+    def _behind(self, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
+        """What a tensor holds after all of its elements were written through a view of it."""
+        while view is not root:
+            if isinstance(view, Regrouped):
+                result = self.regroup(result, view.arg.dims)
+            elif isinstance(view, Permuted) and None not in view.source:
+                order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
+                dims = tuple(result.dims[d] for d in order)
+                result = Permuted(dims=dims, dtype=result.dtype, origin=self.at, arg=result, source=order)
+            else:
+                raise Unsupported("it writes in place into a part of another tensor")
+            view = view.arg
+        return result
 
     def _fresh_reads(self, call: Call) -> None:
         for value in call.arguments:
@@ -293,7 +301,13 @@ class Lowering:
 
 def lower(chain: Chain) -> Lowered:
     """Recipes for what a chain computes. Raises Unsupported, with the reason, where no kernel can be generated."""
-    from tracemine.verify import lower_layout, lower_pointwise, lower_reduce  # noqa: F401  (they register their rules)
+    from tracemine.verify import (  # noqa: F401  (they register their rules)
+        lower_layout,
+        lower_loss,
+        lower_norm,
+        lower_pointwise,
+        lower_reduce,
+    )
 
     return Lowering(chain).run()
 

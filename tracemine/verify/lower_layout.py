@@ -8,7 +8,7 @@ from tracemine.verify.axes import Dim, Dims
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.ir import BOOL, LONG
 from tracemine.verify.lower import Given, Lowering, rule
-from tracemine.verify.values import Joined, Num, Permuted, Picked, Position, Regrouped, Sliced, Tensor
+from tracemine.verify.values import Joined, Num, Permuted, Picked, Point, Position, Regrouped, Sliced, Tensor
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")
@@ -111,6 +111,71 @@ def _flip(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for dim in given.integers("dims") or ():
         here = low.shape(source)[dim % len(source.dims)]
         source = sliced(low, source, dim % len(source.dims), here - 1, here, -1) if here > 1 else source
+    return (source,)
+
+
+@rule("roll")
+def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, shifts, along = given.tensor("self"), given.integers("shifts") or (), given.integers("dims") or ()
+    if not along:  # all dimensions as one
+        if len(source.dims) != 1:
+            raise Unsupported("a roll over all elements")
+        along = (0,)
+    for shift, dim in zip(shifts, along, strict=True):
+        at = dim % len(source.dims)
+        here = low.shape(source)[at]
+        if here and shift % here:
+            (fresh,) = low.fresh((here,), pinned=True)
+            low.axes.pin(source.dims[at])
+            dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
+            low.axes.keep_apart(dims)
+            start = here - shift % here
+            source = Sliced(
+                dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=at, start=start, step=1, turns=True
+            )
+    return (source,)
+
+
+@rule("upsample_nearest2d")
+def _upsample_nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Each element so many times along two dimensions."""
+    source = given.tensor("self")
+    batch, channels, *sizes = low.shape(source)
+    times = [after // max(before, 1) for before, after in zip(sizes, given.output.shape[2:], strict=True)]
+    for name, factor, before, after in zip(("scales_h", "scales_w"), times, sizes, given.output.shape[2:], strict=True):
+        asked = given.literal(name, None) if name in given else None
+        if after != factor * before or asked not in (None, factor):
+            raise Unsupported("an enlargement by a factor that is no whole number")
+    wide = (batch, channels, sizes[0], times[0], sizes[1], times[1])
+    fresh = low.axes.dims(wide)
+    dims = (*source.dims[:3], fresh[3], source.dims[3], fresh[5])
+    low.axes.keep_apart(dims)
+    repeated = _permuted(low, source, (0, 1, 2, None, 3, None), dims)
+    return (low.regroup(repeated, low.fresh(given.output.shape)),)
+
+
+@rule("constant_pad_nd")
+def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """A join with a constant before and behind, a dimension at a time, the last first."""
+    source, pad = given.tensor("self"), given.integers("pad") or ()
+    value = given.operand("value", 0)
+    for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = len(source.dims) - 1 - back
+        if min(before, behind) < 0:
+            raise Unsupported("padding that cuts")
+        shape = list(low.shape(source))
+        members: list[Tensor] = []
+        for size, member in ((before, None), (shape[dim], source), (behind, None)):
+            if size and member is None:
+                (fresh,) = low.fresh((size,), pinned=True)
+                dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
+                low.axes.keep_apart(dims)
+                kind = source.type
+                members.append(Point(dims=dims, dtype=kind, origin=low.at, template="{0}", args=(value,), compute=kind))
+            elif size and member is not None:
+                members.append(member)
+        shape[dim] += before + behind
+        source = _joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
     return (source,)
 
 

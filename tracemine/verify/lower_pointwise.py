@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tracemine.verify.chain import Unsupported
-from tracemine.verify.ir import BOOL, FLOAT
+from tracemine.verify.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.lower import Given, Lowering, result_dtype, rule
 from tracemine.verify.operators import DROPPED, pointwise_rows, table
-from tracemine.verify.values import TYPE_OF, Drawn, Num, Point, Tensor
+from tracemine.verify.values import TYPE_OF, Drawn, Num, Point, Position, Tensor
 
 
 @rule("pow")
@@ -27,6 +27,31 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
     return (low.apply(row, [given.tensor("self")], result_dtype(given)),)
+
+
+@rule("gelu_backward")
+def _gelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
+    return (low.apply(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
+
+
+@rule("bitwise_not")
+def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    if source.type == BOOL:
+        return (low.point("{0} == 0", [source], INT, BOOL),)
+    return (low.rounded(low.point("~{0}", [source], source.type), source.dtype),)
+
+
+@rule("arange")
+def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    dtype = result_dtype(given)
+    place = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    start, step = given.operand("start", 0), given.operand("step", 1)
+    if (start, step) == (Num(0), Num(1)):
+        return (low.rounded(place, dtype),)
+    kind = FLOAT if TYPE_OF[dtype] == FLOAT else LONG
+    return (low.rounded(low.point("{1} + {0} * {2}", [place, start, step], kind), dtype),)
 
 
 @rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")

@@ -1,16 +1,13 @@
-"""Rules for what makes many elements one, and for the operators that are made of such: norms, softmax, losses."""
+"""Rules for what makes many elements one, and for the operators that are made of such: softmax, running sums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracemine.verify.chain import Ref, Unsupported
+from tracemine.verify.chain import Unsupported
 from tracemine.verify.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.lower import Given, Lowering, Operand, result_dtype, rule
-from tracemine.verify.values import Num, Picked, Point, Reduced, Regrouped, Scanned, Tensor
-
-_MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-
+from tracemine.verify.values import Num, Reduced, Regrouped, Scanned, Tensor
 
 def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
     """The dimensions that a call reduces: all where none are named."""
@@ -34,7 +31,7 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
     return Reduced(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
 
 
-def _narrowed(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def narrowed(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Each result rounded to the dtype that the call gives."""
     return tuple(low.rounded(r, result_dtype(given, at)) for at, r in enumerate(results))
 
@@ -44,7 +41,7 @@ def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     type_ = FLOAT if source.type == FLOAT else LONG
     keep = bool(given.literal("keepdim", False))
-    return _narrowed(low, given, [reduced(low, "sum", source, _axes(given, source), keep, type_)])
+    return narrowed(low, given, [reduced(low, "sum", source, _axes(given, source), keep, type_)])
 
 
 @rule("mean")
@@ -52,7 +49,7 @@ def _mean(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     total = reduced(low, "sum", source, over, bool(given.literal("keepdim", False)))
-    return _narrowed(low, given, [low.op("div", total, low.count(source, over))])
+    return narrowed(low, given, [low.op("div", total, low.count(source, over))])
 
 
 @rule("amax", "amin", "max", "min")
@@ -66,7 +63,7 @@ def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     if type_ == BOOL:
         raise Unsupported("a maximum of booleans")
     kind = kind if type_ == FLOAT else f"{kind}_{type_}"
-    return _narrowed(low, given, [reduced(low, kind, source, _axes(given, source), keep, type_)])
+    return narrowed(low, given, [reduced(low, kind, source, _axes(given, source), keep, type_)])
 
 
 @rule("any", "all")
@@ -93,7 +90,7 @@ def _variance(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     results: list[Tensor] = [low.op("sqrt", found) if name.startswith("std") else found]
     if name.endswith("mean"):
         results.append(reduced(low, "welford_mean", source, over, keep))
-    return _narrowed(low, given, results)
+    return narrowed(low, given, results)
 
 
 @rule("linalg_vector_norm", "norm")
@@ -101,7 +98,7 @@ def _norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = _axes(given, source)
     keep = bool(given.literal("keepdim", False))
-    return _narrowed(low, given, [_vector_norm(low, given, source, over, keep)])
+    return narrowed(low, given, [_vector_norm(low, given, source, over, keep)])
 
 
 def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
@@ -117,7 +114,7 @@ def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int
 @rule("_foreach_norm")
 def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     members = [m for m in given.members("self") if m is not None]
-    return _narrowed(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
+    return narrowed(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
 
 
 @rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")
@@ -128,8 +125,8 @@ def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     total = reduced(low, "online_sum", source, over, True)
     centred = low.op("sub", source, highest)
     if "log" in given.call.operator:
-        return _narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
-    return _narrowed(low, given, [low.op("div", low.op("exp", centred), total)])
+        return narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
+    return narrowed(low, given, [low.op("div", low.op("exp", centred), total)])
 
 
 @rule("logsumexp")
@@ -141,7 +138,7 @@ def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     highest, total = parts
     # A row of −inf alone: its maximum less itself is no number, and its sum is 0.
     found = low.point("tl.where({1} == 0.0, {0}, {0} + tl.log({1}))", [highest, total], FLOAT)
-    return _narrowed(low, given, [found])
+    return narrowed(low, given, [found])
 
 
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
@@ -150,66 +147,10 @@ def _softmax_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     over = (given.integer("dim", -1) % len(output.dims),)
     if "log" in given.call.operator:
         total = reduced(low, "sum", grad, over, True)
-        return _narrowed(low, given, [low.op("sub", grad, low.op("mul", low.op("exp", output), total))])
+        return narrowed(low, given, [low.op("sub", grad, low.op("mul", low.op("exp", output), total))])
     product = low.op("mul", grad, output)
     total = reduced(low, "sum", product, over, True)
-    return _narrowed(low, given, [low.op("sub", product, low.op("mul", output, total))])
-
-
-def _affine(low: Lowering, given: Given, tensor: Tensor) -> Tensor:
-    """Times the weight, plus the bias, where they are given."""
-    for name, op in (("weight", "mul"), ("bias", "add")):
-        if name in given:
-            tensor = low.op(op, tensor, given.tensor(name))
-    return tensor
-
-
-@rule("native_layer_norm")
-def _layer_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    source = given.tensor("input")
-    over = tuple(range(len(source.dims) - len(given.integers("normalized_shape") or ()), len(source.dims)))
-    mean = reduced(low, "welford_mean", source, over, True)
-    squares = reduced(low, "welford_squares", source, over, True)
-    variance = low.op("div", squares, low.count(source, over))
-    scale = low.op("rsqrt", low.op("add", variance, given.operand("eps", 1e-5)))
-    normed = _affine(low, given, low.op("mul", low.op("sub", source, mean), scale))
-    return _narrowed(low, given, [normed, mean, scale])
-
-
-@rule("native_group_norm")
-def _group_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    source = given.tensor("input")
-    shape = low.shape(source)
-    batch, channels, groups = shape[0], shape[1], given.integer("group", 1)
-    parts = (batch, groups, channels // groups, *shape[2:])
-    grouped = low.regroup(source, low.fresh(parts))
-    over = tuple(range(2, len(parts)))
-    mean = reduced(low, "welford_mean", grouped, over, True)
-    squares = reduced(low, "welford_squares", grouped, over, True)
-    variance = low.op("div", squares, low.count(grouped, over))
-    scale = low.op("rsqrt", low.op("add", variance, given.operand("eps", 1e-5)))
-    normed = low.regroup(low.op("mul", low.op("sub", grouped, mean), scale), source.dims)
-    for name, op in (("weight", "mul"), ("bias", "add")):
-        if name in given:
-            tensor = given.tensor(name)
-            dims = (tensor.dims[0], *((),) * (len(shape) - 2))
-            normed = low.op(op, normed, Regrouped(dims=dims, dtype=tensor.dtype, origin=low.at, arg=tensor))
-    flat = [Regrouped(dims=m.dims[:2], dtype=FLOAT, origin=low.at, arg=m) for m in (mean, scale)]
-    return _narrowed(low, given, [normed, *flat])
-
-
-@rule("rms_norm", "_fused_rms_norm")
-def _rms_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    source = given.tensor("input")
-    over = tuple(range(len(source.dims) - len(given.integers("normalized_shape") or ()), len(source.dims)))
-    squares = reduced(low, "sum", low.op("mul", source, source), over, True)
-    mean = low.op("div", squares, low.count(source, over))
-    # As torch: of the input's dtype where the call is composite, of float32 where it is a kernel of its own.
-    fused = given.call.operator == "aten::_fused_rms_norm"
-    default = _MACHINE_EPSILON["float32" if fused else source.dtype]
-    scale = low.op("rsqrt", low.op("add", mean, given.operand("eps", default)))
-    normed = _affine(low, given, low.op("mul", source, scale))
-    return _narrowed(low, given, [normed, scale][: len(given.call.outputs)])
+    return narrowed(low, given, [low.op("sub", product, low.op("mul", output, total))])
 
 
 @rule("cumsum")
@@ -221,37 +162,4 @@ def _cumsum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         return (low.rounded(low.point("{0}", [source], type_), result_dtype(given)),)
     low.reduces = True
     scanned = Scanned(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
-    return _narrowed(low, given, [scanned])
-
-
-@rule("nll_loss_forward")
-def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    scores, target = given.tensor("self"), given.tensor("target")
-    if "weight" in given or len(scores.dims) != 2:
-        raise Unsupported("a loss with class weights, or of a single row")
-    ignored = Num(given.integer("ignore_index", -100))
-    valid = low.point("{0} != {1}", [target, ignored], LONG, BOOL)
-    place = low.point("tl.where({0} != {1}, {0}, 0)", [target, ignored], LONG)
-    low.axes.join(scores.dims[0], target.dims[0])
-    picked = Picked(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=(0, place), asked=(0,))
-    loss = low.point("tl.where({1} != 0, -{0}, 0.0)", [picked, valid], FLOAT)
-    count = reduced(low, "sum", low.point("{0}", [valid], FLOAT), (0,), False)
-    reduction = given.integer("reduction", 1)
-    if reduction == 0:
-        zero = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
-        return _narrowed(low, given, [loss, zero])
-    total = reduced(low, "sum", loss, (0,), False)
-    return _narrowed(low, given, [low.op("div", total, count) if reduction == 1 else total, count])
-
-
-@rule("mse_loss")
-def _mse_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    assert isinstance(given.values["self"], Ref)  # noqa: S101  (the schema says so)
-    difference = low.op("sub", given.tensor("self"), given.tensor("target"))
-    square = low.op("mul", difference, difference)
-    over = tuple(range(len(square.dims)))
-    reduction = given.integer("reduction", 1)
-    if reduction == 0:
-        return _narrowed(low, given, [square])
-    total = reduced(low, "sum", square, over, False)
-    return _narrowed(low, given, [low.op("div", total, low.count(square, over)) if reduction == 1 else total])
+    return narrowed(low, given, [scanned])

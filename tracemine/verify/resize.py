@@ -57,7 +57,9 @@ def resized(chain: Chain, lowered: Lowered, sizes: Mapping[int, int]) -> Chain:
             _argument(a.name, v, call, first, lowered, shape, before)
             for a, v in zip(call.schema.arguments, call.arguments, strict=True)
         )
-        outputs = infer_outputs(Call(call.operator, call.overload, arguments, ()), specs) if call.outputs else ()
+        outputs = (
+            infer_outputs(Call(call.operator, call.overload, arguments, call.outputs), specs) if call.outputs else ()
+        )
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs
     return Chain(chain.name, inputs, tuple(calls), chain.live)
@@ -77,6 +79,8 @@ class _shapes:
 def _argument(
     name: str, value: Value, call: Call, first: int, lowered: Lowered, shape: _shapes, before: _shapes
 ) -> Value:
+    if call.operator == "aten::arange" and name == "end":
+        return Literal(counted_to(call, shape(lowered.values[first])[0]))
     if not isinstance(value, Literal) or not isinstance(value.value, tuple):
         return value
     if name in _SHAPES and call.outputs:
@@ -84,6 +88,13 @@ def _argument(
     if name == "normalized_shape":
         return Literal(shape(lowered.values[first])[-len(value.value) :])
     return value
+
+
+def counted_to(call: Call, size: int) -> int | float:
+    """Where `arange` has to end to give as many elements."""
+    start, step = (getattr(call.given().get(name), "value", other) for name, other in (("start", 0), ("step", 1)))
+    end: int | float = start + step * size
+    return end
 
 
 def _spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:

@@ -102,12 +102,16 @@ class Permuted(Tensor):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sliced(Tensor):
-    """Every `step`-th element of a dimension from `start` on; a step may be negative."""
+    """Every `step`-th element of a dimension from `start` on; a step may be negative.
+
+    `turns`: what would lie beyond the dimension's end is found at its beginning.
+    """
 
     arg: Tensor
     dim: int
     start: int
     step: int
+    turns: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

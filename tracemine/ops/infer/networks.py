@@ -192,7 +192,7 @@ def layer_norm(call: Call, statistics: int = 0, layout: str = "") -> Outputs:
 _LAYOUTS: dict[str, Callable[[TensorSpec], TensorSpec]] = {
     "row major": lambda source: made(source.shape, source.dtype),
     "suggested": lambda source: _placed(source.shape, source.dtype, source),
-    "unknown": lambda source: TensorSpec(source.shape, source.dtype, None),
+    "plain": lambda source: plain(source, source.dtype),
 }
 
 

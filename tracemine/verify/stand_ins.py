@@ -1,0 +1,144 @@
+"""What a CPU runs in place of operators that only a GPU has, or that a GPU computes otherwise.
+
+A GPU's norms compute in float32, keep their statistics so, and round once. A CPU's round numbers of 16 bits on the way,
+and fold a batch norm's weight and statistics into two numbers before they meet the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+Tensors = tuple[torch.Tensor | None, ...]
+_NARROW = (torch.bfloat16, torch.float16)
+
+
+def wide(value: Any) -> Any:
+    """A tensor of 16 bits in float32; anything else as it is."""
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in _NARROW else value
+
+
+def _per_channel(tensor: torch.Tensor, rank: int) -> torch.Tensor:
+    return tensor.view(-1, *(1,) * (rank - 2))
+
+
+def _others(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(d for d in range(tensor.dim()) if d != 1)
+
+
+def _welford(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and squares about it, with the roundings of a GPU's: a CPU's own sums in float64. After an infinity NaN."""
+    mean = torch.zeros_like(rows[:, 0])
+    squares = torch.zeros_like(mean)
+    for k in range(rows.shape[1]):
+        gap = rows[:, k] - mean
+        mean = mean + gap / (k + 1)
+        squares = squares + gap * (rows[:, k] - mean)
+    return torch.where(mean.isinf(), float("nan"), mean), squares
+
+
+def _batch_norm(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float
+) -> Tensors:
+    mean, variance, rank = running_mean, running_var, input.dim()
+    if training:
+        count = input.numel() / max(input.shape[1], 1)
+        mean, squares = _welford(input.transpose(0, 1).flatten(1))
+        variance = squares / count
+        for old, fresh in ((running_mean, mean), (running_var, squares / torch.tensor(count - 1))):
+            if old is not None:
+                old.copy_(old * (1 - momentum) + fresh * momentum)
+    scale = torch.rsqrt(variance + eps)
+    found = (input - _per_channel(mean, rank)) * _per_channel(scale, rank)
+    found = found if weight is None else found * _per_channel(weight, rank)
+    found = found if bias is None else found + _per_channel(bias, rank)
+    return found, mean, scale
+
+
+def _cudnn_batch_norm(*, exponential_average_factor: float, epsilon: float, **named: Any) -> Tensors:
+    """The same statistics (its variance is kept as an inverse root too), and a reserve of no bytes."""
+    found = _batch_norm(**named, momentum=exponential_average_factor, eps=epsilon)
+    return (*found, torch.empty(0, dtype=torch.uint8))
+
+
+def _batch_norm_backward(
+    grad_out: Any,
+    input: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    save_mean: Any,
+    save_invstd: Any,
+    train: bool,
+    eps: float,
+    output_mask: Any,
+) -> Tensors:
+    mean, scale = (save_mean, save_invstd) if train else (running_mean, torch.rsqrt(running_var + eps))
+    mean, scale = (_per_channel(t, input.dim()) for t in (mean, scale))
+    normed = (input - mean) * scale
+    total, along = grad_out.sum(_others(input)), (grad_out * normed).sum(_others(input))
+    into = grad_out
+    if train:
+        shares = (_per_channel(t, input.dim()) / (input.numel() / max(input.shape[1], 1)) for t in (total, along))
+        into = grad_out - next(shares) - normed * next(shares)
+    into = into * scale
+    into = into if weight is None else into * _per_channel(weight, input.dim())
+    return tuple(t if asked else None for t, asked in zip((into, along, total), output_mask, strict=True))
+
+
+def _cudnn_batch_norm_backward(
+    *, grad_output: Any, save_var: Any, epsilon: float, reserveSpace: Any, **named: Any
+) -> Tensors:
+    """Of a run that trained: there is none other."""
+    rest = {"save_invstd": save_var, "train": True, "eps": epsilon, "output_mask": (True, True, True)}
+    return _batch_norm_backward(grad_output, **named, **rest)
+
+
+def _rms_norm_backward(
+    grad_out: Any, input: Any, normalized_shape: Any, rstd: Any, weight: Any, output_mask: Any
+) -> Tensors:
+    normed = input * rstd
+    weighted = grad_out if weight is None else grad_out * weight
+    along = (weighted * normed).mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
+    rows = tuple(range(input.dim() - len(normalized_shape)))
+    by_weight = (grad_out * normed).sum(rows) if rows else grad_out * normed
+    found = ((weighted - normed * along) * rstd, by_weight)
+    return tuple(t if asked else None for t, asked in zip(found, output_mask, strict=True))
+
+
+def _group_norm_backward(
+    grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int, output_mask: Any
+) -> Tensors:
+    """As torch's, but for what is infinite: there the terms that it takes off each other may cancel to no number."""
+    parts = (N, group, C // group, HxW)
+    grad, normed = grad_out.reshape(parts), (input.reshape(parts) - mean[..., None, None]) * rstd[..., None, None]
+    weighted = grad if weight is None else grad * weight.view(1, group, -1, 1)
+    along = (weighted * normed).mean((2, 3), keepdim=True)
+    into = (weighted - weighted.mean((2, 3), keepdim=True) - normed * along) * rstd[..., None, None]
+    found = (into.reshape(input.shape), (grad * normed).sum((0, 3)).reshape(C), grad.sum((0, 3)).reshape(C))
+    return tuple(t if asked else None for t, asked in zip(found, output_mask, strict=True))
+
+
+def _compact(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
+    """Kernels of a CPU that take what they are given to be contiguous."""
+
+    def call(**given: Any) -> Tensors:
+        return function(**{n: v.contiguous() if isinstance(v, torch.Tensor) else v for n, v in given.items()})
+
+    return call
+
+
+# By name, what is called with tensors of at least 32 bits; its results are rounded to what the call gives.
+STAND_INS: Mapping[str, Callable[..., Tensors]] = {
+    "native_layer_norm": _compact(torch.ops.aten.native_layer_norm),
+    "native_layer_norm_backward": _compact(torch.ops.aten.native_layer_norm_backward),
+    "native_group_norm": _compact(torch.ops.aten.native_group_norm),
+    "native_group_norm_backward": _group_norm_backward,
+    "native_batch_norm": _batch_norm,
+    "cudnn_batch_norm": _cudnn_batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
+    "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
+    "_fused_rms_norm_backward": _rms_norm_backward,
+}
