@@ -452,25 +452,25 @@ def long_cross_entropy() -> Chain:
 @entry
 def looped_softmax() -> Chain:
     b = Builder("looped_softmax")
-    x = b.input("x", (129, 70), BF16)
+    x = b.input("x", (5, 100), BF16)
     return b.done(b.call("aten::_softmax", x, -1, False))
 
 
 @entry
 def looped_norm_in_place() -> Chain:
     b = Builder("looped_norm_in_place")
-    x, y, weight = b.input("x", (129, 70), F32), b.input("y", (129, 70), F32), b.input("weight", (70,), F32)
+    x, y, weight = b.input("x", (5, 100), F32), b.input("y", (5, 100), F32), b.input("weight", (100,), F32)
     total = b.call("aten::add_.Tensor", x, y)
     doubled = b.call("aten::mul.Tensor", total, 2.0)
-    return b.done(doubled, b.call("aten::native_layer_norm", total, [70], weight, None, 1e-5)[0])
+    return b.done(doubled, b.call("aten::native_layer_norm", total, [100], weight, None, 1e-5)[0])
 
 
 @entry
 def bias_gradient() -> Chain:
     """What is summed over all rows is written too."""
     b = Builder("bias_gradient")
-    grad, out = b.input("grad", (2, 75, 45), BF16), b.input("out", (2, 75, 45), BF16)
-    back = b.call("aten::tanh_backward", grad, out)
+    grad, out = b.input("grad", (2, 75, 45), BF16), b.input("y", (2, 75, 45), BF16)
+    back = b.call("aten::add.Tensor", b.call("aten::tanh_backward", grad, out), 0.25)
     flat = b.call("aten::view", back, [150, 45])
     return b.done(back, b.call("aten::sum.dim_IntList", flat, [0], True))
 
@@ -486,8 +486,8 @@ def long_extremes() -> Chain:
 @entry
 def column_variance() -> Chain:
     b = Builder("column_variance")
-    x = b.input("x", (150, 45), F32)
-    return b.done(*b.call("aten::var_mean.correction", x, [0], correction=1, keepdim=False))
+    x = b.input("x", (150, 45), BF16)
+    return b.done(b.call("aten::var.correction", x, [0], correction=0, keepdim=False))
 
 
 @entry
@@ -520,9 +520,9 @@ def batch_norm_relu() -> Chain:
     weight, bias = b.input("weight", (6,), "float16"), b.input("bias", (6,), "float16")
     mean, spread = b.input("mean", (6,), "float16"), b.input("spread", (6,), "float16")
     spread = b.call("aten::square", spread)
-    normed, _, _ = b.call("aten::native_batch_norm", x, weight, bias, mean, spread, False, 0.1, 1e-5)
+    normed, kept, _ = b.call("aten::native_batch_norm", x, weight, bias, mean, spread, False, 0.1, 1e-5)
     b.call("aten::add_.Tensor", normed, residual)
-    return b.done(b.call("aten::clamp_min_", normed, 0))
+    return b.done(b.call("aten::clamp_min_", normed, 0), kept)
 
 
 @entry

@@ -33,6 +33,16 @@ _HEADS = {
     LOOPED: _ROW_HEAD,
 }
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
+# Rows in parts: `parts` programs for each block of rows, each of which walks columns of its own. Only the last part may
+# end within a block of columns.
+_SPLIT_HEAD = (
+    "row_blocks = tl.cdiv(rows, XBLOCK)",
+    "row = ((tl.program_id(0) % row_blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
+    "row_mask = row < rows",
+    "part = tl.program_id(0) // row_blocks",
+    "length = tl.cdiv(tl.cdiv(columns, parts), RBLOCK) * RBLOCK",
+    "first, last = part * length, tl.minimum(part * length + length, columns)",
+)
 _FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
 
 
@@ -60,8 +70,11 @@ class Body:
 
     def print(self) -> list[str]:
         """The lines, indented."""
-        for line in _FLAT_HEAD if self.flat else _HEADS[self.mode]:
-            self.say(line)
+        for line in _FLAT_HEAD if self.flat else _SPLIT_HEAD if self.kernel.split else _HEADS[self.mode]:
+            self.say(line.replace("parts", self.kernel.split.name) if self.kernel.split else line)
+        if self.kernel.split:
+            self._note_sizes((self.kernel.split,))
+            self._names |= {n: "part" for axis, n in self._ats.items() if axis == self.kernel.split}
         self._places(self.kernel.rows, _ROW)
         values = [s.value for s in self.kernel.stores]
         if self.mode != LOOPED:
@@ -71,13 +84,15 @@ class Body:
             for store in self.kernel.stores:
                 self.store(store)
             return self.lines
-        for depth in range(1, 1 + max(map(self._depth, values), default=0)):
-            self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth])
+        deepest = max(map(self._depth, values), default=0)
+        early = [s for s in self.kernel.stores if self._in_loop(s) and self._early(s, deepest)]
+        for depth in range(1, 1 + deepest):
+            self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
         rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
         for store in rowwise:
             self.store(store)
-        if len(rowwise) < len(self.kernel.stores):
-            inside = [s for s in self.kernel.stores if self._in_loop(s)]
+        inside = [s for s in self.kernel.stores if self._in_loop(s) and s not in early]
+        if inside:
             self._hoist(n for s in inside for n in (s.value, *s.index))
             with self._loop():
                 for store in inside:
@@ -110,7 +125,7 @@ class Body:
     def _loop(self) -> Iterator[None]:
         """A walk over the columns: what is named inside is forgotten after it."""
         before = dict(self._names)
-        self.say("for start in range(0, columns, RBLOCK):")
+        self.say(f"for start in range({'first, last' if self.kernel.split else '0, columns'}, RBLOCK):")
         self._indent += 1
         self.say("column = (start + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
         self._column_places()
@@ -168,6 +183,11 @@ class Body:
     def _in_loop(self, store: ir.Store) -> bool:
         return self._across(store.value, *store.index)
 
+    def _early(self, store: ir.Store, deepest: int) -> bool:
+        """Whether a store can be done on the first walk: it waits for no reduction, and no later walk reads there."""
+        last_walk = deepest == 1 and all(self._depth(s.value) == 0 for s in self.kernel.stores if self._in_loop(s))
+        return self._depth(store.value) == 0 and (last_walk or self.program.buffers[store.buffer].role != "input")
+
     def _depth(self, node: Node) -> int:
         if node not in self._depths:
             below = max((self._depth(c) for c in ir.children(node)), default=0)
@@ -202,12 +222,12 @@ class Body:
         for node in nodes:
             visit(node)
 
-    def _reduce_pass(self, found: list[ir.Reduce]) -> None:
+    def _reduce_pass(self, found: list[ir.Reduce], stores: list[ir.Store]) -> None:
         jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
         for node in found:
             family = node.kind.partition("_")[0]
             jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
-        self._hoist(n.arg for n in found)
+        self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
@@ -220,6 +240,8 @@ class Body:
                     more = table().reductions[kind].lanes.format(acc, text)
                     plain = self._nothing_beyond(jobs[kind, arg][0])
                     self.say(f"{acc} = {more}" if plain else f"{acc} = tl.where(mask, {more}, {acc})")
+            for store in stores:
+                self.store(store)
         for key, members in jobs.items():
             self._end(key[0], members, lanes[key])
 
@@ -238,7 +260,7 @@ class Body:
             self._named(members[0], table().reductions[kind].end.format(names["acc"]))
             return
         for line in RUNNING[kind].end:
-            self.say(line.format(**names))
+            self.say(line.format(count="(last - first)" if self.kernel.split else "columns", **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
 

@@ -50,12 +50,15 @@ class Emitter:
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
         self._elements = 0  # that the kernel walks for it
+        self._part: Dim = ()  # the axis of parts, where it is what a part gives
+        self.reduces: set[Reduced] = set()  # what the kernel reduces itself
         self._known: dict[tuple[object, ...], Node] = {}
         self.walked = ir.Walked(self.columns)
 
     def store(self, tensor: Tensor, buffer: str) -> ir.Store:
         """Writes a recipe's element at its own place."""
         self._root = tensor
+        self._part = tensor.part if isinstance(tensor, Reduced) else ()
         self._elements = self.axes.size({*self.axes.flat(tensor.dims), *self.columns})
         index = self.own(tensor)
         return ir.Store(buffer, self.by_dim(tensor.dims, index), self.value(tensor, index, None))
@@ -147,7 +150,7 @@ class Emitter:
             return False
         if self._is_table(tensor, index):
             return True
-        others = [t for t in fronts(tensor) if self.foreign(t)]
+        others = [t for t in fronts(tensor) if self.foreign(t) and not (isinstance(t, Reduced) and t.part)]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
 
@@ -204,8 +207,10 @@ class Emitter:
         return node
 
     def reduced(self, tensor: Reduced, index: Index, guard: Node | None) -> Node:
-        if self.foreign(tensor) or any(self.walked(node) & set(self.columns) for node in index):
+        crossed = any(self.walked(node) & set(self.columns) for node in index)
+        if self.foreign(tensor) or tensor.part != self._part or crossed:
             return self._demand(tensor, index, guard)
+        self.reduces.add(tensor)
         if guard is not None and self.walked(guard) & set(self.columns):
             guard = None  # what is wanted of a column says nothing of the whole row
         groups = self.groups(tensor.dims, index)
@@ -223,7 +228,7 @@ class Emitter:
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
         crossed = any(self.walked(node) & set(self.columns) for node in rest)
-        if self.foreign(tensor) or groups[tensor.along] != columns or crossed:
+        if self.foreign(tensor) or self._part or groups[tensor.along] != columns or crossed:
             return self._demand(tensor, index, guard)
         arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
         return self.nodes.make(ir.Scan, tensor.dtype, arg)

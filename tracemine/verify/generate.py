@@ -16,6 +16,8 @@ from tracemine.verify.operators import table
 from tracemine.verify.plan import plan
 from tracemine.verify.shapes import LONGEST_ROW
 
+_HEAD = "import torch\nimport triton\nimport triton.language as tl"
+_LIBRARY = "\nfrom triton.language.extra import libdevice"
 _CODES = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -34,7 +36,7 @@ def generate(chain: Chain, rounds: bool = False, export_masks: bool = False, lon
     rounds: the build that rounds after every call as eager does, to prove that the wiring is right. longest_row:
     elements of a row that a kernel may hold in registers; longer ones are walked in a loop.
     """
-    program = plan(chain, rounds, export_masks)
+    program = plan(chain, rounds, export_masks, longest_row)
     masks = len(program.outputs) - len(chain.live)
     return print_program(program, rounds, masks, [i.name for i in chain.inputs], longest_row)
 
@@ -47,7 +49,14 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
     found = launches(program, stem, exact or codes, longest_row)
     bodies = "\n\n\n".join(launch.text for launch in found)
     calls = "\n".join(launcher(program, found, parameters))
-    parts = ["import torch\nimport triton\nimport triton.language as tl", *_helpers(bodies), bodies, EXPECT, cuts(found), calls]
+    parts = [
+        _HEAD + (_LIBRARY if "libdevice." in bodies else ""),
+        *_helpers(bodies),
+        bodies,
+        EXPECT,
+        cuts(found),
+        calls,
+    ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
     return Source(text=text, kernels=tuple(launch.name for launch in found), masks=masks)
 

@@ -39,7 +39,7 @@ class Part:
 
     @property
     def columns(self) -> str:
-        """The parameter of the columns, which the compiler knows where a program divides by their blocks or masks them."""
+        """The parameter of the columns: known to the compiler where a program divides by their blocks or masks them."""
         return "columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"
 
     @property
@@ -182,6 +182,12 @@ def _index_type(*tensors):
     return tl.int64 if reach >= 2**31 - 65536 else tl.int32
 
 
+def _parts(rows, columns, rblock, xblock):
+    """Into how many parts rows are cut, for 1024 programs or as many as there are blocks."""
+    length = triton.cdiv(columns, rblock * triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock)))
+    return max(1, triton.cdiv(columns, rblock * max(1, length)))
+
+
 def _warps(elements, each):
     return max(1, min(16, elements // (32 * each)))
 '''
@@ -193,10 +199,14 @@ _CUTS = "[(1024, 8)]"
 def cuts(found: Sequence[Launch]) -> str:
     """The table of how each kernel may be cut into blocks."""
     rows = [f'    "{launch.name}": {_CUTS},' for launch in found]
-    return "\n".join([
-        "# How each kernel is cut: elements of a block and of a thread. The first is taken; the others may be faster.",
-        "BLOCKS = {", *rows, "}",
-    ])
+    return "\n".join(
+        [
+            "# How each kernel is cut: elements of a block and of a thread. The first is taken; others may be faster.",
+            "BLOCKS = {",
+            *rows,
+            "}",
+        ]
+    )
 
 
 def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
@@ -209,6 +219,7 @@ def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str
     lines += [f"    {text}" for text in _size_lines(program, inputs)]
     for b in inputs:
         lines.append(f'    _expect("{b.name}", {b.name}, {_shape(b.dims)}, torch.{b.dtype})')
+    lines += [f"    {text}" for launch in found for part in launch.parts for text in _split_lines(part)]
     made = [b for b in program.buffers.values() if b.role != "input"]
     device = f"{inputs[0].name}.device" if inputs else '"cuda"'
     lines += [f"    {b.name} = {_empty(b, device)}" for b in made]
@@ -250,11 +261,25 @@ def _empty(buffer: Buffer, device: str) -> str:
     return f"{text}.permute({', '.join(map(str, back))})"
 
 
+def _loop(part: Part) -> tuple[int, int]:
+    """The block of columns, and that of rows, of rows that are walked in a loop."""
+    return {ACROSS: (16, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
+
+
+def _split_lines(part: Part) -> list[str]:
+    """How many parts rows are cut into, where they are."""
+    kernel = part.kernel
+    if kernel.split is None:
+        return []
+    wide, high = _loop(part)
+    return [f"{kernel.split.name} = _parts({sizes(kernel.rows)}, {sizes(kernel.columns)}, {wide}, {high})"]
+
+
 def _blocks(part: Part) -> list[str]:
     """The lines that say how a walk is cut into blocks."""
     kernel = part.kernel
     lines = [f"rows, columns = {sizes(kernel.rows)}, {sizes(kernel.columns)}"]
-    many = "triton.cdiv(rows, xblock)"
+    many = "triton.cdiv(rows, xblock)" + (f" * {kernel.split.name}" if kernel.split else "")
     if part.mode == POINTWISE:
         if part.grain != ALONG:
             lines.append("rblock, xblock = 32, elements // 32")
@@ -271,8 +296,7 @@ def _blocks(part: Part) -> list[str]:
         else:  # 32 bytes of each column are several rows' elements
             lines.append("xblock = min(64, max(16, 4096 // rblock), max(1, 16384 // rblock))")
     else:
-        wide, high = {ACROSS: (16, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
-        lines.append(f"rblock, xblock = {wide}, {high}")
+        lines.append("rblock, xblock = {}, {}".format(*_loop(part)))
     if not kernel.rows:
         lines.append("xblock = 1")
     return [*lines, f"blocks = {many}"]

@@ -13,6 +13,8 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.emit import Emitter, columns_of, fronts
 from tracemine.verify.ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.verify.lower import Lowered, lower
+from tracemine.verify.shapes import LONGEST_ROW, few_programs
+from tracemine.verify.split import split
 from tracemine.verify.values import Reduced, Tensor
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
@@ -27,6 +29,7 @@ class _Target:
     buffer: str
     columns: Dim
     rows: Dim
+    part: Dim  # the axis of parts that its columns are walked in
     level: int
 
 
@@ -47,34 +50,52 @@ class _Planner:
         return self.lowered.axes
 
 
-def plan(chain: Chain, rounds: bool = False, export_masks: bool = False) -> Program:
+def plan(chain: Chain, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Program:
     """The kernels for a chain.
 
     rounds: round after every call as eager does, which proves the wiring bit for bit; else values stay in float32
-    until they are stored. export_masks: what dropout kept is given back too, after the live values.
+    until they are stored. export_masks: what dropout kept is given back too, after the live values. longest_row:
+    elements of a row that a kernel may hold in registers.
     Raises Unsupported where no kernel can be generated.
     """
     lowered = lower(chain)
+    program, starved = _planned(chain, lowered, rounds, export_masks, longest_row)
+    if starved:
+        program, _ = _planned(chain, split(lowered, starved), rounds, export_masks, longest_row)
+    return program
+
+
+def _planned(
+    chain: Chain, lowered: Lowered, rounds: bool, export_masks: bool, longest_row: int
+) -> tuple[Program, set[Reduced]]:
+    """A program, and the reductions in it that leave most of a GPU idle."""
     p = _Planner(chain, lowered, rounds)
     for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
         p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
     outputs = _homes(p, export_masks)
     for tensor in tuple(p.homes):
         _target(p, tensor)
-    kernels = tuple(_kernel(p, members) for members in _groups(p))
+    kernels: list[Kernel] = []
+    starved: set[Reduced] = set()
+    for members in _groups(p):
+        kernel, reduces = _kernel(p, members)
+        kernels.append(kernel)
+        if few_programs(p.buffers, kernel, longest_row):
+            starved |= reduces
     _check_in_place(p, kernels)
     scalars = tuple((s.name, s.value) for s in chain.scalars)
     origins = {node: f"{chain.calls[call].label}" for node, call in p.origins.items()}
     if lowered.drawn:
         scalars = (*scalars, ("seed", 0))
-    return Program(
+    program = Program(
         name=chain.name,
         buffers=p.buffers,
-        kernels=kernels,
+        kernels=tuple(kernels),
         outputs=outputs,
         scalars=scalars,
         origins=origins,
     )
+    return program, starved
 
 
 def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> Buffer:
@@ -111,7 +132,8 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
         p.homes[tensor] = f"scratch{sum(b.role == 'scratch' for b in p.buffers.values())}"
         p.buffers[p.homes[tensor]] = _scratch(p, p.homes[tensor], tensor)
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
-    rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns)
+    part = tensor.part if isinstance(tensor, Reduced) else ()
+    rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
     trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds)
     trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
@@ -119,7 +141,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     needs = [_target(p, needed) for needed in trial.demanded]
     p.names.update((placeholder, p.homes[needed]) for needed, placeholder in trial.demanded.items())
     level = 1 + max((n.level for n in needs), default=-1)
-    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, level)
+    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level)
     return target
 
 
@@ -155,28 +177,32 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
 
 def _groups(p: _Planner) -> list[list[_Target]]:
     """Targets that one kernel can store, in the order of the kernels."""
-    groups: dict[tuple[int, frozenset[int], frozenset[int]], list[_Target]] = {}
-    last = sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level))  # plain ones join others
-    for target in last:
-        walked = frozenset(target.rows) | frozenset(target.columns)
-        own = (target.level, frozenset(target.rows), frozenset(target.columns))
-        home = own
-        for key in groups:
-            same = key[1:] == own[1:] or (not fronts(target.tensor) and key[1] | key[2] == walked)
-            later = key[0] >= target.level and (key[0] == target.level or target.buffer not in p.names.values())
-            if same and later:
-                home = key
-                break
-        if home in groups:
-            target.columns = groups[home][0].columns
-            target.rows = tuple(leaf for leaf in target.rows + target.columns if leaf in home[1])
-            if home[1:] != own[1:]:
-                target.rows = tuple(leaf for leaf in p.axes.flat(target.tensor.dims) if leaf in home[1])
-        groups.setdefault(home, []).append(target)
-    return [members for _, members in sorted(groups.items(), key=lambda item: item[0][0])]
+    groups: list[list[_Target]] = []
+    for target in sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level)):  # plain ones join others
+        group = next((g for g in groups if _joins(p, target, g[0])), None)
+        if group is None:
+            groups.append([target])
+            continue
+        first = group[0]
+        if {*first.rows} != {*target.rows}:
+            target.rows = tuple(leaf for leaf in p.axes.flat(target.tensor.dims) if leaf in first.rows)
+        target.columns = first.columns
+        group.append(target)
+    return sorted(groups, key=lambda g: g[0].level)
 
 
-def _kernel(p: _Planner, members: list[_Target]) -> Kernel:
+def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
+    """Whether a kernel that stores the one can store the other too."""
+    plain = not fronts(target.tensor)
+    walked = {*target.rows, *target.columns} == {*first.rows, *first.columns}
+    same = ({*target.rows}, {*target.columns}, target.part) == ({*first.rows}, {*first.columns}, first.part)
+    if not (same or (plain and walked)):
+        return False
+    return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
+
+
+def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
+    """A kernel, and what it reduces."""
     emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds)
     stores = [_renamed(p, emitter.store(target.tensor, target.buffer)) for target in members]
     main = max(members, key=lambda t: p.axes.size(t.rows))
@@ -187,12 +213,14 @@ def _kernel(p: _Planner, members: list[_Target]) -> Kernel:
         for leaf in p.axes.leaves(dim)
     }
     rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
-    return Kernel(
+    kernel = Kernel(
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
         columns=tuple(p.axes.axis(leaf) for leaf in members[0].columns),
         level=max(t.level for t in members),
         stores=tuple(stores),
+        split=p.axes.axis(members[0].part[0]) if members[0].part else None,
     )
+    return kernel, emitter.reduces
 
 
 def _renamed(p: _Planner, store: Store) -> Store:

@@ -1,6 +1,7 @@
 """Reductions of several running values: Welford's mean and squares, a maximum with a sum of exponentials.
 
-`{x}` is the element; `{a}` the name that the results begin with; `{kept}` the element, or 0 beyond the row.
+`{x}` is the element; `{a}` the name that the results begin with; `{kept}` the element, or 0 beyond the row; `{count}`
+how many elements were seen.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ RUNNING = {
             "{spread} = tl.where(mask, {spread} + delta * ({x} - {a}), {spread})",
         ],
         end=[
-            "{a}_first = tl.sum({a} * {seen}, 1)[:, None] / columns",
-            "{a}_rest = tl.sum(tl.where({seen} > 0, ({a} - {a}_first) * {seen}, 0.0), 1)[:, None] / columns",
+            "{a}_first = tl.sum({a} * {seen}, 1)[:, None] / {count}",
+            "{a}_rest = tl.sum(tl.where({seen} > 0, ({a} - {a}_first) * {seen}, 0.0), 1)[:, None] / {count}",
             "{a}_mean = {a}_first + {a}_rest",
             "delta = tl.where({seen} > 0, {a} - {a}_mean, 0.0)",
             "{a}_squares = tl.sum({spread} + {seen} * delta * delta, 1)[:, None]",

@@ -13,6 +13,9 @@ LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread
 # Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
 # that 32 bytes of each column are taken at once, and 32 elements a thread.
 _LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024
+# Rows that are walked in a loop by few programs, each by one or so many by one, leave most of a GPU idle: they are cut
+# into parts. Unless they are as short as that.
+_SHORT_ACROSS, _HIGH = 512, 64
 _SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
 
 ALONG, ACROSS, MIXED = "along", "across", "mixed"
@@ -32,6 +35,17 @@ def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> st
         return LOOPED
     limits = {ALONG: longest_row, ACROSS: _LONGEST_ACROSS, MIXED: min(_LONGEST_MIXED, longest_row)}
     return WHOLE if length <= limits[grain(buffers, kernel)] else LOOPED
+
+
+def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> bool:
+    """Whether a kernel walks so long rows by so few programs that each should be cut into parts."""
+    if kernel.split is not None or shape_of(buffers, kernel, longest_row) != LOOPED:
+        return False
+    rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
+    across = grain(buffers, kernel) == ACROSS
+    shortest = min(_SHORT_ACROSS, longest_row) if across else longest_row
+    few = max(4, longest_row // 128)  # 128 programs, and fewer where rows are walked in a loop for trial
+    return length > shortest and rows < few * (_HIGH if across else 1)
 
 
 def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracemine.verify.axes import Dims
+from tracemine.verify.axes import Dim, Dims
 from tracemine.verify.ir import BOOL, FLOAT, INT, LONG
 
 TYPE_OF = {
@@ -69,12 +69,16 @@ class Rounded(Tensor):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reduced(Tensor):
-    """Some dimensions of another made one element. `over`: dimensions of `arg`; `kept`: for each own dim the arg's."""
+    """Some dimensions of another made one element. `over`: dimensions of `arg`; `kept`: for each own dim the arg's.
+
+    `part`: where rows are reduced in parts, the own dimension that counts these, the first.
+    """
 
     kind: str
     arg: Tensor
     over: tuple[int, ...]
     kept: tuple[int | None, ...]
+    part: Dim = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
