@@ -15,6 +15,7 @@ from tracemine.cli.findings import findings_files, stored_scans
 from tracemine.cli.scan import EvidenceOption, How, QuietOption, all_traces, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.report import REPORTS, render
+from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
@@ -141,9 +142,9 @@ def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:
         for finding in scan.findings
         if finding.fingerprint.startswith(mark)
     }
-    if len(found) != 1 or len(mark) < _SHORTEST_MARK:
-        raise UsageError(
-            f"--finding: {len(found) or 'no'} fingerprints begin with {mark[:40]!a}",
-            hint="scan --format json and the tickets of --format markdown name them",
-        )
+    hint = "scan --format json and the tickets of --format markdown name them"
+    if len(mark) < _SHORTEST_MARK:
+        raise UsageError(f"--finding: a fingerprint has 16 digits; give {_SHORTEST_MARK} at least", hint=hint)
+    if len(found) != 1:
+        raise UsageError(f"--finding: {count_text(len(found), 'finding')} begin with {mark[:40]!a}", hint=hint)
     return next(iter(found.values()))

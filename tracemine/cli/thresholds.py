@@ -45,13 +45,13 @@ def parse_threshold(option: str, text: str) -> Threshold:
 
 
 def parse_fail_on(text: str) -> Callable[[Scan], bool]:
-    """Whether a scan has a finding of this severity or a higher one, or one that saves this much.
+    """Whether a scan has a finding of this severity or a higher one, or one that saves this much; none that is refuted.
 
     Raises UsageError for anything else.
     """
     if text in SEVERITIES:
         reached = SEVERITIES[SEVERITIES.index(text) :]
-        return lambda scan: any(finding.severity in reached for finding in scan.findings)
+        return lambda scan: any(f.severity in reached for f in scan.findings if not f.refuted)
     try:
         threshold = parse_threshold("--fail-on", text)
     except UsageError as error:

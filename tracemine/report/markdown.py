@@ -20,6 +20,7 @@ from tracemine.report.words import (
     evidence_text,
     not_tested_text,
     nothing_found,
+    refuted_text,
     summary_parts,
     times_text,
 )
@@ -218,8 +219,7 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[str]:
         verified = finding.verdict
         if verified is None:
             continue
-        said = " · ".join(text for text in (verified.says, times_text(verified)) if text)
-        cells = (prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(said))
+        cells = (prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(refuted_text(verified)))
         rows.append(f"| {time_text(verified.predicted_ns.mid)} | {' | '.join(cells)} |")
     yield "\n".join(rows)
 

@@ -21,6 +21,7 @@ from tracemine.report.words import (
     first_sentence,
     nothing_found,
     operator_name,
+    refuted_text,
     said_text,
     summary_parts,
     times_text,
@@ -195,8 +196,9 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
         verified = finding.verdict
         if verified is None:
             continue
-        said = " · ".join(text for text in (verified.says, times_text(verified)) if text)
-        what = Text.assemble(line(finding.title), (f" · {line(finding.fingerprint)}: {line(said)}", _LABEL))
+        what = Text.assemble(
+            line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", _LABEL)
+        )
         yield _Row(what, f"{time_text(verified.predicted_ns.mid):>9}", 0, 11)
     if len(findings) > _LINES_OF_REFUSED:
         yield _paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))

@@ -70,6 +70,7 @@ def _bounds(bounds: Mapping[str, int]) -> Iterator[str]:
         yield f"{'no single unit' if name == 'neither' else name} {count:,}"
 
 
+_WINS = 0.95  # of eager's time: what is worth a word; whether it is more than noise nobody judged here
 # What became of verdicts that change nothing here: keys of a scan's `evidence`.
 _UNUSED = {
     "repeated": "beside another on the same finding",
@@ -103,6 +104,20 @@ def times_text(verified: Verified) -> str:
         if ns is not None
     ]
     return f"{verified.device}, cache {verified.state}: {', '.join(times)}" if times else ""
+
+
+def refuted_text(verified: Verified) -> str:
+    """Why a claim is taken away, in a line. Where torch.compile's kernels do win it says so: that is not claimed.
+
+    >>> from tracemine.findings.record import NOTHING, Verified
+    >>> print(refuted_text(Verified(basis="refuted", level="L3", says="this fusion loses", device="NVIDIA H200",
+    ...     state="cold", eager_ns=20_000, fused_ns=24_000, compiled_ns=5_000, saved_share=None, predicted_ns=NOTHING,
+    ...     occurrences=2, assumptions=(), not_tested=(), file="v.json")))
+    this fusion loses · NVIDIA H200, cache cold: eager 20.0 µs, one kernel 24.0 µs, torch.compile 5.00 µs, which wins
+    """
+    eager, compiled = verified.eager_ns, verified.compiled_ns
+    wins = eager is not None and compiled is not None and compiled < _WINS * eager
+    return " · ".join(text for text in (verified.says, times_text(verified)) if text) + (", which wins" if wins else "")
 
 
 def error_text(finding: Finding) -> str:

@@ -144,10 +144,8 @@ def _read_file(path: Path, evidence: Evidence) -> None:
             raise InputError(f"is too large for verdicts: more than {LARGEST_BYTES:,} bytes", where=where)
         found, notes = in_text(content, path)
     if not found:
-        hint = "verify writes verdicts; a reproduction prints its results with --json"
-        raise InputError(
-            f"holds no verdicts{f' that can be used: {notes[0]}' if notes else ''}", where=where, hint=hint
-        )
+        why = notes[0].partition("left out, ")[2] if notes else "verify writes them; a reproduction does with --json"
+        raise InputError("holds no verdicts that can be used", where=where, hint=why)
     evidence.notes += notes
     written_ns = path.stat().st_mtime_ns
     for number, entry in enumerate(found):

@@ -66,14 +66,14 @@ class _Samples(msgspec.Struct, frozen=True):
     sum_ns: Annotated[list[Ns], Meta(min_length=1)]
 
 
-class _State(msgspec.Struct, frozen=True, omit_defaults=True):
+class _State(msgspec.Struct, frozen=True):
     eager: _Samples
     fused: _Samples
     copy: _Samples
     compiled: _Samples | None = None
 
 
-class _Judged(msgspec.Struct, frozen=True, omit_defaults=True):
+class _Judged(msgspec.Struct, frozen=True):
     eager_against_itself: Interval
     eager: Interval
     faster_than_eager: bool
@@ -110,10 +110,11 @@ class Ran(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One verdict of a file, or what one reproduction printed there."""
+    """One verdict of a file, or what one reproduction printed there: what is needed of it, and all of it."""
 
     said: Said | Ran
     gpu: str | None  # null: not named
+    whole: dict[str, Any] | None = None  # of a reproduction
 
     @property
     def on_cpu(self) -> bool:
@@ -124,8 +125,12 @@ class Entry:
         """The verdict on a finding; from a reproduction's results it is made here, beside what the finding measured."""
         if isinstance(self.said, Said):
             return self.said
-        found = verdict(finding, ran=msgspec.to_builtins(self.said), proof=_PROOF)
-        return msgspec.convert(found, Said, from_attributes=True)
+        try:
+            return msgspec.convert(verdict(finding, ran=self.whole, proof=_PROOF), Said, from_attributes=True)
+        except _CANNOT_BE_JUDGED as error:  # what is not checked above is not as a reproduction prints it
+            return Said(finding.fingerprint, "L0", f"its results cannot be judged: {type(error).__name__}")
+
+_CANNOT_BE_JUDGED = (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def in_text(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
@@ -223,9 +228,9 @@ def _entry(value: Any, gpu: str | None) -> Entry:
     if isinstance(value, dict) and "level" not in value:
         ran = msgspec.convert(value, Ran)
         if ran.times is None:
-            return Entry(ran, ran.device)
+            return Entry(ran, ran.device, value)
         _check(ran.times)
-        return Entry(ran, ran.times.device)
+        return Entry(ran, ran.times.device, value)
     said = msgspec.convert(value, Said)
     if said.measured is None:
         return Entry(said, gpu)

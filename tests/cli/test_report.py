@@ -1,0 +1,191 @@
+"""`tracemine report` and `scan --evidence` as their users meet them: verdicts from a GPU machine beside a recording."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verify.test_evidence import A100, H200, printed
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+TRACE = FIXTURES / "captures" / "decoder_prefill"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Findings of a recording, as scan printed them."""
+    from tracemine.cli import main
+
+    path = tmp_path_factory.mktemp("stored") / "findings.json"
+    assert main(["scan", str(TRACE), "--format", "json", "-o", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def findings(stored: Path) -> list[dict[str, Any]]:
+    """Those about what the GPU does, most first."""
+    found = json.loads(stored.read_text())["findings"]
+    return [f for f in found if f["fused_ns"] is not None]
+
+
+@pytest.fixture
+def results(findings: list[dict[str, Any]], tmp_path: Path) -> Path:
+    """A folder of what reproductions printed: the first wins, the second loses, the third ran on another GPU."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    first, second, third = (f["fingerprint"] for f in findings[:3])
+    (folder / f"{first}.json").write_text(json.dumps(printed(first, eager=130_000, fused=13_000, compiled=13_000)))
+    (folder / f"{second}.json").write_text(json.dumps(printed(second, eager=58_000, fused=70_000)))
+    (folder / f"{third}.json").write_text(json.dumps(printed(third, gpu=A100)))
+    (folder / "more.json").write_text(json.dumps(printed("f" * 16)))
+    return folder
+
+
+def found_by(out: str) -> dict[str, dict[str, Any]]:
+    return {f["fingerprint"]: f for f in json.loads(out)["findings"]}
+
+
+def test_measured_savings_take_the_place_of_predicted_ones(
+    run: Run, results: Path, findings: list[dict[str, Any]]
+) -> None:
+    first, second, third = findings[:3]
+    code, out, err = run("scan", TRACE, "--evidence", results, "--format", "json")
+    assert (code, err) == (0, "")
+    scan, found = json.loads(out), found_by(out)
+    assert scan["evidence"] == {"measured": 1, "refuted": 1, "other_gpu": 1, "no_finding": 1}
+    measured = found[first["fingerprint"]]
+    assert measured["verdict"]["device"] == H200
+    assert measured["gpu_saving_ns"]["mid"] == round(0.9 * measured["measured_ns"])
+    assert measured["verdict"]["predicted_ns"] == first["gpu_saving_ns"]
+    assert found[second["fingerprint"]]["gpu_saving_ns"] == {"low": 0, "mid": 0, "high": 0}
+    assert found[third["fingerprint"]]["gpu_saving_ns"] == third["gpu_saving_ns"]
+    assert found[third["fingerprint"]]["verdict"] is None
+    for end in ("low", "mid", "high"):
+        assert scan["summary"]["gpu_saving_ns"][end] == sum(f["gpu_saving_ns"][end] for f in found.values())
+
+
+def test_measured_and_predicted_are_told_apart_at_a_glance(run: Run, results: Path) -> None:
+    _, out, _ = run("scan", TRACE, "--evidence", results)
+    assert "of GPU time, measured" in out
+    assert "refuted: nothing is claimed for these, and no other rule claims them" in out
+    assert "this fusion loses" in out
+    assert "1 of another GPU, 1 on no finding of this trace" in " ".join(out.split())
+
+
+def test_a_stored_scan_is_printed_again_as_it_was(run: Run, stored: Path) -> None:
+    for form in ("text", "json", "markdown"):
+        assert run("report", stored, "--format", form)[:2] == run("scan", TRACE, "--format", form)[:2]
+
+
+def test_a_stored_scan_takes_the_same_verdicts(run: Run, stored: Path, results: Path) -> None:
+    scanned = found_by(run("scan", TRACE, "--evidence", results, "--format", "json")[1])
+    code, out, _ = run("report", stored, "--evidence", results, "--format", "json")
+    assert code == 0
+    assert {k: f["gpu_saving_ns"] for k, f in found_by(out).items()} == {
+        k: f["gpu_saving_ns"] for k, f in scanned.items()
+    }
+
+
+def test_verdicts_within_stored_findings_are_printed(run: Run, results: Path, tmp_path: Path) -> None:
+    path = tmp_path / "judged.json"
+    assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0
+    out = run("report", path)[1]
+    assert out == run("scan", TRACE, "--evidence", results)[1]
+
+
+def test_a_ticket_is_one_finding_that_stands_alone(
+    run: Run, stored: Path, results: Path, findings: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    mark = findings[0]["fingerprint"]
+    code, out, _ = run("report", stored, "--finding", mark[:6], "--evidence", results)
+    assert code == 0
+    assert out.startswith(f"# {findings[0]['title']}\n\nFound in `{TRACE}`: kineto · NVIDIA H200")
+    assert out.count("\n# ") == 0
+    assert "### Verdict\n\n- L5, not slower than torch.compile\n" in out
+    assert "| GPU time saved, measured |" in out
+    assert f"fingerprint `{mark}`" in out
+    path = tmp_path / "ticket.md"
+    assert run("report", stored, "--finding", mark, "--evidence", results, "-o", path)[:2] == (0, "")
+    assert path.read_text() == out
+
+
+def test_a_refuted_finding_has_a_ticket_that_says_so(
+    run: Run, stored: Path, results: Path, findings: list[dict[str, Any]]
+) -> None:
+    out = run("report", stored, "--finding", findings[1]["fingerprint"], "--evidence", results)[1]
+    assert "**Refuted**: nothing is claimed any more" in out
+    assert "| GPU time saved, predicted |" in out
+
+
+def test_a_trace_is_scanned_first_and_a_folder_is_its_findings(run: Run, stored: Path, results: Path) -> None:
+    assert run("report", TRACE, "--evidence", results)[:2] == run("scan", TRACE, "--evidence", results)[:2]
+    assert run("report", stored.parent)[:2] == run("report", stored)[:2]
+
+
+def test_what_is_refuted_reaches_no_fail_on(run: Run, findings: list[dict[str, Any]], tmp_path: Path) -> None:
+    lines = [json.dumps(printed(f["fingerprint"], fused=30_000)) for f in findings]
+    (tmp_path / "lost.jsonl").write_text("\n".join(lines))
+    assert run("scan", TRACE, "--fail-on", "200us")[0] == 1
+    assert run("scan", TRACE, "--fail-on", "400us", "--evidence", tmp_path / "lost.jsonl")[0] == 0
+
+
+def test_a_refuted_finding_reaches_no_severity(run: Run, tmp_path: Path) -> None:
+    """Of a recording whose findings are all on the GPU."""
+    chain = FIXTURES / "kineto" / "chain.json.gz"
+    found = json.loads(run("scan", chain, "--format", "json")[1])["findings"]
+    assert found
+    assert all(f["fused_ns"] is not None for f in found)
+    path = tmp_path / "lost.jsonl"
+    path.write_text("\n".join(json.dumps(printed(f["fingerprint"], fused=30_000)) for f in found))
+    assert run("scan", chain, "--fail-on", "low")[0] == 1
+    assert run("scan", chain, "--fail-on", "low", "--evidence", path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--format", "html"], "--format: there is no report 'html'"),
+        (["--finding", "0123456", "--format", "json"], "--finding: a ticket's text is Markdown"),
+        (["--finding", "abc"], "--finding: a fingerprint has 16 digits; give 4 at least"),
+        (["--finding", "0000000"], "--finding: 0 findings begin with '0000000'"),
+        (["--top", "-1"], "--top: -1 is negative"),
+        (["--evidence", "no/such"], "no/such: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_a_hint(run: Run, stored: Path, arguments: list[str], said: str) -> None:
+    code, out, err = run("report", stored, *arguments)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == said
+    assert len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda text: text[: len(text) // 2], ":1: is no findings file: "),
+        (lambda text: text.replace('"schema_version":1', '"schema_version":7', 1), ":1: its findings are of version 7"),
+        (lambda text: text + '{"schema_version":1}\n', ":2: is no findings file: "),
+    ],
+    ids=["truncated", "of another version", "a second line that is none"],
+)
+def test_findings_that_cannot_be_read_say_where(
+    run: Run, stored: Path, tmp_path: Path, spoil: Callable[[str], str], said: str
+) -> None:
+    path = tmp_path / "f.json"
+    path.write_text(spoil(stored.read_text()))
+    code, out, err = run("report", path)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{path}{said}")
+
+
+def test_what_is_neither_findings_nor_a_trace_is_an_error(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text('{"a": 1}')
+    assert run("report", path)[0] == 2
+    assert run("report", tmp_path / "nowhere.json") == (2, "", f"{tmp_path / 'nowhere.json'}: there is no such file\n")
