@@ -130,6 +130,7 @@ class Entry:
         except _CANNOT_BE_JUDGED as error:  # what is not checked above is not as a reproduction prints it
             return Said(finding.fingerprint, "L0", f"its results cannot be judged: {type(error).__name__}")
 
+
 _CANNOT_BE_JUDGED = (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
