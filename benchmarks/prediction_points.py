@@ -18,12 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.curves import Curves, calibration_of
 from tracemine.devices import find_device

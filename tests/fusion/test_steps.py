@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from tests.timelines import Trace
+from tracemine.flow import flow
+from tracemine.fusion import groups
 from tracemine.fusion.nodes import Meaning, meaning_of
 
 IMAGE, CHANNELS = [32, 64, 56, 56], [64]
@@ -28,3 +32,24 @@ def test_a_batch_norm_backward_needs_two_sums_of_a_channel() -> None:
     concrete = json.dumps([*[""] * 7, "True", "1e-05", "[True, True, True]"])
     backward = meaning_of("aten::native_batch_norm_backward", shapes, types, None, concrete)
     assert backward.steps == ("sum", "sum", "channel")
+
+
+def _fused_steps(calls: list[tuple[str, list[Any], list[str]]]) -> tuple[str, ...]:
+    trace = Trace()
+    for at, (name, shapes, concrete) in enumerate(calls):
+        dtypes = [{"": "float", "[1]": "ScalarList"}.get(each, "Scalar") for each in concrete]
+        op = trace.op(name, at * 10, 8, shapes=shapes, dtypes=dtypes, concrete=concrete)
+        trace.kernel("k", at * 10 + 5, 4, op=op)
+    found = groups(flow(trace.timeline()))
+    assert len(found) == 1
+    return found.kernels[int(found.kernel[0])].steps
+
+
+def test_a_small_tensor_that_is_spread_is_computed_for_each_element_anew() -> None:
+    calls = [("aten::cos", [[1, 64]], [""]), ("aten::mul", [[512, 64], [1, 64]], ["", ""])]
+    assert _fused_steps(calls) == ("tanh", "scale")
+
+
+def test_a_number_a_row_is_computed_once_a_row() -> None:
+    calls = [("aten::amax", [[512, 64], [], []], ["", "[1]", "True"]), ("aten::exp", [[512, 1]], [""])]
+    assert _fused_steps([*calls, ("aten::mul", [[512, 64], [512, 1]], ["", ""])]) == ("sum", "scale")

@@ -61,6 +61,7 @@ _COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not t
 _LOAD_PS = 0.2  # one more full-size input, in each walk
 _RANDOM_PS = 2.35  # ten rounds of Philox
 _CHANNEL_PS = 0.65  # four numbers of a channel, a root and a division, for each element anew (a whole model's kernels)
+_BLEND_PS = 1.4  # four places and four weights, for each element anew (one model: 1.2 joined with others, 2.7 alone)
 _SIMPLE_PS = 0.03  # one instruction an element on every lane
 _BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
@@ -207,7 +208,7 @@ class Curves:
         base = min(max(base, 0.0), min(upper.values()))
         single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
         scale = base / _BASE_PS
-        own = {"random": _RANDOM_PS, "channel": _CHANNEL_PS, **dict.fromkeys(SIMPLE, _SIMPLE_PS)}
+        own = {"random": _RANDOM_PS, "channel": _CHANNEL_PS, "blend": _BLEND_PS, **dict.fromkeys(SIMPLE, _SIMPLE_PS)}
         return {"base": base, **{name: ps * scale for name, ps in own.items()}, **single}
 
     @cache  # noqa: B019 - a calibration or two a process

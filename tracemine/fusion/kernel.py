@@ -26,7 +26,8 @@ class FusedKernel:
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
     (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `random` for random numbers,
-    `channel` for a batch norm's use of its channel's numbers, and `simple` for everything else.
+    `channel` for a batch norm's use of its channel's numbers, `blend` for a mean of neighbours at computed places, and
+    `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 

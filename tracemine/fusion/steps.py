@@ -36,6 +36,10 @@ _STEPS: dict[str, tuple[str, ...]] = {
         ("channel",),
     ),
     "_batch_norm_with_update": ("welford", "channel"),
+    **dict.fromkeys(
+        ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d", "upsample_linear1d"), ("blend",)
+    ),
+    **dict.fromkeys(("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler_2d"), ("blend",)),
     **dict.fromkeys(("_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp"), ("softmax",)),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), ("scan",)),
 }

@@ -257,7 +257,9 @@ def _kernels(
     widest = np.where(widest > 0, widest, any_width)
     strided = across_the_grain(timeline, flow, nodes, node_group, full)
     reads, writes = _tuples(reading, count), _tuples(writing, count)
-    code, full_size = nodes.steps_code[members].tolist(), (nodes.size[members] == full[node_group[members]]).tolist()
+    # A smaller tensor that is spread over the whole is computed for each element anew, unless it is one number a row.
+    per_row = (length > 1)[node_group[members]] & (nodes.size[members] <= rows[node_group[members]])
+    code, each_element = nodes.steps_code[members].tolist(), (~per_row & (nodes.size[members] > 1)).tolist()
     kernels: dict[FusedKernel, int] = {}
     known: dict[tuple[int, ...], tuple[str, ...]] = {}
     which = []
@@ -265,7 +267,7 @@ def _kernels(
     for at, ((begin, end), (many, long, across, width, is_strided, deep, known_bytes)) in enumerate(
         zip(itertools.pairwise(bounds), facts, strict=True)
     ):
-        codes = tuple(each for each, is_full in zip(code[begin:end], full_size[begin:end], strict=True) if is_full)
+        codes = tuple(c for c, counts in zip(code[begin:end], each_element[begin:end], strict=True) if counts)
         if codes not in known:
             known[codes] = online_softmax(tuple(step for each in codes for step in nodes.steps[each]))
         steps = known[codes]
