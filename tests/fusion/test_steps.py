@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from tests.timelines import Trace
 from tracemine.flow import flow
+from tracemine.formats import open_trace
 from tracemine.fusion import groups
 from tracemine.fusion.nodes import Meaning, meaning_of
 
@@ -37,7 +39,7 @@ def test_a_batch_norm_backward_needs_two_sums_of_a_channel() -> None:
 def _fused_steps(calls: list[tuple[str, list[Any], list[str]]]) -> tuple[str, ...]:
     trace = Trace()
     for at, (name, shapes, concrete) in enumerate(calls):
-        dtypes = [{"": "float", "[1]": "ScalarList"}.get(each, "Scalar") for each in concrete]
+        dtypes = ["float"] * len(shapes)
         op = trace.op(name, at * 10, 8, shapes=shapes, dtypes=dtypes, concrete=concrete)
         trace.kernel("k", at * 10 + 5, 4, op=op)
     found = groups(flow(trace.timeline()))
@@ -51,5 +53,8 @@ def test_a_small_tensor_that_is_spread_is_computed_for_each_element_anew() -> No
 
 
 def test_a_number_a_row_is_computed_once_a_row() -> None:
-    calls = [("aten::amax", [[512, 64], [], []], ["", "[1]", "True"]), ("aten::exp", [[512, 1]], [""])]
-    assert _fused_steps([*calls, ("aten::mul", [[512, 64], [512, 1]], ["", ""])]) == ("sum", "scale")
+    decoder = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_prefill"
+    found = groups(flow(open_trace(decoder)))
+    norms = [kernel.steps for kernel in found.kernels if kernel.length > 1 and kernel.steps.count("sum") == 1]
+    assert norms, "the decoder's RMS norms"
+    assert all("divide" not in steps and steps[-3:] == ("scale", "simple", "scale") for steps in norms)
