@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -106,13 +106,22 @@ class Recorded:
             operator=(self._text("name", op_row) or "").partition(".")[0],
             overload=None if schema is None else schema.partition("(")[0].partition(".")[2],
             parents=self._parents(op_row),
-            inputs=tuple(s for s in seen if not self._is_output[s.row]),
+            inputs=self._inputs(seen),
             outputs=tuple(s for s in seen if self._is_output[s.row]),
             types=_list(self._text("input_dtypes", op_row)) or (),
             texts=_list(self._text("concrete_inputs", op_row)),
             shapes=_decoded(self._text("input_shapes", op_row)),
             strides=_decoded(self._text("input_strides", op_row)),
             kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
+        )
+
+    def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
+        """Of what is overwritten unread the buffer is that of the result: its storage may have been another's before."""
+        given = {(self.storage(s.row), s.look): s.buffer for s in seen if self._is_output[s.row]}
+        taken = (s for s in seen if not self._is_output[s.row])
+        return tuple(
+            replace(s, buffer=given.get((self.storage(s.row), s.look), s.buffer)) if s.buffer[0] == "storage" else s
+            for s in taken
         )
 
     def _parents(self, op_row: int) -> tuple[str, ...]:

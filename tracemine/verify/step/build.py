@@ -1,0 +1,381 @@
+"""From a timeline with proven dataflow to one of its steps as a program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import numbers
+from tracemine.errors import TracemineError
+from tracemine.flow.record import Flow
+from tracemine.ops import Overload, itemsize, lookup
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.chain import Call, Literal, Ref, Refs
+from tracemine.verify.indices import KEEPS, pointing
+from tracemine.verify.looks import Look
+from tracemine.verify.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
+from tracemine.verify.step.program import Argument as Operand
+from tracemine.verify.step.program import Buffer, Left, Place, Places, Program, StepCall
+
+_LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
+_FEW = 2  # whole numbers that places are computed from stay below this
+_KEEPS = KEEPS | {"to", "contiguous", "reshape", "t", "transpose", "flatten", "unflatten", "detach", "narrow", "split"}
+# Arguments that a root, a logarithm or a division is taken of: without a sign.
+_POSITIVE = frozenset(
+    (
+        *((name, "running_var") for name in ("batch_norm", "_batch_norm_impl_index", "native_batch_norm")),
+        *((name, "running_var") for name in ("cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")),
+        *((name, "self") for name in ("sqrt", "sqrt_", "rsqrt", "rsqrt_", "log", "log_", "_foreach_sqrt")),
+        *((name, "self") for name in ("addcmul_", "_foreach_addcmul_")),  # second moments
+        *((name, "exp_avg_sqs") for name in ("_fused_adam_", "_fused_adamw_")),
+        *((name, "state_steps") for name in ("_fused_adam_", "_fused_adamw_")),
+    )
+)
+_DRAWS = frozenset(
+    (
+        *("native_dropout", "dropout", "dropout_", "bernoulli", "bernoulli_", "uniform_", "normal_", "rand", "randn"),
+        *("randint", "rand_like", "randn_like", "multinomial", "random_", "exponential_", "randperm", "alpha_dropout"),
+        *("feature_dropout", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+        "_scaled_dot_product_cudnn_attention",
+    )
+)
+
+
+class NoStep(TracemineError):
+    """Why no step of a trace can be replayed, in words for a user."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """One buffer in the making."""
+
+    outside: bool
+    on_host: bool
+    itemsize: int
+    elements: int = 0
+    below: int | None = None
+    positive: bool = False
+    givers: list[int] = field(default_factory=list)  # calls that make or write it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A program, and of each of its calls which buffer each storage was then."""
+
+    program: Program
+    storages: tuple[Mapping[int, int], ...]
+    call_of_node: Mapping[int, int]
+
+
+def step_of(flow: Flow) -> tuple[str, int, int]:
+    """The step that is replayed: the last one with device time. Its name, begin and end; of no steps, all there is."""
+    steps = flow.timeline.steps
+    start, dur = (numbers(steps.column(name)) for name in ("start_ns", "dur_ns"))
+    used = np.unique(flow.nodes.step_row)
+    used = used[used >= 0]
+    if not len(used):
+        return "", 0, 1 << 62
+    row = int(used[np.argmax(start[used])])
+    return str(steps.column("name")[row].as_py()), int(start[row]), int(start[row] + dur[row])
+
+
+def build(flow: Flow, recorded: Recorded, together: Mapping[int, int]) -> Built:
+    """The program of one step. together: of a node, the occurrence that one kernel would replace.
+
+    Raises NoStep, with the reason, where dataflow is not proven or nothing was recorded.
+    """
+    timeline = flow.timeline
+    if timeline.meta.execution_trace is None or not timeline.tensors.num_rows:
+        source = Path(timeline.meta.source).name
+        raise NoStep(
+            f"{source}: a step is replayed from an execution trace, and there is none",
+            hint="record one with tracemine.capture, or give it with --et",
+        )
+    name, begin, end = step_of(flow)
+    tree = Tree.of(recorded, begin, end)
+    cover = Cover(recorded, tree, together)
+    making = _Making(recorded, cover)
+    for part in cover.parts():
+        if isinstance(part, Taken):
+            making.add(part)
+        else:
+            making.leave(part)
+    return making.done(name, flow, begin, end)
+
+
+class _Making:
+    def __init__(self, recorded: Recorded, cover: Cover) -> None:
+        self.recorded, self.cover = recorded, cover
+        self.memory: list[_Memory] = []
+        self.current: dict[int, int] = {}  # of a storage its buffer
+        self.calls: list[StepCall] = []
+        self.storages: list[dict[int, int]] = []
+        self.left: Counter[str] = Counter()
+        self.left_activities: dict[str, list[int]] = {}
+        self.hints: list[tuple[int, int]] = []  # buffer: below
+
+    # What is taken.
+
+    def add(self, taken: Taken) -> None:
+        """One call that is replayed."""
+        try:
+            self._add(taken)
+        except NoStep as reason:
+            self.leave(LeftOut(reason.message, taken.activities, taken.facts.outputs))
+
+    def _add(self, taken: Taken) -> None:
+        facts, storage = taken.facts, self.recorded.storage
+        before = len(self.memory)
+        here: dict[int, int] = {}
+        arguments = tuple(self._operand(a, here) for a in taken.arguments)
+        took = set(here)
+        makes: list[int] = []
+        outputs: list[tuple[int, int, Place]] = []
+        for seen in sorted(facts.outputs, key=lambda s: (s.position, s.member)):
+            if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+                del self.memory[before:]
+                raise NoStep("the dtype or the strides of what it gives are not recorded")
+            key = storage(seen.row)
+            if key not in took and here.get(key) not in makes:
+                here[key] = self._new(seen, outside=False)
+                makes.append(here[key])
+            outputs.append((seen.position, seen.member, self._place(seen, here[key])))
+        self.current.update(here)
+        writes = tuple(
+            p
+            for p, s in self._taken_places(taken, arguments)
+            if s in taken.written or self._marked(taken, p, arguments)
+        )
+        number = len(self.calls)
+        base = facts.operator.removeprefix("aten::")
+        call = StepCall(
+            operator=facts.operator,
+            overload=taken.overload.name,
+            arguments=arguments,
+            outputs=tuple(outputs),
+            writes=tuple(dict.fromkeys(writes)),
+            makes=tuple(makes),
+            activities=taken.activities,
+            nodes=tuple(self.cover.node_of[r] for r in taken.inside if r in self.cover.node_of),
+            draws=base in _DRAWS,
+        )
+        self.calls.append(call)
+        self.storages.append(here)
+        for buffer in dict.fromkeys((*makes, *(p.buffer for p in writes))):
+            self.memory[buffer].givers.append(number)
+        self._hint(taken, arguments, here)
+
+    def _taken_places(self, taken: Taken, arguments: Sequence[Operand]) -> Iterable[tuple[Place, int]]:
+        for given, operand in zip(taken.arguments, arguments, strict=True):
+            if isinstance(given, Seen) and isinstance(operand, Place):
+                yield operand, self.recorded.storage(given.row)
+            elif isinstance(given, tuple) and isinstance(operand, Places):
+                for seen, place in zip(given, operand.values, strict=True):
+                    if seen is not None and place is not None:
+                        yield place, self.recorded.storage(seen.row)
+
+    @staticmethod
+    def _marked(taken: Taken, place: Place, arguments: Sequence[Operand]) -> bool:
+        for at in taken.overload.mutates:
+            value = arguments[at]
+            if value == place or (isinstance(value, Places) and place in value.values):
+                return True
+        return False
+
+    def _operand(self, given: Argument, here: dict[int, int]) -> Operand:
+        if isinstance(given, Seen):
+            return self._taken(given, here)
+        if isinstance(given, tuple):
+            return Places(tuple(None if s is None else self._taken(s, here) for s in given))
+        return given
+
+    def _taken(self, seen: Seen, here: dict[int, int]) -> Place:
+        if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+            raise NoStep("the dtype or the strides of a tensor are not recorded")
+        key = self.recorded.storage(seen.row)
+        buffer = self.current.get(key)
+        if buffer is None or not self._fits(buffer, seen):
+            buffer = self.current[key] = self._new(seen, outside=True)
+        here[key] = buffer
+        return self._place(seen, buffer)
+
+    def _fits(self, buffer: int, seen: Seen) -> bool:
+        """Whether a tensor can lie there: what is larger than what was allocated lies in other memory."""
+        memory = self.memory[buffer]
+        if memory.on_host != seen.on_host:
+            return False
+        return memory.outside or seen.look.reach[1] * _size(seen) <= memory.elements * memory.itemsize
+
+    def _new(self, seen: Seen, *, outside: bool) -> int:
+        nbytes = seen.look.reach[1] * _size(seen)
+        if nbytes > _LARGEST_BUFFER_BYTES or seen.look.offset < 0 or min(seen.look.strides, default=0) < 0:
+            raise NoStep("a tensor is larger than any memory")
+        self.memory.append(_Memory(outside, seen.on_host, _size(seen)))
+        return len(self.memory) - 1
+
+    def _place(self, seen: Seen, buffer: int) -> Place:
+        memory = self.memory[buffer]
+        nbytes = seen.look.reach[1] * _size(seen)
+        if nbytes > _LARGEST_BUFFER_BYTES:
+            raise NoStep("a tensor is larger than any memory")
+        memory.elements = max(memory.elements, -(-nbytes // memory.itemsize))
+        look: Look = seen.look
+        return Place(buffer, look.offset, look.shape, look.strides, str(seen.dtype))
+
+    # What is not.
+
+    def leave(self, part: LeftOut) -> None:
+        """A call that is left out: from here on, what it gave comes from outside."""
+        if part.activities:
+            self.left[part.reason] += 1
+            self.left_activities.setdefault(part.reason, []).extend(part.activities)
+        for seen in part.gave:
+            self.current.pop(self.recorded.storage(seen.row), None)
+
+    # What memory from outside holds.
+
+    def _hint(self, taken: Taken, arguments: Sequence[Operand], here: Mapping[int, int]) -> None:
+        base = taken.facts.operator.removeprefix("aten::")
+        for argument, operand in zip(taken.overload.arguments, arguments, strict=True):
+            if (base, argument.name) in _POSITIVE:
+                for place in operand.values if isinstance(operand, Places) else (operand,):
+                    if isinstance(place, Place):
+                        self.memory[place.buffer].positive = True
+        for row in taken.inside:
+            facts = self.cover.facts(row)
+            for seen, below in _pointed(facts):
+                buffer = here.get(self.recorded.storage(seen.row))
+                if buffer is not None:
+                    self.hints.append((buffer, below))
+                    continue
+                for place in self.calls[-1].reads:
+                    if place.dtype in ("int64", "int32"):
+                        self.hints.append((place.buffer, below))
+
+    def _bound(self) -> None:
+        """Indices stay within what they point into; what they are computed from stays small."""
+        done: set[tuple[int, int]] = set()
+        todo = list(self.hints)
+        while todo:
+            buffer, below = todo.pop()
+            if (buffer, below) in done:
+                continue
+            done.add((buffer, below))
+            memory = self.memory[buffer]
+            if memory.outside:
+                memory.below = below if memory.below is None else min(below, memory.below)
+            for number in memory.givers:
+                call = self.calls[number]
+                keeps = call.operator.removeprefix("aten::") in _KEEPS or call.operator == "aten::copy_"
+                places = [p for p in call.reads if p.dtype in ("int64", "int32") and p.buffer != buffer]
+                todo += [(p.buffer, below if keeps else min(below, _FEW)) for p in places]
+
+    def done(self, name: str, flow: Flow, begin: int, end: int) -> Built:
+        """The program, with what was left out counted."""
+        if not self.calls:
+            raise NoStep(f"{Path(flow.timeline.meta.source).name}: no call of a step can be replayed")
+        self._bound()
+        activities = flow.timeline.activities
+        dur = numbers(activities.column("dur_ns"))
+        replayed = sorted(a for call in self.calls for a in call.activities)
+        left = {a for part in self.left_activities.values() for a in part}
+        known = {*replayed, *left}
+        start, op_row = numbers(activities.column("start_ns")), numbers(activities.column("op_row"), -1)
+        step_row = numbers(activities.column("step_row"), -1)
+        unowned = set(np.flatnonzero((op_row < 0) & (start >= begin) & (start < end)).tolist())
+        if len(known) and name:
+            mine = int(np.bincount(step_row[sorted(known)] + 1).argmax()) - 1
+            unowned |= set(np.flatnonzero((step_row == mine) & (mine >= 0)).tolist())
+        unowned -= known
+        lost = [
+            Left(reason=reason, calls=count, gpu_ns=int(dur[self.left_activities[reason]].sum()))
+            for reason, count in self.left.most_common()
+        ]
+        if unowned:
+            reason = "kernels that belong to no operator of the step"
+            lost.append(Left(reason=reason, calls=len(unowned), gpu_ns=int(dur[sorted(unowned)].sum())))
+        replayed_ns = int(dur[replayed].sum())
+        program = Program(
+            step=name,
+            buffers=tuple(
+                Buffer(
+                    outside=m.outside,
+                    on_host=m.on_host,
+                    elements=m.elements,
+                    itemsize=m.itemsize,
+                    below=m.below,
+                    positive=m.positive,
+                )
+                for m in self.memory
+            ),
+            calls=tuple(self.calls),
+            live=self._live(),
+            left=tuple(lost),
+            gpu_ns=replayed_ns + sum(each.gpu_ns for each in lost),
+            replayed_ns=replayed_ns,
+            launches=len(known) + len(unowned),
+            replayed_launches=len(replayed),
+            assumptions=tuple(self.cover.assumptions),
+        )
+        nodes = {node: at for at, call in enumerate(self.calls) for node in call.nodes}
+        return Built(program=program, storages=tuple(self.storages), call_of_node=nodes)
+
+    def _live(self) -> tuple[Place, ...]:
+        """State that was written, and results that no call reads."""
+        read = {p.buffer for call in self.calls for p in call.reads if not call.is_view}
+        found: dict[int, Place] = {}
+        for call in self.calls:
+            for place in call.writes:
+                if self.memory[place.buffer].outside and not self.memory[place.buffer].on_host:
+                    found.setdefault(place.buffer, place)
+            for position, _, place in call.outputs:
+                made = place.buffer in call.makes and place.buffer not in read
+                if made and position == 0 and call.activities and not self.memory[place.buffer].on_host:
+                    found.setdefault(place.buffer, place)
+        return tuple(found.values())
+
+
+def _size(seen: Seen) -> int:
+    return itemsize(str(seen.dtype)) or 1
+
+
+def _pointed(facts: NodeFacts) -> list[tuple[Seen, int]]:
+    """Index tensors among what a call took, each with the number of places that it may point to."""
+    found = lookup(facts.operator)
+    overload: Overload | None = None
+    if found is not None:
+        overload = next((o for o in found.overloads if o.name == facts.overload), None)
+    if overload is None:
+        return []
+    seen: list[Seen] = []
+    values: list[Ref | Refs | Literal | None] = []
+    for place, argument in enumerate(overload.arguments):
+        mine = [s for s in facts.inputs if s.position == place]
+        if argument.is_tensor and argument.is_list:
+            members = {max(s.member, 0): len(seen) + k for k, s in enumerate(mine)}
+            values.append(Refs(tuple(members.get(k) for k in range(max(members, default=-1) + 1))))
+        elif argument.is_tensor:
+            values.append(Ref(len(seen)) if mine else None)
+            mine = mine[:1]
+        else:
+            values.append(_whole(facts, place))
+        seen += mine
+    specs = [TensorSpec(s.look.shape, s.dtype, s.look.strides) for s in seen]
+    call = Call(facts.operator, overload.name, tuple(values), ())
+    return [(seen[value], below) for value, below in pointing(call, specs)]
+
+
+def _whole(facts: NodeFacts, place: int) -> Literal | None:
+    text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
+    return Literal(int(text)) if text.lstrip("-").isdigit() and len(text) < 8 else None
+
+
+def encoded(program: Program) -> bytes:
+    """As JSON, to be compared and kept."""
+    return msgspec.json.encode(program)

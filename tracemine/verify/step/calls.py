@@ -1,0 +1,283 @@
+"""Which recorded calls of a step are replayed: each outermost one that can be called again with the same effect.
+
+An operator around others is taken where all that is made in it and read outside is among its results, so that the
+host does what it did; else those inside it are. A backward pass reads what is made inside a norm: then the call inside
+is taken. What cannot be called again is left out and counted; nothing stands in for it, and what it gave is memory from
+outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracemine.columns import numbers
+from tracemine.flow.effects import effects
+from tracemine.ops import Overload, lookup
+from tracemine.verify.arguments import NotRecorded, given, is_number
+from tracemine.verify.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.step.program import Plain
+
+# What these call depends on whether a gradient is asked for, which a replay does not; or on what no trace records.
+_APART = frozenset({"aten::matmul", "aten::scaled_dot_product_attention", "aten::einsum", "aten::_sdp_attention"})
+# How many results these give depends on values, which a replay does not have.
+_BY_VALUE = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("nonzero", "nonzero_numpy", "masked_select", "unique", "_unique", "_unique2", "unique_dim"),
+        *("unique_consecutive", "repeat_interleave", "argwhere", "bincount"),
+    )
+)
+# Tensors of one number in the host's memory, which look like Python numbers.
+_NO_NUMBERS = frozenset({"philox_seed", "philox_offset", "rng_state", "unused"})
+_NUMBER = {True: 2, False: 0.5}  # a Python number that is not recorded, whole or not
+UNKNOWN = "Python numbers that are not recorded are taken to be 0.5, and 2 where they are whole"
+
+Argument = Seen | tuple[Seen | None, ...] | Plain | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A call that is replayed."""
+
+    facts: NodeFacts
+    overload: Overload
+    arguments: tuple[Argument, ...]
+    activities: tuple[int, ...]
+    written: frozenset[int]  # storages that it, or what is inside it, writes
+    inside: tuple[int, ...]  # rows of `ops`: it, and what is inside it
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that is not replayed. `gave`: tensors of which nothing here says what they hold."""
+
+    reason: str
+    activities: tuple[int, ...]
+    gave: tuple[Seen, ...]
+
+
+@dataclass(slots=True)
+class Tree:
+    """The operators of a step, and what each launched itself."""
+
+    rows: list[int]
+    parent: dict[int, int]
+    children: dict[int, list[int]] = field(default_factory=dict)
+    launched: dict[int, list[int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(recorded: Recorded, begin_ns: int, end_ns: int) -> Tree:
+        """The operators that began in a stretch of time, in order."""
+        ops, activities = recorded.timeline.ops, recorded.timeline.activities
+        start = numbers(ops.column("start_ns"))
+        rows = np.flatnonzero((start >= begin_ns) & (start < end_ns))
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        inside = np.zeros(len(start) + 1, np.bool_)
+        inside[rows] = True
+        above = numbers(ops.column("parent_row"), -1)
+        above = np.where(inside[above] & (above >= 0), above, -1)
+        tree = Tree(rows.tolist(), dict(zip(rows.tolist(), above[rows].tolist(), strict=True)))
+        for row, parent in tree.parent.items():
+            tree.children.setdefault(parent, []).append(row)
+        owner = numbers(activities.column("op_row"), -1)
+        for activity in np.flatnonzero(inside[owner] & (owner >= 0)).tolist():
+            tree.launched.setdefault(int(owner[activity]), []).append(activity)
+        return tree
+
+    def subtree(self, row: int) -> list[int]:
+        """An operator and all inside it, in order."""
+        found, todo = [], [row]
+        while todo:
+            at = todo.pop()
+            found.append(at)
+            todo.extend(reversed(self.children.get(at, ())))
+        return found
+
+    def around(self, row: int) -> Iterator[int]:
+        """An operator and all around it, from the inside."""
+        while row >= 0:
+            yield row
+            row = self.parent[row]
+
+
+class Cover:
+    """Chooses the calls of a step. `together`: of a node the occurrence that one kernel would replace."""
+
+    def __init__(self, recorded: Recorded, tree: Tree, together: Mapping[int, int]) -> None:
+        self.recorded, self.tree = recorded, tree
+        self.together = together
+        owned = recorded.flow.nodes
+        self.node_of = {row: node for node, row in enumerate(owned.op_row.tolist()) if row in tree.parent}
+        self.assumptions: dict[str, None] = {}
+        self._facts: dict[int, NodeFacts] = {}
+        self._escapes = self._escaping()
+
+    def facts(self, row: int) -> NodeFacts:
+        """What is recorded of an operator's call."""
+        if row not in self._facts:
+            self._facts[row] = self.recorded.call(row, self.tree.launched.get(row, ()))
+        return self._facts[row]
+
+    def parts(self) -> Iterator[Taken | LeftOut]:
+        """What is replayed and what is not, in order."""
+        todo: list[tuple[int, bool]] = [(row, False) for row in reversed(self.tree.children.get(-1, ()))]
+        while todo:
+            row, done = todo.pop()
+            if done:
+                yield from self._around(row)
+                continue
+            taken = self._taken(row)
+            if isinstance(taken, Taken):
+                yield taken
+                continue
+            inside = self.tree.children.get(row, ())
+            if not inside or self.tree.launched.get(row):
+                yield from self._left(row, taken)
+            if inside:
+                todo.append((row, True))
+                todo.extend((child, False) for child in reversed(inside))
+
+    def _left(self, row: int, reason: str) -> Iterator[LeftOut]:
+        facts, launched = self.facts(row), self.tree.launched.get(row, ())
+        if reason and (launched or facts.outputs):
+            yield LeftOut(reason, tuple(launched), tuple(self._own(row)))
+
+    def _around(self, row: int) -> Iterator[LeftOut]:
+        """After what is inside an operator: results that none of these made."""
+        if not self.tree.launched.get(row) and (own := self._own(row)):
+            yield LeftOut("it makes results of its own", (), tuple(own))
+
+    def _own(self, row: int) -> list[Seen]:
+        return [s for s in self.facts(row).outputs if self.maker.get((row, self.recorded.storage(s.row))) == row]
+
+    def _taken(self, row: int) -> Taken | str:
+        """The call, or why it is not one; "" where that is no loss."""
+        facts = self.facts(row)
+        if facts.overload is None:
+            return "what it reads and writes is not recorded" if self.tree.launched.get(row) else ""
+        found = lookup(facts.operator)
+        overload = next((o for o in found.overloads if o.name == facts.overload), None) if found is not None else None
+        if overload is None:
+            return "it is not in the operator table"
+        if overload.op_class == "collective":
+            return "collectives are left out"
+        inside = self.tree.subtree(row)
+        groups = {self.together.get(self.node_of[r], -1) for r in inside if r in self.node_of}
+        if facts.operator in _APART or row in self._escapes or len(groups) > 1:
+            return "it is called as what is inside it"
+        names = {self.facts(r).operator for r in inside}
+        if names & _BY_VALUE:
+            return "the size of its result depends on values"
+        if not facts.outputs and not overload.mutates:
+            return "it gives no tensor"
+        try:
+            arguments = tuple(self._argument(k, facts, overload) for k in range(len(overload.arguments)))
+        except NotRecorded as reason:
+            return str(reason)
+        activities = [a for r in inside for a in self.tree.launched.get(r, ())]
+        words = self.recorded.call(row, sorted(activities))
+        if words.kernels != facts.kernels:  # words are read off kernels
+            try:
+                arguments = tuple(self._argument(k, words, overload) for k in range(len(overload.arguments)))
+            except NotRecorded as reason:
+                return str(reason)
+        written = frozenset(s for r in inside for s in self._written(r))
+        return Taken(words, overload, arguments, tuple(sorted(activities)), written, tuple(inside))
+
+    def _argument(self, place: int, facts: NodeFacts, overload: Overload) -> Argument:
+        argument = overload.arguments[place]
+        if not argument.is_tensor:
+            return self._plain(place, facts, overload)
+        seen = [s for s in facts.inputs if s.position == place]
+        if argument.is_list:
+            members = {max(s.member, 0): s for s in seen}
+            if not members and not facts.inputs and facts.types[place : place + 1] != ("",):
+                raise NotRecorded("the members of a list are not recorded")
+            return tuple(members.get(k) for k in range(max(members, default=-1) + 1))
+        number = is_number(seen[0] if seen else None, facts, overload, place)
+        if number and argument.name not in _NO_NUMBERS:
+            self.assumptions[UNKNOWN] = None
+            return Plain(_NUMBER[facts.types[place] not in ("double", "float64")])
+        if not seen:
+            if facts.types[place : place + 1] in ((), ("",)):  # not given, or undefined as autograd leaves them
+                return None
+            raise NotRecorded("a tensor that it takes is not recorded")
+        return _sound(seen[0])
+
+    def _plain(self, place: int, facts: NodeFacts, overload: Overload) -> Argument:
+        argument = overload.arguments[place]
+        if argument.type.startswith("Device"):
+            where = [*facts.outputs, *facts.inputs]
+            return Plain("cpu" if where and where[0].on_host else "cuda") if where else None
+        try:
+            read = given(argument, place, facts)
+        except NotRecorded:
+            text = (facts.texts or ())[place : place + 1]
+            if argument.type == "Scalar[]" and text == ("",):
+                self.assumptions[UNKNOWN] = None
+                return Plain((0.5,) * len({s.member for s in facts.inputs if s.position == 0}))
+            raise
+        if not read.recorded:
+            self.assumptions[UNKNOWN] = None
+        elif read.assumptions:
+            self.assumptions.update(dict.fromkeys(read.assumptions))
+        return None if read.value is None else Plain(read.value)
+
+    # Lifetimes. A storage is new at the end of the operator that gives it and did not take it.
+
+    def _written(self, row: int) -> Iterator[int]:
+        schema = self.recorded.schema(row)
+        if schema is None:
+            return
+        mutates = effects(schema).mutates
+        yield from (self.recorded.storage(s.row) for s in self.facts(row).inputs if s.position in mutates)
+
+    def _escaping(self) -> set[int]:
+        """Operators inside which something is made that is read outside and is not among their results."""
+        storage = self.recorded.storage
+        current: dict[int, tuple[int, int]] = {}  # of a storage: its generation, and the operator that made it
+        self.maker: dict[tuple[int, int], int] = {}  # of an operator's result: the operator that made it
+        made: list[int] = []  # of a generation, its maker
+        readers: list[set[int]] = []
+        gives: dict[int, set[int]] = {}  # of an operator, the generations among its results
+        todo: list[tuple[int, bool]] = [(row, False) for row in reversed(self.tree.children.get(-1, ()))]
+        while todo:
+            row, done = todo.pop()
+            facts = self.facts(row)
+            if not done:
+                for seen in facts.inputs:
+                    if 0 not in seen.look.shape and (known := current.get(storage(seen.row))) is not None:
+                        readers[known[0]].add(row)
+                todo.append((row, True))
+                todo.extend((child, False) for child in reversed(self.tree.children.get(row, ())))
+                continue
+            taken = {storage(s.row) for s in facts.inputs}
+            for seen in facts.outputs:
+                key = storage(seen.row)
+                known = current.get(key)
+                inner = known is not None and row in self.tree.around(known[1])
+                if key not in taken and not inner and facts.overload is not None:
+                    current[key] = known = (len(made), row)
+                    made.append(row)
+                    readers.append(set())
+                if known is not None:
+                    gives.setdefault(row, set()).add(known[0])
+                    self.maker[row, key] = known[1]
+        found: set[int] = set()
+        for generation, maker in enumerate(made):
+            above = list(self.tree.around(maker))
+            outside: set[int] = set()
+            for reader in readers[generation]:
+                around = set(self.tree.around(reader))
+                outside.update(a for a in above if a not in around)
+            found.update(a for a in outside if generation not in gives.get(a, ()))
+        return found
+
+
+def _sound(seen: Seen) -> Seen:
+    if seen.dtype is None or len(seen.look.strides) != len(seen.look.shape):
+        raise NotRecorded("the dtype or the strides of a tensor are not recorded")
+    return seen

@@ -1,0 +1,271 @@
+"""A step as one file that stands alone: needs torch and triton, and nothing of this package.
+
+It holds the step call by call, the same with fused kernels in place, the kernels, checks and timing. Of a trace it
+holds numbers, and kernel names as escaped strings.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from importlib import resources
+
+import msgspec
+
+from tracemine import __version__
+from tracemine.ops import itemsize
+from tracemine.verify.chain import Chain
+from tracemine.verify.repro import eager_text
+from tracemine.verify.step.placing import Kernel, Placed
+from tracemine.verify.step.program import Place, Program
+from tracemine.verify.step.text import Writer, items_of
+
+_LONGEST_NAME = 2000
+_WIDTH = 118
+
+
+def step_file(placed: Placed, recorded: Sequence[str], expected: bytes) -> str:
+    """The file's text. recorded: the name of each kernel, copy and set of the replayed calls. expected: JSON, as is."""
+    writer = Writer(placed.program)
+    eager = writer.function("eager_step", list(placed.program.calls))
+    fused = writer.function("fused_step", items_of(placed))
+    embedded = [_body(f"{name}.py") for name in _EMBEDDED]
+    imports = sorted({line for _, lines in embedded for line in lines} | set(_IMPORTS))
+    plain = [line for line in imports if line != "import torch"]
+    program = placed.program
+    says = [
+        f"One recorded step, replayed call by call: {program.replayed_launches} of {program.launches} launches, ",
+        f"{program.share:.1%} of its GPU time; again with fused kernels in place of {len(placed.plan.placed)} chains.",
+        *(f"Taken for granted: {text}." for text in program.assumptions),
+        "",
+        "    python THIS_FILE          checks and times it, on a GPU",
+        "    python THIS_FILE --json   the same for programs",
+        "    python THIS_FILE --meta   runs it without a GPU and without data, to see that its calls fit each other",
+    ]
+    parts = [
+        f'"""{_comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
+        "\n".join([*plain, "", "import torch"]),
+        'DEVICE = "cuda"',
+        _banner("The operators"),
+        writer.header(),
+        _banner("The step, as recorded: t are tensors from outside"),
+        eager,
+        _banner("The step with kernels k in place of chains"),
+        fused,
+        _banner("What both take"),
+        _inputs(program, writer),
+        _banner("The chains, as eager runs them, and a kernel in the place of each"),
+        _kernels(placed),
+        f"ABOUT = json.loads({_json(_about(placed, recorded))})\nEXPECTED = json.loads({_json(expected)})",
+        _banner("Whether it is right, and what it takes"),
+        *(text for text, _ in embedded),
+        _MAIN.strip("\n"),
+    ]
+    text = "\n\n\n".join(parts) + "\n"
+    ast.parse(text)
+    return text
+
+
+_EMBEDDED = ("numerics", "roundings", "right", "clocks", "compiling", "timing", "step/replay")
+_IMPORTS = ("import argparse", "import importlib.util", "import json", "import sys", "import tempfile")
+
+
+def _about(placed: Placed, recorded: Sequence[str]) -> bytes:
+    findings: list[list[str]] = [[] for _ in placed.kernels]
+    for group in sorted(placed.plan.placed):
+        one = placed.fused[group]
+        mark = placed.findings[one.finding].fingerprint
+        if mark not in findings[one.kernel]:
+            findings[one.kernel].append(mark)
+    return msgspec.json.encode(
+        {
+            "ulps": [k.ulp for k in placed.kernels],
+            "draws": [k.draws for k in placed.kernels],
+            "findings": findings,
+            "recorded": [name[:_LONGEST_NAME] for name in recorded],
+        }
+    )
+
+
+def _json(text: bytes) -> str:
+    return ascii(text.decode())
+
+
+def _inputs(program: Program, writer: Writer) -> str:
+    numbers: dict[int, int] = {}
+    largest: dict[int, Place] = {}
+    for place in writer.inputs:
+        numbers.setdefault(place.buffer, len(numbers))
+        known = largest.get(place.buffer)
+        if known is None or _elements(place) > _elements(known):
+            largest[place.buffer] = place
+    written = {place.buffer for call in program.calls for place in call.writes}
+    buffers = []
+    for number in numbers:
+        buffer, place = program.buffers[number], largest[number]
+        fan = place.shape[-1] if len(place.shape) > 1 else 1
+        nbytes = max(buffer.elements * buffer.itemsize, itemsize(place.dtype) or 1)
+        buffers.append(
+            f"    ({buffer.on_host}, {nbytes}, torch.{place.dtype}, {buffer.below}, {buffer.positive}, {fan}, "
+            f"{number in written}),"
+        )
+    views = [
+        f"    ({numbers[p.buffer]}, torch.{p.dtype}, {p.shape!r}, {p.strides!r}, {p.offset})," for p in writer.inputs
+    ]
+    live = [f"    (torch.{p.dtype}, {p.shape!r})," for p in program.live]
+    return "\n".join(
+        [
+            "# Memory: on the host, bytes, dtype, places that indices point to, without a sign, fan, written by it.",
+            "BUFFERS = [",
+            *buffers,
+            "]",
+            "# Tensors in it: buffer, dtype, shape, strides, offset.",
+            "VIEWS = [",
+            *views,
+            "]",
+            "# What is left at the end: state that was written, and what nobody reads.",
+            "LIVE = [",
+            *live,
+            "]",
+        ]
+    )
+
+
+def _elements(place: Place) -> int:
+    begin, end = place.look.reach
+    return end - begin
+
+
+def _kernels(placed: Placed) -> str:
+    used = {placed.fused[group].kernel for group in placed.plan.placed}
+    texts = [_quoted(_module(kernel)) if k in used else '""' for k, kernel in enumerate(placed.kernels)]
+    return "SOURCES = [\n" + "".join(f"{text},\n" for text in texts) + "]"
+
+
+def _module(kernel: Kernel) -> str:
+    """One chain and its kernel as a module of its own."""
+    return "\n\n\n".join(
+        [kernel.source.text.strip("\n"), eager_text(kernel.chain), f"INPUTS = {_described(kernel.chain)}\n"]
+    )
+
+
+def _described(chain: Chain) -> str:
+    rows = [
+        f"    ({i.name!r}, {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {i.below!r}),"
+        for i in chain.inputs
+    ]
+    return "\n".join(["[  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"])
+
+
+def _quoted(text: str) -> str:
+    """Source as a string that shows it as it is, where it can."""
+    return f"r'''\n{text}'''" if "'''" not in text and not text.endswith(("'", "\\")) else ascii(text)
+
+
+def _banner(text: str) -> str:
+    return f"# {text} ".ljust(_WIDTH, "-")
+
+
+def _comment(text: str) -> str:
+    plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
+    return plain.replace("\\", "/").replace('"', "'")
+
+
+def _body(name: str) -> tuple[str, list[str]]:
+    """A module of this package without its docstring and imports, and the imports that are not of this package."""
+    text = resources.files("tracemine.verify").joinpath(name).read_text("utf-8")
+    tree = ast.parse(text)
+    imports: list[str] = []
+    last = 0
+    for node in tree.body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+            break
+        last = node.end_lineno or last
+        if not is_docstring:
+            imports.append(ast.unparse(node))
+    kept = [i for i in imports if "__future__" not in i and "tracemine" not in i]
+    return "\n".join(text.splitlines()[last:]).strip("\n"), kept
+
+
+_MAIN = '''
+def modules():
+    """The kernels, each a module of its own. Triton reads their source again: the files stay until the process ends."""
+    folder = tempfile.TemporaryDirectory()
+    found = []
+    for number, text in enumerate(SOURCES):
+        path = Path(folder.name) / f"kernel_{number}.py"
+        text = text or "eager = fused = None\\nINPUTS = []\\n"
+        path.write_text(text.replace('device="cuda"', f'device="{DEVICE}"'), "utf-8")
+        spec = importlib.util.spec_from_file_location(f"kernel_{number}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.inputs = lambda described=module.INPUTS: make_inputs(described)
+        module.folder = folder
+        found.append(module)
+    return found
+
+
+def on_meta():
+    """Runs both without data: shapes of what is left at the end, as recorded or not."""
+    global DEVICE
+    DEVICE = "meta"
+    inputs = Inputs(BUFFERS, VIEWS, DEVICE)
+    found = {}
+    with torch.no_grad():
+        for name, step in (("eager", eager_step), ("fused", fused_step)):
+            try:
+                left = step(inputs.tensors, [m.eager for m in modules()])
+                wrong = [k for k, (t, (d, s)) in enumerate(zip(left, LIVE)) if t.dtype != d or tuple(t.shape) != s]
+                found[name] = f"{len(wrong)} of {len(left)} tensors are not as recorded" if wrong else "fits"
+            except Exception as error:
+                found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
+    return found
+
+
+def compile_all():
+    """Calls every kernel once, so that the compiler's cache on disk has it."""
+    for module in modules():
+        try:
+            if module.fused is not None:
+                module.fused(*module.inputs())
+        except Exception as error:
+            print(f"{type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+    torch.cuda.synchronize()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=20.0, help="that timing may take, if rounds do not end before")
+    parser.add_argument("--keep", help="findings whose kernels are put in place; else those that prove to be faster")
+    parser.add_argument("--meta", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="only compile the kernels")
+    asked = parser.parse_args()
+    if asked.meta:
+        print(json.dumps(on_meta()))
+        return
+    if asked.compile:
+        compile_all()
+        return
+    kept = None if asked.keep is None else asked.keep.split(",")
+    inputs = Inputs(BUFFERS, VIEWS, DEVICE)
+    found = step_results(
+        eager_step, fused_step, inputs, modules(), ABOUT, kept, rounds=asked.rounds, seconds=asked.seconds
+    )
+    if asked.json:
+        print(json.dumps({**found, "expected": EXPECTED}))
+        return
+    print("the trace's own kernels:", f"{found['replay']['same_names']:.1%} of {found['replay']['recorded']} launches")
+    for name, samples in found.get("times", {}).items():
+        step, host = (statistics.median(samples[k]) / 1000 for k in ("step_ns", "host_ns"))
+        print(f"{name:12} {step:10.1f} us a step, the host {host:.1f} us")
+    for name, one in found.get("savings", {}).items():
+        print(f"{name:12}", one, "expected", EXPECTED.get(name))
+    print(found.get("says", ""))
+
+
+if __name__ == "__main__":
+    main()
+'''

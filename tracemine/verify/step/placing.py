@@ -1,0 +1,234 @@
+"""Findings in a step: which of its calls each occurrence replaces, by which kernel, reading and writing where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import numbers
+from tracemine.findings.record import Finding
+from tracemine.verify.assembly import Lies
+from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.generate import Source, generate
+from tracemine.verify.lower import lower
+from tracemine.verify.operators import error_ulp
+from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.recorded import Recorded
+from tracemine.verify.step.build import Built, build, step_of
+from tracemine.verify.step.order import Schedule, follows, schedule, touches
+from tracemine.verify.step.program import Place, Program
+
+_MOST_KERNELS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """Generated source in place of one chain. `draws`: it has random numbers of its own."""
+
+    chain: Chain
+    source: Source
+    ulp: float
+    draws: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """One occurrence of a finding in the step: numbers of findings, kernels and calls; what the kernel takes, gives."""
+
+    finding: int
+    kernel: int
+    calls: tuple[int, ...]
+    takes: tuple[Place, ...]
+    gives: tuple[Place | None, ...]  # None: what no other call of the step reads
+    scalars: tuple[tuple[str, float | int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A step with findings in place. `refused`: occurrences that stay as they are, by reason."""
+
+    program: Program
+    findings: tuple[Finding, ...]
+    kernels: tuple[Kernel, ...]
+    fused: tuple[Fused, ...]
+    plan: Schedule  # groups are positions in `fused`
+    refused: Mapping[str, int]
+
+    def occurrences(self, finding: int) -> int:
+        """How often a finding's kernel stands in the step."""
+        return sum(self.fused[group].finding == finding for group in self.plan.placed)
+
+
+@dataclass(slots=True)
+class _Occurrence:
+    finding: int
+    rebuilt: Rebuilt
+    kernel: int
+
+
+@dataclass(slots=True)
+class _Kernels:
+    """Kernels by their chain, whatever it is called."""
+
+    kept: list[Kernel] = field(default_factory=list)
+    known: dict[bytes, int] = field(default_factory=dict)
+
+    def of(self, chain: Chain) -> int:
+        """The number of the kernel for a chain. Raises Unsupported."""
+        key = msgspec.json.encode(msgspec.structs.replace(chain, name=""))
+        if key not in self.known:
+            if len(self.kept) >= _MOST_KERNELS:
+                raise Unsupported(f"there are more than {_MOST_KERNELS} kernels")
+            lowered = lower(chain)
+            made = Kernel(
+                chain=chain,
+                source=generate(chain),
+                ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
+                draws=bool(lowered.drawn),
+            )
+            self.known[key] = len(self.kept)
+            self.kept.append(made)
+        return self.known[key]
+
+
+def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
+    """One step of a trace with findings in place. Raises NoStep where the trace has none that can be replayed.
+
+    Where two findings claim a node, the first has it.
+    """
+    flow, recorded = rebuilder.flow, rebuilder.recorded
+    refused: Counter[str] = Counter()
+    kernels = _Kernels()
+    found: list[_Occurrence] = []
+    together: dict[int, int] = {}
+    for number, finding in enumerate(findings):
+        for rows in _in_step(rebuilder, finding):
+            try:
+                rebuilt = rebuilder.rebuild(rows, f"{finding.rule}_{len(kernels.kept)}")
+                if any(node in together for node in rebuilt.nodes):
+                    refused["another finding has its kernels"] += 1
+                    continue
+                kernel = kernels.of(rebuilt.chain)
+            except (NotRebuilt, Unsupported) as reason:
+                refused[reason.message] += 1
+                continue
+            except RecursionError:
+                refused["the chain is too deep"] += 1
+                continue
+            together.update(dict.fromkeys(rebuilt.nodes, len(found)))
+            found.append(_Occurrence(number, rebuilt, kernel))
+    built = build(flow, recorded, together)
+    fused: list[Fused] = []
+    for each in found:
+        made = _fused(each, kernels.kept[each.kernel].chain, built, recorded)
+        if isinstance(made, Fused):
+            fused.append(made)
+        else:
+            refused[made] += 1
+    before = follows([touches(call, built.program.buffers) for call in built.program.calls])
+    plan = schedule(before, {k: each.calls for k, each in enumerate(fused)})
+    if apart := len(fused) - len(plan.placed):
+        refused["something in between needs a part of it and is needed by another"] += apart
+    return Placed(
+        program=built.program,
+        findings=tuple(findings),
+        kernels=tuple(kernels.kept),
+        fused=tuple(fused),
+        plan=plan,
+        refused=dict(refused),
+    )
+
+
+def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]]:
+    """The occurrences whose operators began in the step."""
+    flow = rebuilder.flow
+    _, begin, end = step_of(flow)
+    start = numbers(flow.timeline.ops.column("start_ns"))[flow.nodes.op_row]
+    owner = np.append(flow.activity_node, -1)
+    for rows in finding.activities:
+        nodes = owner[np.asarray([r for r in rows if 0 <= r < len(owner) - 1], np.int64)]
+        if len(nodes) == len(rows) and (nodes >= 0).all() and ((start[nodes] >= begin) & (start[nodes] < end)).all():
+            yield rows
+
+
+def _fused(each: _Occurrence, chain: Chain, built: Built, recorded: Recorded) -> Fused | str:
+    """An occurrence by what it takes and gives in the program; else why it stays as it is."""
+    nodes = set(each.rebuilt.nodes)
+    if not nodes <= built.call_of_node.keys():
+        return "one of its calls is not replayed"
+    calls = tuple(sorted({built.call_of_node[node] for node in nodes}))
+    if any(not nodes.issuperset(built.program.calls[c].nodes) for c in calls):
+        return "one of its calls does more than the finding says"
+    where = _buffers(nodes, built, recorded)
+    count = len(chain.inputs)
+    takes: list[Place] = []
+    gives: list[Place | None] = []
+    for at, (lies, spec) in enumerate(zip(each.rebuilt.lies, _specs(each.rebuilt.chain), strict=True)):
+        found = _place(lies, where)
+        if found is not None and (found.shape, found.dtype) != spec:
+            return "where one of its tensors lies is not known"
+        if at >= count:
+            gives.append(found)
+        elif found is None:
+            return "where one of its tensors lies is not known"
+        else:
+            takes.append(found)
+    made = {b for c in calls for b in built.program.calls[c].makes}
+    for place in (*gives, *(p for p in takes if p.buffer in made)):
+        if place is None:
+            continue
+        buffer = built.program.buffers[place.buffer]
+        if place.buffer not in made:
+            return "it gives what it did not make"
+        if place.strides != _dense(place) or place.look.reach != (0, buffer.elements):
+            return "one of its results has gaps, or is a part of another"
+    own = each.rebuilt.chain
+    return Fused(
+        finding=each.finding,
+        kernel=each.kernel,
+        calls=calls,
+        takes=tuple(takes),
+        gives=tuple(gives),
+        scalars=tuple((s.name, s.value) for s in own.scalars),
+    )
+
+
+def _specs(chain: Chain) -> list[tuple[tuple[int, ...], str | None]]:
+    specs = chain.specs
+    return [(specs[v].shape, specs[v].dtype) for v in (*range(len(chain.inputs)), *chain.live)]
+
+
+def _buffers(nodes: Iterable[int], built: Built, recorded: Recorded) -> dict[tuple[str, int], int]:
+    """Of what the chain calls a buffer, the program's."""
+    found: dict[tuple[str, int], int] = {}
+    for node in sorted(nodes):
+        storages = built.storages[built.call_of_node[node]]
+        facts = recorded.facts(node)
+        for seen in (*facts.inputs, *facts.outputs):
+            storage = recorded.storage(seen.row)
+            if storage in storages:
+                found.setdefault(seen.buffer, storages[storage])
+                found.setdefault(("storage", storage), storages[storage])
+    return found
+
+
+def _place(lies: Lies | None, where: Mapping[tuple[str, int], int]) -> Place | None:
+    buffer = where.get(lies.buffer) if lies is not None else None
+    if lies is None or buffer is None:
+        return None
+    return Place(buffer, lies.look.offset, lies.look.shape, lies.look.strides, lies.dtype)
+
+
+def _dense(place: Place) -> tuple[int, ...]:
+    """Strides without gaps in the order that the tensor's axes have."""
+    order = sorted(range(len(place.shape)), key=lambda d: (place.strides[d], -d))
+    found = [0] * len(place.shape)
+    step = 1
+    for d in order:
+        found[d] = place.strides[d] if place.shape[d] == 1 else step
+        step *= place.shape[d]
+    return tuple(found)
