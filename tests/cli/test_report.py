@@ -189,3 +189,21 @@ def test_what_is_neither_findings_nor_a_trace_is_an_error(run: Run, tmp_path: Pa
     path.write_text('{"a": 1}')
     assert run("report", path)[0] == 2
     assert run("report", tmp_path / "nowhere.json") == (2, "", f"{tmp_path / 'nowhere.json'}: there is no such file\n")
+
+
+def test_what_a_verdict_has_settled_is_not_verified_again_unless_asked_for(
+    run: Run, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.findings.gpu_name", lambda: None)
+    monkeypatch.setattr("tracemine.verify.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    plain, path = tmp_path / "plain.json", tmp_path / "judged.json"
+    assert run("scan", TRACE, "--format", "json", "-o", plain)[0] == 0
+    assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0
+    everything = json.loads(run("verify", plain, "--format", "json")[1])
+    found = json.loads(run("verify", path, "--format", "json")[1])
+    again = json.loads(run("verify", path, "--again", "--format", "json")[1])
+    assert found["skipped"]["settled"] == 2
+    assert len(found["verdicts"]) == len(everything["verdicts"]) - 2
+    predicted = {v["fingerprint"]: v["predicted_ns"] for v in everything["verdicts"]}
+    assert {v["fingerprint"]: v["predicted_ns"] for v in again["verdicts"]} == predicted

@@ -21,6 +21,7 @@ _COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "
 _SKIPPED = {
     "nothing_to_fuse": "with nothing to fuse",
     "another_rule": "of other rules",
+    "settled": "with a verdict that settles it (--again)",
     "beyond_top": "beyond --top",
 }
 

@@ -40,6 +40,9 @@ def verify(
         Path | None,
         typer.Option("--emit", metavar="DIR", help="Write a reproduction of each finding, a file that stands alone."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also findings that a verdict in the file has settled.")
+    ] = False,
     execution_trace: ExecutionTraceOption = None,
     rules: RulesOption = None,
     mutants: Annotated[
@@ -62,6 +65,7 @@ def verify(
       tracemine verify findings.json --format json
       tracemine verify run/ --emit reproductions/
     """
+    from tracemine.findings.verdicts import unjudged
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
     from tracemine.verify.verdict import Verdicts
@@ -74,13 +78,16 @@ def verify(
     given = _findings_in(path)
     trace = _trace_of(given, path) if given is not None else path
     flow, groups, scan = _read(trace, execution_trace, rules or (), quiet=quiet, given=given)
-    able = fusable(scan.findings)
+    able = fusable([unjudged(f) for f in scan.findings])
     chosen = [f for f in able if not rule or f.rule in rule]
-    kept = chosen[:top] if top else chosen
+    settled = {f.fingerprint for f in scan.findings if f.verdict is not None and f.verdict.basis != "predicted"}
+    left = [f for f in chosen if again or f.fingerprint not in settled]
+    kept = left[:top] if top else left
     skipped = {
         "nothing_to_fuse": len(scan.findings) - len(able),
         "another_rule": len(able) - len(chosen),
-        "beyond_top": len(chosen) - len(kept),
+        "settled": len(chosen) - len(left),
+        "beyond_top": len(left) - len(kept),
     }
     gpu = gpu_name()
     if gpu is None and not quiet and report == "text":

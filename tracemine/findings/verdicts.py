@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tracemine.findings.record import NOTHING, Finding, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
-__all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "with_verdicts"]
+__all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "unjudged", "with_verdicts"]
 
 Judge = Callable[[Finding], Verified | None]
 
@@ -59,10 +59,18 @@ def judged(finding: Finding, verified: Verified) -> Finding:
     return replace(
         finding,
         gpu_saving_ns=saving,
-        fused_ns=Range(measured_ns - saving.high, measured_ns - saving.mid, measured_ns - saving.low),
+        fused_ns=_left(measured_ns, saving),
         assumptions=(*finding.assumptions, _carried_over(finding, verified)),
         verdict=verified,
     )
+
+
+def unjudged(finding: Finding) -> Finding:
+    """The finding as it was predicted, so that it can be verified again. What the step gains stays as it is."""
+    if finding.verdict is None:
+        return finding
+    saving, measured_ns = finding.verdict.predicted_ns, finding.measured_ns
+    return replace(finding, gpu_saving_ns=saving, fused_ns=_left(measured_ns, saving), verdict=None)
 
 
 def with_verdicts(scan: Scan, judge: Judge) -> Scan:
@@ -98,6 +106,10 @@ def _in_proportion(step: Range, before_ns: int, after_ns: int) -> Range:
     if after_ns >= before_ns:
         return step
     return Range(*(ns * after_ns // before_ns for ns in _ends(step)))
+
+
+def _left(measured_ns: int, saving: Range) -> Range:
+    return Range(measured_ns - saving.high, measured_ns - saving.mid, measured_ns - saving.low)
 
 
 def _ends(of: Range) -> tuple[int, int, int]:
