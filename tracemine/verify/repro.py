@@ -21,7 +21,7 @@ _WIDTH = 118
 # Modules whose text every reproduction holds, by what they are about.
 _EMBEDDED = {
     "Whether it is right": ("numerics.py", "roundings.py", "right.py"),
-    "What it takes": ("clocks.py", "compiling.py", "timing.py"),
+    "What it takes": ("seen.py", "clocks.py", "compiling.py", "graphs.py", "timing.py"),
 }
 
 
@@ -206,7 +206,7 @@ def _body(text: str) -> tuple[str, list[str]]:
 
 
 _MAIN = """
-def results(compiles=tuple(MODES), compile_s=60.0, seconds=20.0):
+def results(compiles=tuple(MODES), compile_s=15.0, seconds=10.0):
     found = examined(
         eager, {variants}, INPUTS, TRACE,
         ulp={ulp}, nbytes={nbytes}, read_bytes={read_bytes}, draws={draws},
@@ -220,8 +220,8 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-tune", action="store_true", help="leave its max-autotune out")
-    parser.add_argument("--compile-seconds", type=float, default=60.0, help="most that a compilation may take")
-    parser.add_argument("--seconds", type=float, default=20.0, help="no block of samples is begun after this")
+    parser.add_argument("--compile-seconds", type=float, default=15.0, help="most that a compilation may take")
+    parser.add_argument("--seconds", type=float, default=10.0, help="no block of samples is begun after this")
     asked = parser.parse_args()
     modes = () if asked.no_compile else ("compiled",) if asked.no_tune else tuple(MODES)
     found = results(modes, asked.compile_seconds, asked.seconds)

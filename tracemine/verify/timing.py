@@ -1,4 +1,4 @@
-"""Measured on a GPU: whether the replay is the trace's, whether the kernels are right, and what they take.
+"""Measured on a GPU: what a chain takes, eagerly and in other ways.
 
 Every reproduction that `verify --emit` writes holds this text: it needs torch alone. What is timed is the chain, not
 its operators one by one: the cache is flushed before the first kernel and never in between, so that what one kernel
@@ -7,20 +7,19 @@ leaves in it the next one finds, as in a model.
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tracemine.verify.clocks import gpu_state, steady
 from tracemine.verify.compiling import compiled_variants
+from tracemine.verify.graphs import captured, other_clock, replay_ns, unstable, wall_times
 from tracemine.verify.right import copies, make_inputs, repeats, right
+from tracemine.verify.seen import between_marks, flusher, peak_bytes_per_second, replayed, traced
 
 _RESAMPLES = 2000
 _LEAST_GAIN = 0.01  # "faster" is by more than this, and by more than twice what a variant differs from itself
@@ -28,63 +27,7 @@ _GRAPH_CALLS = 20
 _ROUNDS = 10  # of a block: its clocks are read at both ends
 _LEAST_BLOCKS, _MOST_BLOCKS = 3, 8
 _ENOUGH = 0.01  # half a ratio's interval: no more blocks are needed
-_MARK = "spin_kernel"  # of torch.cuda._sleep: stands between samples
-_CLOCKS_AGREE, _CLOCKS_FROM_NS = 0.03, 20_000  # two clocks may differ by this share, of chains that take so long
 _PEAK_MARGIN = 1.05
-
-
-def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
-    """What the GPU did during `work`, as torch.profiler saw it: name, start_ns, dur_ns, grid; by start."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
-        work()
-        torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profile.export_chrome_trace(str(path))
-        events = json.loads(path.read_text("utf-8"))["traceEvents"]
-    found = [
-        {
-            "name": e["name"],
-            "start_ns": round(e["ts"] * 1000),
-            "dur_ns": round(e["dur"] * 1000),
-            "grid": e["args"].get("grid"),
-        }
-        for e in events
-        if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
-    ]
-    return sorted(found, key=lambda e: e["start_ns"])
-
-
-def replayed(eager: Any, described: Sequence[tuple[Any, ...]], recorded: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Whether eager launches the trace's own kernels. recorded: name and grid of each."""
-    inputs = make_inputs(described)
-    eager(*copies(inputs))  # libraries load, memory is taken
-    torch.cuda.synchronize()
-    ours = copies(inputs)
-    torch.cuda.synchronize()
-    found = traced(lambda: eager(*ours))
-    names = sorted(e["name"] for e in found) == sorted(str(r[0]) for r in recorded)
-    grids = sorted((e["name"], tuple(e["grid"] or ())) for e in found) == sorted(
-        (str(r[0]), tuple(r[1] or ())) for r in recorded
-    )
-    return {
-        "same_count": len(found) == len(recorded),
-        "same_names": names,
-        "same_grids": grids,
-        "kernels": [[e["name"], e["grid"]] for e in found],
-    }
-
-
-def flusher() -> Callable[[], None]:
-    """Empties the L2 cache without leaving lines that must be written back: twice its size is written, then read."""
-    nbytes = 2 * torch.cuda.get_device_properties(0).L2_cache_size
-    memory = torch.empty(nbytes // 4, dtype=torch.float32, device="cuda")
-
-    def flush() -> None:
-        memory.fill_(1.0)
-        memory.sum()
-
-    return flush
 
 
 def block(
@@ -125,18 +68,6 @@ def block(
     if changing:
         raise RuntimeError(f"{changing[0]} does not always launch the same number of kernels")
     return {"samples": samples, "clocks": clocks, "kernels": {name: found.pop() for name, found in counts.items()}}
-
-
-def between_marks(events: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """The events between every first and second mark."""
-    inside: list[Mapping[str, Any]] | None = None
-    for event in events:
-        if _MARK in event["name"]:
-            if inside is not None:
-                yield inside
-            inside = [] if inside is None else None
-        elif inside is not None:
-            inside.append(event)
 
 
 def times(
@@ -186,91 +117,6 @@ def _known_well(samples: Mapping[str, Any]) -> bool:
     return True
 
 
-def captured(work: Callable[[], object], calls: int) -> Any:
-    """A CUDA graph of many calls, one after another; None where the work cannot be captured."""
-    try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(calls):
-                work()
-    except RuntimeError:
-        torch.cuda.synchronize()
-        return None
-    graph.replay()
-    return graph
-
-
-def replay_ns(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, list[int]]:
-    """Nanoseconds a call of each graph, by events around a replay, interleaved."""
-    found: dict[str, list[int]] = {name: [] for name, graph in graphs.items() if graph is not None}
-    for _ in range(rounds):
-        for name in found:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graphs[name].replay()
-            end.record()
-            end.synchronize()
-            found[name].append(round(begin.elapsed_time(end) * 1e6 / calls))
-    return found
-
-
-def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[str, int]) -> dict[str, int]:
-    """Nanoseconds of each variant's kernels by another clock than CUPTI's, the cache flushed before each call.
-
-    A graph of flushes and calls, less one of flushes alone, less what the gap before each kernel takes: that is told by
-    a graph of small kernels, whose own time is CUPTI's.
-    """
-    flush, small = flusher(), torch.zeros(256, device="cuda")
-    few = 8
-
-    def many() -> None:
-        flush()
-        for _ in range(few):
-            small.add_(1.0)
-
-    def after_flush(work: Callable[[], object]) -> Callable[[], None]:
-        def both() -> None:
-            flush()
-            work()
-
-        return both
-
-    graphs = {name: captured(after_flush(work), _GRAPH_CALLS // 2) for name, work in variants.items()}
-    graphs |= {"": captured(flush, _GRAPH_CALLS // 2), " small": captured(many, _GRAPH_CALLS // 2)}
-    found = {name: statistics.median(s) for name, s in replay_ns(graphs, _GRAPH_CALLS // 2, 11).items()}
-    own = statistics.median(e["dur_ns"] for e in traced(many)[-few:])
-    gap = (found[" small"] - found[""]) / few - own
-    return {name: round(found[name] - found[""] - kernels[name] * gap) for name in variants if name in found}
-
-
-def wall_times(variants: Mapping[str, Callable[[], object]], rounds: int = 10) -> dict[str, list[int]]:
-    """Nanoseconds a call as a program feels it: calls one after another from Python, host and device together."""
-    found: dict[str, list[int]] = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name, work in variants.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            begin.record()
-            for _ in range(5):
-                work()
-            end.record()
-            end.synchronize()
-            found[name].append(round(begin.elapsed_time(end) * 1e6 / 5))
-    return found
-
-
-def peak_bytes_per_second() -> float:
-    """What this GPU's memory moves at most: of a large copy and a large read, the faster."""
-    memory = torch.empty(1 << 29, dtype=torch.uint8, device="cuda").view(torch.float32).fill_(1.0)
-    other = torch.empty_like(memory)
-    times_ns: list[float] = []
-    for work, moved in ((lambda: other.copy_(memory), 2), (memory.sum, 1)):
-        traced(work)
-        found = min(sum(e["dur_ns"] for e in traced(work)) for _ in range(3))
-        times_ns.append(found / moved)
-    return float(memory.numel() * 4 / min(times_ns) * 1e9)
-
-
 def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
     """How many times as long the first takes as the second: medians, and a paired bootstrap's 95 % interval.
 
@@ -284,9 +130,11 @@ def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
     pairs = torch.tensor([first[:count], second[:count]], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(0, count, (_RESAMPLES, count), generator=generator)
+    if torch.cuda.is_available():  # sorting is slow on a core
+        pairs, drawn = pairs.cuda(), drawn.cuda()
     medians = pairs[:, drawn].quantile(0.5, dim=2)
     found = medians[0] / medians[1].clamp_min(1e-9)
-    low, high = found.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    low, high = found.quantile(found.new_tensor([0.025, 0.975])).tolist()
     middle = statistics.median(first[:count]) / max(statistics.median(second[:count]), 1e-9)
     return {"ratio": round(middle, 4), "low": round(min(low, middle), 4), "high": round(max(high, middle), 4)}
 
@@ -336,13 +184,14 @@ def measure(
     described: Sequence[tuple[Any, ...]],
     nbytes: int,
     read_bytes: int,
-    until: float = float("inf"),
+    seconds: float = float("inf"),
 ) -> dict[str, Any]:
     """All timings of a chain.
 
     nbytes: what one kernel has to read and write, for a plain copy of as much beside it; read_bytes: of that what it
-    reads. until: as in `times`.
+    reads. seconds: after them no block of samples is begun.
     """
+    until = time.monotonic() + seconds
     inputs = make_inputs(described)
     sources = copies(inputs)
     mine = copies(inputs)  # the same for all, so that all find the cache alike
@@ -371,11 +220,7 @@ def measure(
         "graph_ns": replay_ns(graphs, _GRAPH_CALLS, 10),
         "wall_ns": wall_times(calls),
         "other_clock_ns": again,
-        "unstable": [
-            name
-            for name, own in again.items()
-            if cold[name] >= _CLOCKS_FROM_NS and abs(own - cold[name]) > _CLOCKS_AGREE * cold[name]
-        ],
+        "unstable": unstable(cold, again),
         "least_ns": round(least),
         "too_fast": [name for name in calls if cold[name] < least],
         "bytes": nbytes,
@@ -404,15 +249,23 @@ def examined(
     whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
     are tried too, each for compile_s seconds. seconds: after them no new block of samples is begun.
     """
-    until = time.monotonic() + seconds
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None}
+    since = [time.monotonic()]
+    took: dict[str, float] = {}
+
+    def done(phase: str) -> None:
+        since.append(time.monotonic())
+        took[phase] = round(since[-1] - since[-2], 2)
+
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None, "seconds": took}
     found["replay"] = replayed(eager, described, recorded)
+    done("replay")
     compiled, failed = compiled_variants(eager, copies(make_inputs(described)), compiles, compile_s)
     for name in others.keys() - {"fused"}:
         try:
             others[name](*copies(make_inputs(described)))
         except Exception as error:  # a library call may not be there in this torch, or not for these tensors
             failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    done("compile")
     variants = {**{name: work for name, work in others.items() if name not in failed}, **compiled}
     if not draws:
         rights = right(eager, variants, described, ulp)
@@ -420,8 +273,10 @@ def examined(
         found["right_others"] = rights
         if not repeats(others["fused"], described):
             found["right"]["faults"].append("ten runs differ from each other")
+    done("right")
     if found["right"] is None or not found["right"]["faults"]:
-        found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, until)
+        found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, seconds)
         found["times"]["compile_failed"] = failed.get("compiled")
         found["times"]["left_out"] = failed
+        done("times")
     return found
