@@ -14,7 +14,8 @@ import pyarrow as pa
 from tracemine.columns import numbers, string_ids
 from tracemine.flow.inferred.autograd import Gradients, steps_of
 from tracemine.flow.inferred.binding import Simulation
-from tracemine.flow.inferred.calls import Calls
+from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
+from tracemine.flow.inferred.optimizers import Update, updates
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.tables import tensors_table, texts
 from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST, Builder, Wiring
@@ -45,8 +46,8 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     builder = Builder(calls, subtrees, launches)
     at = roots(order, known)
     first = at[np.unique(subtrees.number[at], return_index=True)[1]]
-    wirings: dict[tuple[int, str | None], Wiring] = {
-        (int(subtrees.number[root]), None): builder.build(root, None) for root in first.tolist()
+    wirings: dict[tuple[int, Lists], Wiring] = {
+        (int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()
     }
     lists = {need.loose for wiring in wirings.values() for need in wiring.needs if need.listed}
     simulation = Simulation(builder.keys, lists)
@@ -56,7 +57,9 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     stands = np.full(len(known), -1)
     stands[at] = at
     around = np.flatnonzero((launches > 0) & (order.inherited(stands) < 0))
-    _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around)
+    optimizers = updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call)
+    simulation.trains = bool(optimizers)
+    _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around, optimizers)
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
     reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]
     places = np.fromiter(schemas, np.int64, len(schemas))
@@ -75,11 +78,12 @@ def _simulate(
     order: Order,
     subtrees: Subtrees,
     builder: Builder,
-    wirings: dict[tuple[int, str | None], Wiring],
+    wirings: dict[tuple[int, Lists], Wiring],
     simulation: Simulation,
     schemas: dict[int, str],
     at: IntArray,
     around: IntArray,
+    optimizers: dict[int, Update],
 ) -> None:
     """Run every root, in the order in which they begin, and pass what is unknown around some."""
     gradients = Gradients.of(timeline, order, at, subtrees.place)
@@ -93,10 +97,10 @@ def _simulate(
     last_step = None
     in_gradient = False
 
-    def wiring_of(number: int, position: int, list_dtype: str | None = None) -> Wiring:
-        found = wirings.get((number, list_dtype))
+    def wiring_of(number: int, position: int, lists: Lists = NOTHING) -> Wiring:
+        found = wirings.get((number, lists))
         if found is None:
-            found = wirings[number, list_dtype] = builder.build(position, list_dtype)
+            found = wirings[number, lists] = builder.build(position, lists)
         return found
 
     parents = order.parent[positions].tolist()
@@ -121,9 +125,12 @@ def _simulate(
             simulation.forward()
             in_gradient = False
         wiring = wiring_of(number, position)
-        if wiring.has_list:
+        update = optimizers.get(position)
+        if update is not None and update.lists:
+            wiring = wiring_of(number, position, simulation.lists(update, wiring))
+        elif wiring.has_list:
             wiring = wiring_of(number, position, simulation.list_dtype(wiring))
-        ran = simulation.run(position, wiring, apart=parent == node)
+        ran = simulation.run(position, wiring, apart=parent == node, update=update)
         for of_node in saves.get(position, ()):
             gradient = gradients.node(of_node)
             forward_op = wiring.inside.get(gradient.forward_place - gradient.root_place)

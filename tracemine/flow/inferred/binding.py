@@ -11,7 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.autograd import GradientNode
+from tracemine.flow.inferred.calls import NOTHING, Lists
 from tracemine.flow.inferred.engine import Engine
+from tracemine.flow.inferred.lasting import Lasting
+from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.pools import NO_CLAIM, Pool, Pools, Ran, Token, fitting
 from tracemine.flow.inferred.wiring import Give, Inside, Keys, Need, Wiring
 
@@ -35,6 +38,8 @@ CONSISTENT = frozenset(
         "gradient",
         "saved",
         "made for the gradient",
+        "of the optimizer",
+        "as in the step before",
     }
 )
 
@@ -58,9 +63,11 @@ class Simulation:
         self._keys = keys
         self._pools = Pools(keys, lists)
         self._engine = Engine(keys, self._pools, lambda need: self._outside(need, remember=True))
+        self._lasting = Lasting(keys, lambda need: self._outside(need, remember=False), self._engine.accumulated)
         self.bound = Bound()
         self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0
+        self.trains = False  # an optimizer runs
         self._now = 0
         self._step = 0
         self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
@@ -79,27 +86,35 @@ class Simulation:
         """A step of the program begins."""
         self._step = number
         self._updates = None
+        self._lasting.step()
 
-    def list_dtype(self, wiring: Wiring) -> str | None:
+    def list_dtype(self, wiring: Wiring) -> Lists:
         """The dtype that the members of a list are likely to have."""
         for need in wiring.needs:
             if need.listed:
                 pool = self._pools.of(need)
                 if pool.unread or pool.read:
-                    return self._keys.dtype_of[(pool.unread or pool.read)[-1].key]
-        return None
+                    return Lists(self._keys.dtype_of[(pool.unread or pool.read)[-1].key])
+        return NOTHING
 
-    def run(self, root: int, wiring: Wiring, *, apart: bool = False) -> Ran:
+    def lists(self, update: Update, wiring: Wiring) -> Lists:
+        """What members of lists an operator of an optimizer takes, where the profiler has cut them."""
+        found = self._lasting.lists(update, wiring.call)
+        return found if found.members else self.list_dtype(wiring)
+
+    def run(self, root: int, wiring: Wiring, *, apart: bool = False, update: Update | None = None) -> Ran:
         """One operator: bind what it takes, enter what it gives.
 
-        apart: autograd itself does it, behind a node, to sum gradients.
+        apart: autograd itself does it, behind a node, to sum gradients. update: it is part of an optimizer.
         """
         self._now += 1
+        if self.trains:
+            self._lasting.begin(wiring)
         bound = self.bound
         taken: list[Token] = []
         sure: list[bool] = []
         for need in wiring.needs:
-            token, why = self._bind(need, wiring, taken, apart=apart)
+            token, why = self._bind(need, wiring, taken, apart=apart, update=update)
             token.claim = NO_CLAIM
             if why == _NEWEST and wiring.call.op_class == "pointwise":
                 token.claim, token.claimed = len(bound.sure) + len(sure), self._now
@@ -120,9 +135,11 @@ class Simulation:
             bound.sure += [True] * len(new)
             if self.reasons is not None:
                 self.reasons += ["inside"] * len(new)
-        for token in taken:
+        for slot, token in enumerate(taken):
             token.step = self._step
             if token.outside:
+                if self.trains:
+                    self._lasting.took(root, slot, token)
                 token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
             token.uses += 1
             if token.uses == 1:
@@ -133,7 +150,7 @@ class Simulation:
         if wiring.wrote_unknown:
             self._unknown_wrote = self._now
         for number in wiring.mutated:
-            self._write(taken[number], sure[number])
+            self._write(taken[number], sure[number] or update is not None)
         if not wiring.call.known:
             for token in taken:  # perhaps it writes them
                 token.sure = False
@@ -144,7 +161,11 @@ class Simulation:
         self._surely = all(sure)
         ran = Ran(root, wiring, taken, sure, new)
         gave = [self._enter(give, ran) for give in wiring.gives]
-        self._engine.ran(gave, apart=apart)
+        if self._engine.running:
+            self._engine.ran(gave, apart=apart)
+        if update is not None:
+            self._lasting.updated(update, gave)
+            self._unknown_wrote = self._now
         return ran
 
     def unknown(self) -> None:
@@ -171,10 +192,17 @@ class Simulation:
 
     # --- binding -----------------------------------------------------------------------------------------------------
 
-    def _bind(self, need: Need, wiring: Wiring, taken: list[Token], *, apart: bool) -> tuple[Token, str]:
+    def _bind(
+        self, need: Need, wiring: Wiring, taken: list[Token], *, apart: bool, update: Update | None
+    ) -> tuple[Token, str]:
+        if update is not None:
+            return self._lasting.update(update, need, len(taken), wiring)
+        before = self._lasting.before(need, len(taken)) if self.trains else None
+        if before is not None:
+            return before, "as in the step before"
         if need.position in wiring.parameters:
             return self._parameter(need)
-        found = self._engine.take(need, len(taken), wiring, apart=apart)
+        found = self._engine.take(need, len(taken), wiring, apart=apart) if self._engine.running else None
         if found is not None:
             return found
         token, why = self._any(need, wiring, taken)
@@ -292,6 +320,7 @@ class Simulation:
         token.uses = 0
         token.born = self._now
         token.sure = token.sure and sure
+        token.lasts |= token.outside
         self._pools.sort(token)
 
     def _token(self, give: Give, ran: Ran) -> Token:

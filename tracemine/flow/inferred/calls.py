@@ -20,7 +20,7 @@ from tracemine.timeline import Timeline
 
 _LISTS = ("TensorList", "GenericList")
 _NUMBERS = ("float64", "int64", "complex128")  # the types of 0-dim tensors that Python numbers are recorded as
-_MOST_MEMBERS = 256  # of a list; Kineto cuts those of more than 30 to nothing
+_MOST_MEMBERS = 1 << 12  # of a list; Kineto cuts those of more than 30 to nothing
 _MOST_AXES = 64
 _LARGEST = 1 << 40  # elements, and what a stride steps over: no GPU holds as much
 
@@ -58,12 +58,24 @@ class Call:
     mutated: frozenset[int]  # slots
     overwritten: frozenset[int]  # slots
     arguments: tuple[str, ...] = ()  # their names, by position
+    lists: tuple[int, ...] = ()  # positions
     writes_unknown: bool = False  # it writes into a list whose members were not recorded, as long ones are not
 
     def argument(self, slot: int) -> str:
         """The name of the argument that a slot belongs to; empty where it is not known."""
         position = self.slots[slot].position
         return self.arguments[position] if position < len(self.arguments) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What something else tells of the members of a call's lists."""
+
+    dtype: str | None = None
+    members: tuple[tuple[int, tuple[TensorSpec, ...]], ...] = ()  # by position, of lists that the profiler has cut
+
+
+NOTHING = Lists()
 
 
 class Calls:
@@ -81,7 +93,7 @@ class Calls:
         first = np.unique(code, return_index=True)[1]
         self.of_op: IntArray = code
         self._parts = [part[first].tolist() for part in parts]
-        self._decoded: dict[tuple[int, str | None], Call] = {}
+        self._decoded: dict[tuple[int, Lists], Call] = {}
 
     def __len__(self) -> int:
         return len(self._parts[0])
@@ -90,16 +102,16 @@ class Calls:
         """The operator's name."""
         return str(self._texts[0][self._parts[0][number]])
 
-    def get(self, number: int, list_dtype: str | None = None) -> Call:
-        """The call of this number; list_dtype where something tells what the members of its lists are."""
-        key = (number, list_dtype)
+    def get(self, number: int, lists: Lists = NOTHING) -> Call:
+        """The call of this number."""
+        key = (number, lists)
         found = self._decoded.get(key)
         if found is None:
             texts = [
                 None if part[number] < 0 else column[part[number]]
                 for part, column in zip(self._parts, self._texts, strict=True)
             ]
-            found = self._decoded[key] = _decoded(str(texts[0]), *texts[1:], list_dtype=list_dtype)
+            found = self._decoded[key] = _decoded(str(texts[0]), *texts[1:], lists=lists)
         return found
 
 
@@ -110,7 +122,7 @@ def _decoded(
     strides_text: str | None,
     concrete_text: str | None,
     *,
-    list_dtype: str | None,
+    lists: Lists,
 ) -> Call:
     shapes, dtypes, strides, concrete = (_list(t) for t in (shapes_text, dtypes_text, strides_text, concrete_text))
     operator = lookup(name)
@@ -120,6 +132,11 @@ def _decoded(
         return unknown
     if strides is not None and len(strides) != len(shapes):
         strides = None
+    for position, members in lists.members:
+        if position < len(dtypes) and dtypes[position] in _LISTS and not shapes[position]:
+            shapes[position] = [list(spec.shape) for spec in members]
+            if strides is not None:
+                strides[position] = [list(spec.strides or ()) for spec in members]
     slots = _slots(shapes, dtypes, strides)
     if slots is None:
         return unknown
@@ -136,7 +153,7 @@ def _decoded(
         mutates -= done.switched
     at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
     mutated = frozenset(i for position in mutates for i in at.get(position, ()))
-    made = infer(name, shapes, dtypes, strides, texts, list_dtype)
+    made = infer(name, shapes, dtypes, strides, texts, lists.dtype)
     results = None if made.outputs is None else _results(overload, made.outputs, at, slots, texts)
     return Call(
         name=name,
@@ -148,6 +165,7 @@ def _decoded(
         mutated=mutated,
         overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
         arguments=tuple(argument.name for argument in overload.arguments),
+        lists=tuple(position for position, dtype in enumerate(dtypes) if dtype in _LISTS),
         writes_unknown=any(dtypes[p] in _LISTS and not at[p] for p in mutates if p < len(dtypes)),
     )
 

@@ -56,10 +56,22 @@ class _Gradient:
 
 
 @dataclass(slots=True)
+class Leaf:
+    """A gradient that was accumulated into a tensor that no operator made."""
+
+    gradient: Token
+    sure: bool
+    read: tuple[int, int] | None  # of the tensor, by root and which of its inputs
+    parameter: Token | None = None
+    alone: bool = False  # no other leaf looks like it
+
+
+@dataclass(slots=True)
 class _Running:
     """The node that runs now."""
 
     name: str
+    accumulates: bool
     forward: _Forward | None
     grads: list[Token]
     sure: bool  # of what it takes
@@ -82,6 +94,7 @@ class Engine:
     pools: Pools
     outside: Callable[[Need], Token]  # one that nobody has seen
     running: _Running | None = None
+    accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
     resolved: list[tuple[tuple[int, int], int]] = field(default_factory=list)  # a read, and the storage that it is of
     _forwards: dict[int, _Forward] = field(default_factory=dict)
     _makers: dict[Value, _Maker] = field(default_factory=dict)
@@ -89,6 +102,7 @@ class Engine:
     _in_flight: list[_Gradient] = field(default_factory=list)
     _leaves: list[_Gradient] = field(default_factory=list)
     _turn: int = 0
+    _passes: bool = False  # a backward pass is under way
 
     def forward(self, node: int, inside: Inside, ran: Ran, took: list[Token | None], made: list[Token | None]) -> None:
         """A forward operator has run to which a node belongs."""
@@ -107,6 +121,9 @@ class Engine:
     ) -> None:
         """A node begins. record: the operator that is given the gradients; roots: those inside that."""
         self.end()
+        if not self._passes:
+            self.accumulated.clear()
+        self._passes = True
         self._turn += 1
         forward = self._forwards.pop(node, None)
         grads: list[Token] = []
@@ -121,20 +138,25 @@ class Engine:
         if forward is not None and gradient.keeps:
             saved = [took.token for took in forward.took]
             saved += [made for made in forward.made if made is not None] if gradient.keeps_results else []
-        self.running = _Running(gradient.kind, forward, grads, sure, saved, None, {})
+        self.running = _Running(gradient.kind, gradient.accumulates, forward, grads, sure, saved, None, {})
         self._choose(self.running, roots)
 
     def end(self) -> None:
         """The node that ran has ended: what it gave goes where it belongs."""
-        if self.running is not None:
-            for given in self._given(self.running):
-                if not given.gone:
-                    self._deliver(given)
-        self.running = None
+        running, self.running = self.running, None
+        if running is None:
+            return
+        if running.accumulates and running.made and self.accumulated:  # a copy, or the sum with what was there
+            leaf, kept = self.accumulated[-1], running.made[-1]
+            leaf.gradient, leaf.sure = kept, leaf.sure and kept.sure and running.sure
+        for given in self._given(running):
+            if not given.gone:
+                self._deliver(given)
 
     def backward_ends(self) -> None:
         """No node runs any more."""
         self.end()
+        self._passes = False
         self._buffers.clear()
         self._in_flight.clear()
         self._leaves.clear()
@@ -157,6 +179,7 @@ class Engine:
                 last = leaves[-1]
                 self._leaves.remove(last)
                 alone = sum(one.turn == last.turn for one in leaves) == 1
+                self.accumulated.append(Leaf(last.token, last.sure and alone, last.of.read))
                 return last.token, "gradient" if alone and last.sure else "one of several gradients"
         arrived = self._buffers.pop((node, need.position), None)
         if arrived is not None and arrived.token.key == need.key:
@@ -173,7 +196,10 @@ class Engine:
                 if coming[-1].sure:
                     self._resolve(coming[-1], result.storage)
                 return coming[-1].token, "gradient" if coming[-1].sure else "a gradient, perhaps"
-        return self._any(need, grads, now)
+        token, why = self._any(need, grads, now)
+        if gradient.accumulates:
+            self.accumulated.append(Leaf(token, False, None))
+        return token, why
 
     def _any(self, need: Need, taken: list[Token], now: int) -> Found:
         pool = self.pools.of(need)
@@ -384,8 +410,9 @@ class Engine:
         before = there.token
         running.summed = one, there
         one.gone = True
-        one.sure &= len(options) == 1
-        there.sure &= len(options) == 1
+        if len(options) > 1:
+            for each in (gradient for option in options for gradient in option):
+                each.sure = False
         why = "gradient" if there.sure else "a gradient, perhaps"
         self._same_tensor(one, there)
         return before, why

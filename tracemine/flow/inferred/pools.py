@@ -35,6 +35,7 @@ class Token:
     claim: int = NO_CLAIM  # place in Bound.sure of the read that took it for its being the newest
     claimed: int = 0  # which root that was, counted
     backward: bool = False  # made for a gradient
+    lasts: bool = False  # a parameter, or written in place from step to step
     step: int = 0
 
     @property
@@ -76,7 +77,7 @@ class Pools:
 
     def of(self, need: Need) -> Pool:
         """Those that look like what an operator takes."""
-        return self._loose[need.loose] if need.listed else self._by_key[need.key]
+        return self._loose.get(need.loose, Pool()) if need.listed else self._by_key[need.key]
 
     def both(self, need: Need) -> list[Pool]:
         """The same, with and without the dtype."""

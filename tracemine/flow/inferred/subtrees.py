@@ -43,6 +43,12 @@ class Subtrees:
         begin = np.searchsorted(order.parent[children], np.arange(count + 1))
         return Subtrees(_numbers(calls, order, launches, at, place, size), children, begin, place, size, at)
 
+    def sums(self, own: Array) -> IntArray:
+        """For each operator the sum over itself and all that is inside."""
+        total = np.concatenate((np.zeros(1, np.int64), np.cumsum(own[self.at])))
+        found: IntArray = total[np.minimum(self.place + self.size, len(own))] - total[self.place]
+        return found
+
 
 def _numbers(calls: Calls, order: Order, launches: IntArray, at: IntArray, place: IntArray, size: IntArray) -> IntArray:
     """Equal numbers for equal subtrees, by a polynomial over what stands at each place and how deep."""

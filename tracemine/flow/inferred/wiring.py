@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracemine.flow.inferred.calls import Call, Calls
+from tracemine.flow.inferred.calls import Call, Calls, Lists
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.record import IntArray
@@ -16,6 +16,7 @@ from tracemine.ops.infer.tensor import contiguous
 KERNEL, TO_DEVICE, TO_HOST = 1, 2, 4
 ANYWHERE, GPU, HOST = 0, 1, 2  # where a tensor lies
 _DEEPEST = 64
+_VIEWS_OR_COPIES = ("aten::reshape", "aten::flatten")
 _NO_WORK = frozenset({"view", "allocate", "metadata", "sync", None})
 
 
@@ -43,6 +44,7 @@ class Keys:
         self._shapes: dict[Hashable, int] = {}
         self.shape_of: list[int] = []  # a number for shape and dtype
         self.vague: list[bool] = []  # strides are not known
+        self.spec_of: list[TensorSpec] = []  # one that looks so
 
     def __call__(self, spec: TensorSpec) -> int:
         key = key_of(spec)
@@ -53,6 +55,7 @@ class Keys:
             self.dtype_of.append(spec.dtype)
             self.shape_of.append(self._shapes.setdefault((spec.dtype, spec.shape), len(self._shapes)))
             self.vague.append(spec.strides is None)
+            self.spec_of.append(spec)
         return found
 
 
@@ -65,6 +68,7 @@ class Need:
     listed: bool  # a member of a list: its dtype was not recorded
     place: int  # ANYWHERE, GPU or HOST
     position: int
+    index: int  # in a list, −1: the argument is none
     name: str  # of the argument
     left: int  # so many of the operator's inputs look the same, from this one on
     twins: int  # and altogether
@@ -153,13 +157,17 @@ class Builder:
         self._place = subtrees.place.tolist()
         self._launches = launches.tolist()
 
-    def build(self, position: int, list_dtype: str | None) -> Wiring:
+    def call(self, position: int) -> Call:
+        """The operator there."""
+        return self._calls.get(self._of[position])
+
+    def build(self, position: int, lists: Lists) -> Wiring:
         """The wiring of the operator there."""
-        call = self._calls.get(self._of[position], list_dtype)
+        call = self._calls.get(self._of[position], lists)
         wiring = Wiring(call, has_list=any(slot.list_index >= 0 for slot in call.slots))
         self._root = self._place[position]
         self._wiring = wiring
-        self._list_dtype = list_dtype
+        self._list_dtype = lists.dtype
         self._next = len(call.slots)
         self._launched = 0
         self._inside: dict[int, tuple[Call, list[Local | None], list[Local | None]]] = {}
@@ -201,6 +209,7 @@ class Builder:
                 listed=slot.spec.dtype is None,
                 place=wiring.place.get(number, ANYWHERE),
                 position=slot.position,
+                index=slot.list_index,
                 name=call.argument(number),
                 left=looks[number:].count(key),
                 twins=looks.count(key),
@@ -262,13 +271,17 @@ class Builder:
 
     def _children_of(self, position: int, bound: Sequence[Local | None], inside: bool, depth: int) -> list[Local]:
         scope = [local for local in bound if local is not None]
+        # What an operator says that it does not write, nothing inside it writes.
+        around = self._calls.get(self._of[position], Lists(self._list_dtype))
+        written = {local.storage for slot, local in enumerate(bound) if local is not None and slot in around.mutated}
+        fixed = {local.storage for local in scope} - written if around.known else set()
         made: list[Local] = []
         read: set[int] = set()
         if depth >= _DEEPEST:
             return made
         for child in self._children[self._begin[position] : self._begin[position + 1]]:
-            call = self._calls.get(self._of[child], self._list_dtype)
-            taken = self._bound(call, scope, made, read)
+            call = self._calls.get(self._of[child], Lists(self._list_dtype))
+            taken = self._bound(call, scope, made, read, fixed)
             read.update(id(local) for local in taken)
             for local in self._visit(child, call, taken, inside, depth + 1):
                 if local is not None and local not in made and local not in scope:
@@ -277,8 +290,11 @@ class Builder:
             local.read = id(local) in read
         return made
 
-    def _bound(self, call: Call, given: list[Local], made: list[Local], read: set[int]) -> list[Local | None]:
-        """What a call inside takes: of its parent's inputs and of what elder siblings gave."""
+    def _bound(
+        self, call: Call, given: list[Local], made: list[Local], read: set[int], fixed: set[int]
+    ) -> list[Local | None]:
+        """What a call inside takes: of its parent's inputs and of what elder siblings gave. fixed: storages that
+        nothing writes."""
         taken: list[Local | None] = [None] * len(call.slots)
         # What is overwritten was made for it; so it is looked for first, and nothing else is taken for that.
         first = sorted(range(len(taken)), key=lambda number: number not in call.overwritten)
@@ -286,6 +302,10 @@ class Builder:
         surely: set[int] = set()  # storages that are spoken for
         for at, (number, key) in enumerate(zip(first, keys, strict=True)):
             fitting = [local for local in (*given, *made) if local.key == key or _same_but_dtype(local, call, number)]
+            if number in call.mutated:
+                fitting = [local for local in fitting if local.storage not in fixed]
+            if number in call.overwritten:
+                fitting = [local for local in fitting if not _waits(local, given, made, read)]
             used = {local.storage for local in taken if local is not None}
             newest = list({local.storage: local for local in fitting if local.storage not in surely}.values())
             # What is overwritten and was not allocated for it is perhaps an input too, overwritten in place.
@@ -311,9 +331,10 @@ class Builder:
         return taken
 
     def _unknown(self, call: Call, number: int) -> Local:
+        """One that nothing recorded gave; what is overwritten was allocated for it."""
         spec = call.slots[number].spec
         self._next += 1
-        return Local(self._next - 1, 0, spec, key_of(spec), sure=False)
+        return Local(self._next - 1, 0, spec, key_of(spec), sure=number in call.overwritten)
 
     def _results(
         self, call: Call, bound: list[Local | None], made: list[Local], before: int, launched: bool
@@ -344,7 +365,7 @@ class Builder:
             # Where what is inside has other strides or, under autocast, another dtype than the rule says, it is right.
             within = launched and not self._launches[self._at]
             alike = [m for m in made if m.storage >= before and m.spec.shape == result.spec.shape] if within else []
-            copies = source is None or call.op_class != "view" or call.name.startswith("aten::reshape")
+            copies = source is None or call.op_class != "view" or call.name.startswith(_VIEWS_OR_COPIES)
             if fresh and copies:
                 local = fresh[-1] if wanted == 1 else fresh[0]
             elif alike and copies:
@@ -395,6 +416,13 @@ class Builder:
 def _hands_on(call: Call, made: list[Local], launched: bool) -> bool:
     """It gives what it takes, as with nothing inside and no kernel it did nothing."""
     return call.name in rules().hands_on_idle and not made and not launched
+
+
+def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) -> bool:
+    """It is whole, computed, and nobody has read it: nobody overwrites that."""
+    if local.allocated or id(local) in read or any(local is one for one in given):
+        return False
+    return sum(one.storage == local.storage for one in made) == 1
 
 
 def _same_but_dtype(local: Local, call: Call, number: int) -> bool:

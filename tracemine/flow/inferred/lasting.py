@@ -1,0 +1,157 @@
+"""What outlives a step: parameters, running statistics, and the states of optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tracemine.flow.inferred.calls import NOTHING, Call, Lists
+from tracemine.flow.inferred.engine import Leaf
+from tracemine.flow.inferred.optimizers import COUNT, GRADIENT, PARAMETER, UNUSED, Update
+from tracemine.flow.inferred.pools import Token
+from tracemine.flow.inferred.wiring import Keys, Need, Wiring
+from tracemine.ops.infer import TensorSpec
+
+_STATE, _PERHAPS = "of the optimizer", "of the optimizer, perhaps"
+
+
+@dataclass(slots=True)
+class Lasting:
+    """Tensors from outside by who reads them in a step, and what optimizers keep.
+
+    A step that calls what the one before it called, in the same order, reads the same parameters; that is looked at
+    once an optimizer has run.
+    """
+
+    keys: Keys
+    outside: Callable[[Need], Token]
+    gradients: list[Leaf]  # of the last backward pass, in the order in which they were accumulated
+    _trains: bool = False
+    _now: int = 0  # operators of this step so far
+    _equal: bool = False  # to the step before, so far
+    _ran: list[int] = field(default_factory=list)  # numbers of the wirings of this step
+    _ran_before: list[int] = field(default_factory=list)
+    _read: dict[tuple[int, int], Token] = field(default_factory=dict)  # by how far into the step, and which input
+    _read_before: dict[tuple[int, int], Token] = field(default_factory=dict)
+    _by_root: dict[tuple[int, int], Token] = field(default_factory=dict)  # of this step, by root and input
+    _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
+    _turn: int = -1
+    _cut: bool = False  # lists of this turn were: in which order their members stand, nobody knows
+    _left: list[Leaf] = field(default_factory=list)  # that no parameter of this turn has been found for
+    _of: dict[tuple[int, int], Leaf] = field(default_factory=dict)  # by sequence and place in a list
+
+    def step(self) -> None:
+        """A step of the program begins."""
+        self._equal = self._trains and bool(self._ran)
+        self._ran_before, self._ran = self._ran, []
+        self._read_before, self._read = self._read, {}
+        self._by_root.clear()
+
+    def begin(self, wiring: Wiring) -> None:
+        """The next operator begins."""
+        at = len(self._ran)
+        self._ran.append(wiring.number)
+        self._equal &= at < len(self._ran_before) and self._ran_before[at] == wiring.number
+
+    def before(self, need: Need, slot: int) -> Token | None:
+        """What the same operator took from outside in the step before."""
+        if not self._equal:
+            return None
+        token = self._read_before.get((len(self._ran) - 1, slot))
+        return token if token is not None and token.lasts and token.key == need.key else None
+
+    def took(self, root: int, slot: int, token: Token) -> None:
+        """An operator takes something from outside."""
+        self._read[len(self._ran) - 1, slot] = token
+        self._by_root[root, slot] = token
+
+    # --- optimizers --------------------------------------------------------------------------------------------------
+
+    def lists(self, update: Update, call: Call) -> Lists:
+        """What the members of lists are that the profiler has cut: one for each gradient of the last pass."""
+        self._begin(update)
+        if not (update.lists and update.alone and self.gradients):
+            return NOTHING
+        specs = [self.keys.spec_of[self._look(leaf)] for leaf in reversed(self.gradients)]
+        counts = tuple(TensorSpec((), specs[0].dtype, ()) for _ in specs)
+        self._cut |= any(
+            source != UNUSED and all(slot.position != position for slot in call.slots)
+            for position, source in zip(call.lists, update.sources, strict=True)
+        )
+        members = tuple(
+            (position, counts if source == COUNT else tuple(specs))
+            for position, source in zip(call.lists, update.sources, strict=True)
+            if source != UNUSED
+        )
+        return Lists(specs[0].dtype, members)
+
+    def update(self, update: Update, need: Need, slot: int, wiring: Wiring) -> tuple[Token, str]:
+        """What an operator of an optimizer takes."""
+        self._begin(update)
+        at = wiring.call.lists.index(need.position) if update.lists else slot
+        index = max(need.index, 0)
+        source = update.sources[at]
+        if source == GRADIENT:
+            return self._gradient(update, need, index)
+        token = self._kept.get((update.instance, source, index))
+        if token is None or not self._alike(token, need):
+            token = self._parameter(update, need, index) if source == PARAMETER else self.outside(need)
+            token.sure &= update.whole or source == PARAMETER
+            self._kept[update.instance, source, index] = token
+        return token, _STATE if token.sure else _PERHAPS
+
+    def updated(self, update: Update, gave: list[Token]) -> None:
+        """An operator of an optimizer has run."""
+        for index, token in enumerate(gave if update.gives else ()):
+            self._kept[update.instance, update.gives, index] = token
+
+    def _begin(self, update: Update) -> None:
+        if update.turn != self._turn:
+            self._turn, self._trains, self._cut = update.turn, True, False
+            self._left = self.gradients[::-1]
+            self._of.clear()
+            for leaf in self._left:
+                leaf.parameter = None if leaf.read is None else self._by_root.get(leaf.read)
+                if leaf.parameter is not None:
+                    leaf.parameter.lasts = True
+
+    def _look(self, leaf: Leaf) -> int:
+        return leaf.gradient.key if leaf.parameter is None else leaf.parameter.key
+
+    def _alike(self, token: Token, need: Need) -> bool:
+        return self.keys.loose_of[token.key] == need.loose if need.listed else token.key == need.key
+
+    def _leaf(self, update: Update, need: Need, index: int, parameter: Token | None) -> Leaf | None:
+        """The gradient that belongs to a parameter of an optimizer, by its storage or by what it looks like."""
+        known = self._of.get((update.instance, index))
+        if known is not None:
+            return known
+        fits = [leaf for leaf in self._left if self._alike_leaf(leaf, need)]
+        own = [leaf for leaf in fits if leaf.parameter and parameter and leaf.parameter.storage == parameter.storage]
+        if not fits:
+            return None
+        found = (own or fits)[0]
+        found.alone = not self._cut and sum(self._alike_leaf(leaf, need) for leaf in self.gradients) == 1
+        self._left.remove(found)
+        self._of[update.instance, index] = found
+        return found
+
+    def _alike_leaf(self, leaf: Leaf, need: Need) -> bool:
+        loose_of = self.keys.loose_of
+        look = self._look(leaf)
+        return loose_of[look] == need.loose if need.listed else look == need.key
+
+    def _parameter(self, update: Update, need: Need, index: int) -> Token:
+        leaf = self._leaf(update, need, index, None)
+        token = self.outside(need)
+        if leaf is not None and leaf.parameter is not None:
+            # Which one of those that look alike does not matter where one operator writes them all.
+            leaf.parameter.sure &= leaf.alone or update.lists
+            token.storage, token.offset, token.key = leaf.parameter.value
+        return token
+
+    def _gradient(self, update: Update, need: Need, index: int) -> tuple[Token, str]:
+        leaf = self._leaf(update, need, index, self._kept.get((update.instance, PARAMETER, index)))
+        if leaf is None:
+            return self.outside(need), "no gradient known"
+        return leaf.gradient, "gradient" if leaf.sure and leaf.alone else "one of several gradients"

@@ -1,0 +1,113 @@
+"""What the operators of an optimizer take, by the sequences that optimizers.toml knows."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+
+from tracemine.columns import numbers, string_ids
+from tracemine.flow.inferred.calls import Call
+from tracemine.flow.order import Order
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+_MARK = "Optimizer.step#"
+PARAMETER, GRADIENT, COUNT, UNUSED = "p", "g", "s", "-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequence:
+    names: tuple[str, ...]
+    sources: tuple[tuple[str, ...], ...]
+    gives: tuple[str, ...]  # empty: what it takes first, in place
+    lists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one operator of an optimizer takes and gives."""
+
+    turn: int  # which step of an optimizer, counted
+    instance: int  # which sequence of that step
+    sources: tuple[str, ...]  # by argument that is a tensor or a list of tensors
+    gives: str
+    lists: bool
+    alone: bool  # the only sequence of its step
+    last: bool  # of its step
+    whole: bool  # all that the step launches is known
+
+
+@cache
+def _sequences() -> tuple[_Sequence, ...]:
+    data = tomllib.loads(resources.files(__package__).joinpath("optimizers.toml").read_text("utf-8"))
+    found = []
+    for kind in ("single", "lists"):
+        for line in filter(None, data[kind].splitlines()):
+            parts = [part.partition(">") for part in line.split("|")]
+            calls = [before.split() for before, _, _ in parts]
+            names = tuple(f"aten::{name}" for name, *_ in calls)
+            sources = tuple(tuple(taken) for _, *taken in calls)
+            gives = tuple(given.strip() for _, _, given in parts)
+            found.append(_Sequence(names, sources, gives, kind == "lists"))
+    return tuple(sorted(found, key=lambda one: -len(one.names)))
+
+
+def updates(
+    timeline: Timeline, order: Order, roots: IntArray, works: BoolArray, call: Callable[[int], Call]
+) -> dict[int, Update]:
+    """By root what it takes as part of an optimizer. works: whether each root launches anything."""
+    rows = order.row[roots]
+    start, tid = (numbers(timeline.ops.column(name))[rows] for name in ("start_ns", "tid"))
+    found: dict[int, Update] = {}
+    for turn, (begin, end, thread) in enumerate(_spans(timeline).tolist()):
+        here = roots[(start >= begin) & (start < end) & (tid == thread) & works].tolist()
+        found |= _matched(turn, here, [call(root) for root in here])
+    return found
+
+
+def _spans(timeline: Timeline) -> IntArray:
+    """Start, end and thread of each step of an optimizer."""
+    ids, texts = string_ids(timeline.ops.column("name"))
+    named = np.array([*(text.startswith(_MARK) for text in texts), False], np.bool_)[ids]
+    start, dur, tid = (numbers(timeline.ops.column(name))[named] for name in ("start_ns", "dur_ns", "tid"))
+    return np.stack((start, start + dur, tid), axis=1)
+
+
+def _matched(turn: int, roots: list[int], calls: list[Call]) -> dict[int, Update]:
+    parts: list[tuple[int, _Sequence]] = []
+    at, whole = 0, True
+    while at < len(roots):
+        one = next((one for one in _sequences() if _fits(one, calls[at : at + len(one.names)])), None)
+        if one is None:
+            at, whole = at + 1, False
+            continue
+        parts.append((at, one))
+        at += len(one.names)
+    return {
+        roots[begin + number]: Update(
+            turn,
+            instance,
+            one.sources[number],
+            one.gives[number],
+            one.lists,
+            len(parts) == 1,
+            begin + number + 1 == len(roots),
+            whole,
+        )
+        for instance, (begin, one) in enumerate(parts)
+        for number in range(len(one.names))
+    }
+
+
+def _fits(one: _Sequence, calls: Sequence[Call]) -> bool:
+    if tuple(call.name for call in calls) != one.names:
+        return False
+    return all(
+        len(call.lists if one.lists else call.slots) == len(sources) and (one.lists or not call.lists)
+        for call, sources in zip(calls, one.sources, strict=True)
+    )
