@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from tracemine.verify.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.expressions import number, sizes
@@ -16,6 +17,7 @@ from tracemine.verify.ir import Axis, Buffer, Kernel, Program
 from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, grain, shape_of
 
 _MOST_PARTS = 16  # of one launch
+_SMALL = 4  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
 
 class Part:
@@ -30,6 +32,11 @@ class Part:
         sized = [a.name for a in self.body.sizes]
         pointers = [f"{b}_ptr" for b in self.body.pointers]
         self.takes = [*pointers, *self.body.strides, *sized, *self.body.scalars]
+
+    @property
+    def elements(self) -> int:
+        """How many it walks."""
+        return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
 
     @property
     def signature(self) -> list[str]:
@@ -136,21 +143,29 @@ class Launch:
 
 
 def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list[Launch]:
-    """The kernels of a program: those of one level and one shape share a launch."""
-    groups: dict[tuple[int, str, int], list[Part]] = {}
-    for kernel in program.kernels:
-        part = Part(program, kernel, exact, longest_row)
-        place = sum(k[:2] == (kernel.level, part.mode) for k in groups) - 1
-        if place < 0 or len(groups[kernel.level, part.mode, place]) == _MOST_PARTS:
-            place += 1
-        groups.setdefault((kernel.level, part.mode, place), []).append(part)
-    ordered = [tuple(parts) for _, parts in sorted(groups.items(), key=lambda item: item[0][0])]
+    """The kernels of a program: those of one level and one shape share a launch, and small ones of another shape."""
+    groups: list[list[Part]] = []
+    parts = [Part(program, kernel, exact, longest_row) for kernel in program.kernels]
+    for part in sorted(parts, key=lambda p: (p.kernel.level, -p.elements)):
+        group = next((g for g in groups if _fits(part, g)), None)
+        if group is None:
+            groups.append([part])
+        else:
+            group.append(part)
     found = []
-    for k, parts in enumerate(ordered):
-        texts = [part.renamed() for part in parts]
+    for k, group in enumerate(groups):
+        texts = [part.renamed() for part in group]
         shared = [texts.index(text) for text in texts]
-        found.append(Launch(f"{stem}_kernel" + (f"_{k}" if len(ordered) > 1 else ""), parts, exact, shared))
+        name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
+        found.append(Launch(name, tuple(group), exact, shared))
     return found
+
+
+def _fits(part: Part, group: list[Part]) -> bool:
+    """Whether a part may share a launch: all programs get as many registers as the one that needs most."""
+    first = group[0]
+    alike = part.mode == first.mode or part.elements * _SMALL <= first.elements
+    return part.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS
 
 
 def _function(name: str, takes: Sequence[str], constants: str, lines: Iterable[str]) -> str:
