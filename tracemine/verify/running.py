@@ -21,7 +21,8 @@ class Running:
 
 RUNNING = {
     # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes. What
-    # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large.
+    # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large. Whole
+    # rows sum it beside the squares, and take its square from these: two sums wait for each other, not three.
     "welford": Running(
         start={"seen": "0.0", "a": "0.0", "spread": "0.0"},
         step=[
@@ -39,10 +40,12 @@ RUNNING = {
         ],
         whole=[
             "{a}_first = tl.sum({kept}, 1)[:, None] / columns",
-            "{a}_rest = tl.sum(tl.where(column_mask, {x} - {a}_first, 0.0), 1)[:, None] / columns",
+            "{a}_centred = tl.where(column_mask, {x} - {a}_first, 0.0)",
+            "{a}_rest = tl.sum({a}_centred, 1)[:, None] / columns",
             "{a}_mean = {a}_first + {a}_rest",
-            "{a}_centred = tl.where(column_mask, {x} - {a}_mean, 0.0)",
-            "{a}_squares = tl.sum({a}_centred * {a}_centred, 1)[:, None]",
+            "{a}_about = tl.sum({a}_centred * {a}_centred, 1)[:, None]",
+            "{a}_rest_squares = {a}_rest * {a}_rest * columns",
+            "{a}_squares = tl.maximum({a}_about - {a}_rest_squares, 0.0, propagate_nan=tl.PropagateNan.ALL)",
         ],
     ),
     # The maximum so far and the sum of exponentials less it, in one walk; a lane that saw nothing counts nothing.
