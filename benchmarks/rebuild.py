@@ -1,10 +1,11 @@
 """How much of what findings promise a generated kernel would give, and why the rest has none.
 
-    python benchmarks/rebuild.py TRACE...
+    python benchmarks/rebuild.py [--prove] TRACE...
 
 Counts findings that one kernel would mend (their first occurrence), and all fusion groups; separately for traces with
 an execution trace and for those with shapes alone. Of findings it also weighs the predicted saving of GPU time (middle
-of the range): over all traces together, and as the mean over traces, where each counts alike.
+of the range): over all traces together, and as the mean over traces, where each counts alike. With --prove each
+generated kernel of a finding is tried in Triton's interpreter too, as `tracemine verify` does: minutes a trace.
 """
 
 from __future__ import annotations
@@ -18,20 +19,37 @@ from tracemine.verify.chain import Unsupported
 from tracemine.verify.findings import fusable
 from tracemine.verify.generate import generate
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder
+from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+
+PROVED = 3
 
 
-def reached(rebuilder: Rebuilder, activities: list[int] | tuple[int, ...]) -> tuple[int, str]:
-    """How far one occurrence comes (0: not rebuilt, 1: rebuilt, 2: a kernel), and what stopped it."""
+def reached(
+    rebuilder: Rebuilder, activities: list[int] | tuple[int, ...], sandbox: Sandbox | None = None
+) -> tuple[int, str]:
+    """How far one occurrence comes (0: not rebuilt, 1: rebuilt, 2: a kernel, 3: proved), and what stopped it."""
     try:
         chain = rebuilder.rebuild(activities, "chain").chain
     except NotRebuilt as reason:
         return 0, f"not rebuilt: {reason.message}"
     try:
-        generate(chain)
+        small = smaller(chain) if sandbox is not None else chain
+        generate(small)
     except Unsupported as reason:
         text = reason.message.split("(", 1)[-1] if reason.message.startswith("call") else reason.message
         return 1, f"rebuilt, no kernel: {text}"
-    return 2, ""
+    if sandbox is None:
+        return 2, ""
+    if elements(small) > 64 * MOST_ELEMENTS:
+        return 2, "a kernel, not proved: no size of an argument makes it small enough"
+    proof = sandbox.prove(small, mutants=False, recorded=chain)
+    if isinstance(proof, str):
+        return 2, f"a kernel, not proved: {proof}"
+    if proof.faults:
+        fault = proof.faults[0]
+        calls = ", ".join(dict.fromkeys(call.operator.removeprefix("aten::") for call in chain.calls))
+        return 2, f"a kernel, WRONG: {fault.trial}: {fault.says} ({calls})"
+    return 3, ""
 
 
 class Tally:
@@ -56,7 +74,7 @@ class Tally:
     def print(self, title: str) -> None:
         """Counts, shares of the predicted saving, and reasons, those that cost most first."""
         all_, saving = self.counts.total(), self.saving_ns.total()
-        for level, name in ((1, "rebuilt"), (2, "a kernel for")):
+        for level, name in ((1, "rebuilt"), (2, "a kernel for"), (3, "proved"))[: max(2, max(self.counts))]:
             line = f"{title}: {name} {_from(self.counts, level)} of {all_} ({_from(self.counts, level) / all_:.1%})"
             if saving:
                 shares = [_from(c, level) / c.total() for c in self.by_trace.values() if c.total()]
@@ -76,18 +94,22 @@ def _from(counts: Counter[int], level: int) -> int:
 
 def main() -> None:
     """Reads the traces named on the command line and prints."""
+    proves = "--prove" in sys.argv
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
-    for path in map(Path, sys.argv[1:]):
-        flow, groups, scan = _read(path, None, (), quiet=True, given=None)
-        kind = "execution trace" if flow.timeline.meta.execution_trace else "shapes alone"
-        rebuilder = Rebuilder(flow, groups)
-        for finding in fusable(scan.findings):
-            found = reached(rebuilder, finding.activities[0])
-            tallies[kind, "findings"].add(path, *found, finding.gpu_saving_ns.mid)
-        begin = groups.activity_begin.tolist()
-        for k in range(len(groups)):
-            found = reached(rebuilder, groups.activity[begin[k] : begin[k + 1]].tolist())
-            tallies[kind, "groups"].add(path, *found, 0)
+    with Sandbox() as sandbox:
+        for path in (Path(a) for a in sys.argv[1:] if not a.startswith("-")):
+            flow, groups, scan = _read(path, None, (), quiet=True, given=None)
+            kind = "execution trace" if flow.timeline.meta.execution_trace else "shapes alone"
+            rebuilder = Rebuilder(flow, groups)
+            for finding in fusable(scan.findings):
+                found = reached(rebuilder, finding.activities[0], sandbox if proves else None)
+                tallies[kind, "findings"].add(path, *found, finding.gpu_saving_ns.mid)
+                if proves and found[0] < PROVED:
+                    print(f"{path}: {finding.gpu_saving_ns.mid} ns: {found[1]}", flush=True)
+            begin = groups.activity_begin.tolist()
+            for k in range(0 if proves else len(groups)):
+                found = reached(rebuilder, groups.activity[begin[k] : begin[k + 1]].tolist())
+                tallies[kind, "groups"].add(path, *found, 0)
     for (kind, unit), tally in sorted(tallies.items()):
         tally.print(f"{kind}, {unit}")
 

@@ -1,11 +1,13 @@
 """How well findings are verified: what one kernel in their place takes on a GPU, predicted beside measured.
 
-    python benchmarks/verify.py prepare FOLDER TRACE... [--each N] [--most N] [--prove]
-    python FOLDER/run.py FOLDER -o times.json     # on a machine with a GPU: needs torch and triton only
-    python benchmarks/verify.py report FOLDER times.json -o benchmarks/results/h200/verify.json
+    python benchmarks/verify.py prepare FOLDER [TRACE…] [--each N] [--catalogue] [--losing]
+    python FOLDER/run.py FOLDER -o OUT              # on a machine with GPUs: needs torch and triton only
+    python benchmarks/verify.py prove FOLDER        # on a CPU, meanwhile
+    python benchmarks/verify.py report FOLDER OUT… [-o benchmarks/results/h200]
 
 `prepare` scans traces, rebuilds and writes a reproduction of their largest findings that one kernel would mend, each
-distinct chain once. `report` joins what they printed with the predictions, and prints a table.
+distinct chain once; of the catalogue's chains at three sizes and two dtypes; and of chains where little is to be had.
+`prove` has the interpreter prove them, at sizes that it gets through. `report` joins it all and prints tables.
 """
 
 from __future__ import annotations
@@ -16,160 +18,151 @@ import shutil
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import verify_losing
+import verify_sizes
+from verify_report import Item, report
 
 from tracemine.cli.verify import _read
-from tracemine.findings.record import Finding
+from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.findings import fusable, reproduction
+from tracemine.verify.lower import lower
+from tracemine.verify.operators import error_ulp
 from tracemine.verify.proof import Proof
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder
+from tracemine.verify.repro import repro
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.verdict import Verdict, verdict
-
-
-class Prepared(msgspec.Struct, kw_only=True):
-    """One finding, ready to be timed."""
-
-    trace: str
-    finding: Finding
-    chain: Chain
-    evidence: str
-    assumptions: tuple[str, ...]
-    proof: Proof | str | None
 
 
 def prepare(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     left_out: Counter[str] = Counter()
-    seen: set[bytes] = set()
-    kept: list[Prepared] = []
-    with Sandbox(time_limit_s=arguments.time_limit) as sandbox:
-        for trace in arguments.traces:
-            flow, groups, scan = _read(trace, None, (), quiet=True, given=None)
-            rebuilder = Rebuilder(flow, groups)
-            taken = 0
-            for finding in fusable(scan.findings):
-                if taken == arguments.each:
-                    break
-                try:
-                    rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
-                    text = reproduction(finding, rebuilt, flow)
-                except (NotRebuilt, Unsupported) as reason:
-                    left_out[reason.message] += 1
-                    continue
-                same = msgspec.json.encode(rebuilt.chain)
-                if same in seen:
-                    left_out["the same chain as another's"] += 1
-                    continue
-                seen.add(same)
-                taken += 1
-                proof: Proof | str | None = None
-                if arguments.prove:
-                    small = smaller(rebuilt.chain)
-                    large = elements(small) > 64 * MOST_ELEMENTS
-                    proof = "too large to prove on a CPU" if large else sandbox.prove(small, mutants=False)
-                kept.append(
-                    Prepared(
-                        trace=trace.parent.name if trace.name == "eager" else trace.name,
-                        finding=finding,
-                        chain=rebuilt.chain,
-                        evidence=rebuilt.evidence,
-                        assumptions=rebuilt.assumptions,
-                        proof=proof,
-                    )
-                )
-                (folder / f"repro_{len(kept) - 1:03d}.py").write_text(text, "utf-8")
-            print(f"{trace}: {taken}", file=sys.stderr, flush=True)
-            if len(kept) >= arguments.most:
-                break
-    (folder / "prepared.json").write_bytes(msgspec.json.encode(kept))
+    written = list(_found(arguments, left_out))
+    if arguments.losing:
+        for name, losing in verify_losing.TABLE.items():
+            item = Item(stem=f"losing_{name}", kind="losing", name=name, why=losing.why, chain=losing.make())
+            written.append((item, _alone(item)))
+    if arguments.catalogue:
+        for name, size, dtype, chain in verify_sizes.sized():
+            row = verify_sizes.TABLE[name]
+            stem = f"catalogue_{name}_{size}_{dtype}"
+            item = Item(
+                stem=stem,
+                kind="catalogue",
+                name=name,
+                row=row.row,
+                why=row.pattern,
+                size=size,
+                dtype=dtype,
+                chain=chain,
+            )
+            written.append((item, _alone(item)))
+    for item, text in written:
+        (folder / f"{item.stem}.py").write_text(text, "utf-8")
+    items = [item for item, _ in written]
+    (folder / "prepared.json").write_bytes(msgspec.json.encode(items))
+    (folder / "order.json").write_text(json.dumps([item.stem for item in _ordered(items)]), "utf-8")
     shutil.copy(Path(__file__).with_name("verify_run.py"), folder / "run.py")
-    print(f"{len(kept)} reproductions in {folder}")
+    print(f"{len(items)} reproductions in {folder}: {dict(Counter(item.kind for item in items))}")
     for reason, count in left_out.most_common():
         print(f"  left out {count:4} {reason}")
 
 
-def report(arguments: argparse.Namespace) -> None:
-    prepared = msgspec.json.decode((arguments.folder / "prepared.json").read_bytes(), type=list[Prepared])
-    ran: dict[str, Any] = json.loads(arguments.times.read_text("utf-8"))
-    verdicts = []
-    for number, each in enumerate(prepared):
-        found = ran.get(f"repro_{number:03d}", "not run")
-        verdicts.append(
-            (
-                each.trace,
-                verdict(
-                    each.finding,
-                    calls=len(each.chain.calls),
-                    evidence=each.evidence,
-                    proof=each.proof,
-                    ran=found,
-                    assumptions=each.assumptions,
+def _ordered(items: list[Item]) -> list[Item]:
+    """What matters most first: if the time is up, what comes last is missing."""
+
+    def place(item: Item) -> tuple[int, int]:
+        if item.kind == "finding":
+            return (0 if item.rank == 0 else 2 if item.rank == 1 else 5, item.rank)
+        if item.kind == "losing":
+            return (3, 0)
+        return (1 if item.size == "large" and item.dtype != "float32" else 4, 0)
+
+    return sorted(items, key=place)
+
+
+def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[tuple[Item, str]]:
+    """The largest findings of each trace, every chain once."""
+    seen: set[bytes] = set()
+    for trace in arguments.traces:
+        flow, groups, scan = _read(trace, None, (), quiet=True, given=None)
+        rebuilder = Rebuilder(flow, groups)
+        rank = 0
+        name = trace.parent.name if trace.name == "eager" else trace.name
+        for finding in fusable(scan.findings):
+            if rank == arguments.each:
+                break
+            try:
+                rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
+                text = reproduction(finding, rebuilt, flow)
+            except (NotRebuilt, Unsupported) as reason:
+                left_out[reason.message] += 1
+                continue
+            same = msgspec.json.encode(rebuilt.chain)
+            if same in seen:
+                left_out["the same chain as another's"] += 1
+                continue
+            seen.add(same)
+            yield (
+                Item(
+                    stem=f"finding_{name.split('.')[0]}_{rank}",
+                    kind="finding",
+                    name=name,
+                    rank=rank,
+                    chain=rebuilt.chain,
+                    finding=finding,
+                    evidence=rebuilt.evidence,
+                    assumptions=rebuilt.assumptions,
                 ),
+                text,
             )
-        )
-    if arguments.output is not None:
-        rows = [{"trace": trace, **_row(v)} for trace, v in verdicts]
-        arguments.output.write_text(json.dumps(rows, indent=1, default=str) + "\n", "utf-8")
-    _table(verdicts)
+            rank += 1
+        print(f"{trace}: {rank}", file=sys.stderr, flush=True)
 
 
-def _row(v: Verdict) -> dict[str, Any]:
-    """What is kept of a verdict: all but the samples, of which each variant's quartiles are."""
-    found = msgspec.to_builtins(v)
-    times = found.pop("times")
-    found["source"] = None
-    if found["replay"] is not None:
-        del found["replay"]["kernels"]  # the trace's own, where the names are the same
-    if found["proof"] is not None:
-        found["proof"] = {name: found["proof"][name] for name in ("trials", "faults", "refused", "seconds")}
-    if times:
-        found["quartiles_ns"] = {
-            state: {name: statistics.quantiles(s["sum_ns"], n=4) for name, s in samples.items()}
-            for state, samples in times["samples"].items()
-        }
-        found["graph_ns"] = {name: statistics.median(s) for name, s in times["graph_ns"].items() if s}
-        found["wall_ns"] = {name: statistics.median(s) for name, s in times["wall_ns"].items() if s}
-        found["judged"] = times["judged"]
-    return found
-
-
-def _table(verdicts: list[tuple[str, Verdict]]) -> None:
-    print(
-        f"{'trace':26} {'rule':22} calls level {'predicted':>9} {'measured':>9} {'eager':>8} {'fused':>8} compile copy"
+def _alone(item: Item) -> str:
+    """The reproduction of a chain that is of no trace."""
+    lowered = lower(item.chain)
+    return repro(
+        item.chain,
+        generate(item.chain),
+        fingerprint="0" * 16,
+        title=f"{item.name}: {item.why}",
+        ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
+        draws=bool(lowered.drawn),
     )
-    for trace, v in verdicts:
-        m = v.measured
-        times = (
-            ""
-            if m is None
-            else (
-                f"{m.saving_ns / 1e3:9.1f} {m.eager_ns / 1e3:8.1f} {m.fused_ns / 1e3:8.1f} "
-                f"{(m.compiled_ns or 0) / 1e3:7.1f} {m.copy_ns / 1e3:6.1f} {m.state}"
-            )
-        )
-        says = "" if v.level in ("L4", "L5") else v.says[:70]
-        print(f"{trace:26} {v.rule:22} {v.calls:5} {v.level:5} {v.predicted_ns.mid / 1e3:9.1f} {times} {says}")
-    levels = Counter(v.level for _, v in verdicts)
-    print("levels:", ", ".join(f"{name} {levels[name]}" for name in sorted(levels)))
-    timed = [v for _, v in verdicts if v.measured is not None]
-    if not timed:
-        return
-    errors = [abs(v.error_ns or 0) / v.measured.eager_ns for v in timed if v.measured is not None]
-    inside = sum(bool(v.within_interval) for v in timed)
-    wins = sum(v.measured.saving_ns > 0 for v in timed if v.measured is not None)
-    print(f"{len(timed)} timed: the fused kernel is faster in {wins}")
-    print(f"error of the predicted saving as a share of eager: median {statistics.median(errors):.1%}, ", end="")
-    print(f"mean {statistics.mean(errors):.1%}; inside the interval {inside}")
-    pairs = [(v.measured.compiled_ns, v.measured.fused_ns) for v in timed if v.measured and v.measured.compiled_ns]
-    if pairs:
-        mean = statistics.geometric_mean(a / b for a, b in pairs)
-        print(f"torch.compile / fused, geometric mean of {len(pairs)}: {mean:.2f}")
+
+
+def prove(arguments: argparse.Namespace) -> None:
+    """Proofs of all chains that are prepared, beside them; what was proved before is not proved again."""
+    items = msgspec.json.decode((arguments.folder / "prepared.json").read_bytes(), type=list[Item])
+    path: Path = arguments.folder / "proofs.jsonl"
+    done = {json.loads(line)[0] for line in path.read_text("utf-8").splitlines()} if path.exists() else set()
+    seconds = []
+    with Sandbox(time_limit_s=arguments.time_limit) as sandbox, path.open("ab") as file:
+        for item in items:
+            if item.stem in done or (item.kind == "catalogue" and item.size != "small"):
+                continue
+            proof = _proved(sandbox, item.chain)
+            file.write(msgspec.json.encode((item.stem, proof)) + b"\n")
+            file.flush()
+            seconds += [proof.seconds] if isinstance(proof, Proof) else []
+            says = proof if isinstance(proof, str) else proof.faults[0].says if proof.faults else "right"
+            print(f"{item.stem:60} {seconds[-1] if seconds else 0:6.1f} s  {says}", flush=True)
+    if seconds:
+        print(f"{len(seconds)} proved, in the median {statistics.median(seconds):.1f} s of processor time")
+
+
+def _proved(sandbox: Sandbox, chain: Chain) -> Proof | str:
+    small = smaller(chain)
+    if elements(small) > 64 * MOST_ELEMENTS:
+        return "too large to prove on a CPU"
+    return sandbox.prove(small, mutants=False, recorded=chain)
 
 
 def main() -> None:
@@ -177,17 +170,20 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("prepare")
     first.add_argument("folder", type=Path)
-    first.add_argument("traces", type=Path, nargs="+")
+    first.add_argument("traces", type=Path, nargs="*")
     first.add_argument("--each", type=int, default=3, help="findings of one trace")
-    first.add_argument("--most", type=int, default=80, help="findings in all")
-    first.add_argument("--prove", action="store_true", help="prove each in the interpreter too")
-    first.add_argument("--time-limit", type=float, default=40.0, help="seconds of processor time a proof")
+    first.add_argument("--catalogue", action="store_true", help="the catalogue's chains too")
+    first.add_argument("--losing", action="store_true", help="chains where little is to be had too")
     first.set_defaults(run=prepare)
-    second = commands.add_parser("report")
+    second = commands.add_parser("prove")
     second.add_argument("folder", type=Path)
-    second.add_argument("times", type=Path)
-    second.add_argument("-o", "--output", type=Path)
-    second.set_defaults(run=report)
+    second.add_argument("--time-limit", type=float, default=60.0, help="seconds of processor time a proof")
+    second.set_defaults(run=prove)
+    third = commands.add_parser("report")
+    third.add_argument("folder", type=Path)
+    third.add_argument("ran", type=Path, nargs="+", help="folders that run.py wrote")
+    third.add_argument("-o", "--output", type=Path, help="a folder for what is kept")
+    third.set_defaults(run=report)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracemine.verify import Builder, Chain
+from tracemine.verify.check import make_job
 from tracemine.verify.generate import generate
 from tracemine.verify.sandbox import Sandbox, elements, smaller
 
@@ -61,6 +62,17 @@ def test_large_chains_are_tried_small_with_the_same_source() -> None:
     assert elements(large) == 8 << 20
     assert elements(small) < 100
     assert generate(small).text == generate(large).text
+
+
+def test_what_is_tried_small_is_the_source_at_the_recorded_sizes() -> None:
+    b = Builder("long_rows")
+    large = b.done(b.call("aten::_softmax", b.input("x", (3, 200_000), "float32"), -1, False))
+    small = smaller(large)
+    job = make_job(small, mutants=False, recorded=large)
+    assert "for start in" in job.source  # which rows as short as these would not need
+    assert "for start in" not in make_job(small, mutants=False).source
+    assert "rblock, xblock = 32, 1" in job.source  # in several steps
+    assert generate(large).text == job.source.replace(" 32, 1", " 2048, 1")
 
 
 def test_indices_stay_within_the_smallest_table_that_they_point_into() -> None:

@@ -32,7 +32,7 @@ from tracemine.verify.verdict import Verdict, verdict
 GPU_LIMIT_S = 300.0
 _LONGEST_NAME = 2000
 _MARK = re.compile(r"[0-9a-f]{16}")
-SMALLER = "the proof on the CPU is at smaller sizes, for which the source is the same"
+SMALLER = "the proof on the CPU is of the same source at smaller sizes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, how: How
     if elements(small) > 64 * MOST_ELEMENTS:
         proof: Any = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
     else:
-        proof = sandbox.prove(small, how.mutants)
+        proof = sandbox.prove(small, how.mutants, rebuilt.chain)
     if how.emit is not None:
         how.emit.mkdir(parents=True, exist_ok=True)
         (how.emit / f"repro_{_mark(finding)}.py").write_text(text, "utf-8")
