@@ -49,13 +49,16 @@ def _regrouped(low: Lowering, tensor: Tensor, dims: tuple[tuple[int, ...], ...])
 
 def _input_gradient(
     low: Lowering, grad: Tensor, normed: Tensor, scale: Tensor, over: Sequence[int], centred: bool = True
-) -> Tensor:
-    """Of what was normed. grad: of the norm's result before the weight. centred: whether a mean was taken off."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of what was normed; then the sums of grad × normed and of grad, which it is made of.
+
+    grad: of the norm's result before the weight. centred: whether a mean was taken off.
+    """
     count = low.count(normed, over)
-    along = low.op("div", reduced(low, "sum", low.op("mul", grad, normed), over, True), count)
-    if centred:
-        grad = low.op("sub", grad, low.op("div", reduced(low, "sum", grad, over, True), count))
-    return low.op("mul", low.op("sub", grad, low.op("mul", normed, along)), scale)
+    along, total = (reduced(low, "sum", t, over, True) for t in (low.op("mul", grad, normed), grad))
+    inner = low.op("sub", grad, low.op("div", total, count)) if centred else grad
+    inner = low.op("sub", inner, low.op("mul", normed, low.op("div", along, count)))
+    return low.op("mul", inner, scale), along, total
 
 
 def _wanted(low: Lowering, given: Given, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -85,7 +88,7 @@ def _layer_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
     grads = (
-        _input_gradient(low, weighted, normed, scale, over),
+        _input_gradient(low, weighted, normed, scale, over)[0],
         reduced(low, "sum", low.op("mul", grad, normed), rows, False),
         reduced(low, "sum", grad, rows, False),
     )
@@ -113,7 +116,7 @@ def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
     grads = (
-        _input_gradient(low, weighted, normed, scale, over, centred=False),
+        _input_gradient(low, weighted, normed, scale, over, centred=False)[0],
         reduced(low, "sum", low.op("mul", grad, normed), rows, False),
     )
     return _wanted(low, given, grads)
@@ -146,7 +149,7 @@ def _group_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weighted = grad
     if "weight" in given:
         weighted = low.op("mul", grad, _per_channel(low, given.tensor("weight"), rank))
-    into = _input_gradient(low, low.regroup(weighted, grouped.dims), normed, scale, over)
+    into, _, _ = _input_gradient(low, low.regroup(weighted, grouped.dims), normed, scale, over)
     rest = tuple(d for d in range(rank) if d != 1)
     product = low.op("mul", grad, low.regroup(normed, source.dims))
     grads = (
@@ -167,15 +170,17 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     rank = len(source.dims)
     over = tuple(d for d in range(rank) if d != 1)
     eps = given.operand("eps" if "eps" in given else "epsilon", 1e-5)
-    if not given.literal("training", True):
+    trains = bool(given.literal("training", True))
+    if trains:
+        mean, squares, scale = _moments(low, source, over, eps)
+    else:
         mean = _per_channel(low, given.tensor("running_mean"), rank)
         scale = _inverse_root(low, _per_channel(low, given.tensor("running_var"), rank), eps)
-        normed = _affine(low, given, _normed(low, source, mean, scale), channels=True)
-        return narrowed(low, given, [normed, *_unused(low, given, 1)])
-    mean, squares, scale = _moments(low, source, over, eps)
     normed = _affine(low, given, _normed(low, source, mean, scale), channels=True)
-    kept = [_regrouped(low, m, (m.dims[1],)) for m in (mean, scale)]
-    results = narrowed(low, given, [normed, *kept, *_unused(low, given, 3)])
+    kept = [_regrouped(low, m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
+    results = narrowed(low, given, [normed, *kept, *_reserve(low, given)])
+    if not trains:
+        return results
     unbiased = low.op("div", squares, low.op("sub", low.count(source, over), Num(1)))
     share = given.operand("momentum" if "momentum" in given else "exponential_average_factor", 0.1)
     updates: list[Tensor] = []
@@ -187,10 +192,10 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (*results, *updates)
 
 
-def _unused(low: Lowering, given: Given, first: int) -> list[Tensor]:
-    """Results from one on that nothing is written to: statistics that are not kept, and a reserve of no bytes."""
-    specs = given.call.outputs[first:]
-    if any(spec.dtype == "uint8" and spec.elements for spec in specs):
+def _reserve(low: Lowering, given: Given) -> list[Tensor]:
+    """What cuDNN's keeps beside the statistics, of no elements."""
+    specs = given.call.outputs[3:]
+    if any(spec.elements for spec in specs):
         raise Unsupported("what cuDNN reserves for its own gradient")
     zero = (Num(0.0),)
     return [
@@ -213,12 +218,9 @@ def _batch_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         mean, variance = (_per_channel(low, given.tensor(n), rank) for n in ("running_mean", "running_var"))
         scale = _inverse_root(low, variance, given.operand("eps", 1e-5))
     normed = _normed(low, source, mean, scale)
-    into = _input_gradient(low, grad, normed, scale, over) if trains else low.op("mul", grad, scale)
+    into, *sums = _input_gradient(low, grad, normed, scale, over)
+    if not trains:
+        into = low.op("mul", grad, scale)
     if "weight" in given:
         into = low.op("mul", into, _per_channel(low, given.tensor("weight"), rank))
-    grads = (
-        into,
-        reduced(low, "sum", low.op("mul", grad, normed), over, False),
-        reduced(low, "sum", grad, over, False),
-    )
-    return _wanted(low, given, grads)
+    return _wanted(low, given, [into, *(_regrouped(low, t, (t.dims[1],)) for t in sums)])

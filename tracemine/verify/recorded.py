@@ -116,7 +116,7 @@ class Recorded:
         )
 
     def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
-        """Of what is overwritten unread the buffer is that of the result: its storage may have been another's before."""
+        """What is overwritten unread has its result's buffer: the storage may have been another's before."""
         given = {(self.storage(s.row), s.look): s.buffer for s in seen if self._is_output[s.row]}
         taken = (s for s in seen if not self._is_output[s.row])
         return tuple(
