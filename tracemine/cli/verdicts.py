@@ -14,10 +14,31 @@ from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.report import Options
+    from tracemine.verify.step.compared import StepVerdict
     from tracemine.verify.verdict import Verdict, Verdicts
 
-_STYLES = {"L0": "red", "L1": "yellow", "L2": "green", "L3": "green", "L4": "bold green", "L5": "bold green"}
+_STYLES = {
+    "L0": "red",
+    "L1": "yellow",
+    "L2": "green",
+    "L3": "green",
+    "L4": "bold green",
+    "L5": "bold green",
+    "L6": "bold green",
+}
 _COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
+_VARIANTS = {
+    "eager": "replayed",
+    "fused": "with fused kernels",
+    "eager_graph": "replayed, as a CUDA graph",
+    "fused_graph": "with fused kernels, as a CUDA graph",
+}
+_CHANGES = {
+    "fused": "fused kernels",
+    "graph": "a CUDA graph",
+    "fused_graph": "fused kernels within a CUDA graph",
+    "all": "both",
+}
 _SKIPPED = {
     "nothing_to_fuse": "with nothing to fuse",
     "another_rule": "of other rules",
@@ -53,9 +74,38 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
         console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(verdict.says)))
         for text in verdict.assumptions:
             console.print(Padding(Text(f"taken for granted: {line(text)}", style="dim"), (0, 0, 0, 4)))
+    if found.step is not None:
+        _print_step(found.step, console)
     left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
     if left_out:
         console.print(Text(f"not looked at: {', '.join(left_out)}", style="dim"))
+
+
+def _print_step(step: StepVerdict, console: Console) -> None:
+    """What is replayed, what it came to, and each change: predicted beside measured."""
+    replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
+    console.print()
+    console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
+    console.print(Padding(Text(line(step.says)), (0, 0, 0, 4)))
+    for left in step.left:
+        console.print(Padding(Text(line(f"not replayed: {left.reason} ({left.calls})"), style="dim"), (0, 0, 0, 4)))
+    for reason, count in step.refused.items():
+        says = f"{count_text(count, 'occurrence')} not replaced: {reason}"
+        console.print(Padding(Text(line(says), style="dim"), (0, 0, 0, 4)))
+    for name, times in step.medians_ns.items():
+        says = f"{_VARIANTS.get(name, name)}: {time_text(times['step_ns'])}, the host {time_text(times['host_ns'])}"
+        console.print(Padding(Text(line(says)), (0, 0, 0, 4)))
+    if step.recorded_ns:
+        console.print(Padding(Text(f"the model's own step alone: {time_text(step.recorded_ns)}"), (0, 0, 0, 4)))
+    for change in step.changes:
+        interval = f"{_signed(change.low_ns)} to {_signed(change.high_ns)}"
+        says = f"{_CHANGES.get(change.change, change.change)} saved {_signed(change.measured_ns)} ({interval})"
+        if change.predicted_ns is not None:
+            claim = change.predicted_ns
+            says += f", predicted {_signed(claim.mid)} ({_signed(claim.low)} to {_signed(claim.high)})"
+        if change.says:
+            says += f"; not compared: {change.says}"
+        console.print(Padding(Text(line(says)), (0, 0, 0, 4)))
 
 
 def _level(verdict: Verdict) -> Text:

@@ -17,10 +17,11 @@ from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, UsageError
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Scan
+    from tracemine.findings.record import Finding, Scan
     from tracemine.flow import Flow
     from tracemine.fusion import Groups
-    from tracemine.verify.verdict import Verdicts
+    from tracemine.verify.step.compared import StepVerdict
+    from tracemine.verify.verdict import Verdict, Verdicts
 
 FORMATS = ("text", "json")
 
@@ -40,6 +41,9 @@ def verify(
         Path | None,
         typer.Option("--emit", metavar="DIR", help="Write a reproduction of each finding, a file that stands alone."),
     ] = None,
+    step: Annotated[
+        bool, typer.Option("--step", help="Also replay a whole step, with the fused kernels in place (level L6).")
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Also findings that a verdict in the file has settled.")
     ] = False,
@@ -63,11 +67,12 @@ def verify(
     Examples:
       tracemine verify trace.json.gz --et et.json.gz --top 3
       tracemine verify findings.json --format json
-      tracemine verify run/ --emit reproductions/
+      tracemine verify run/ --step --emit reproductions/
     """
     from tracemine.findings.verdicts import unjudged
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
+    from tracemine.verify.step.build import proven
     from tracemine.verify.verdict import Verdicts
 
     if report not in FORMATS:
@@ -78,6 +83,8 @@ def verify(
     given = _findings_in(path)
     trace = _trace_of(given, path) if given is not None else path
     flow, groups, scan = _read(trace, execution_trace, rules or (), quiet=quiet, given=given)
+    if step:
+        proven(flow)
     able = fusable([unjudged(f) for f in scan.findings])
     chosen = [f for f in able if not rule or f.rule in rule]
     settled = {f.fingerprint for f in scan.findings if f.verdict is not None and f.verdict.basis != "predicted"}
@@ -95,16 +102,44 @@ def verify(
     how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
     with reading(path, quiet=quiet) as bar:
         verdicts = tuple(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
+    warnings = list(scan.warnings)
+    stepped = None
+    if step:
+        verdicts, stepped = _stepped(verdicts, kept, flow, groups, scan, gpu, emit, warnings)
     found = Verdicts(
         trace=str(trace).encode("utf-8", "replace").decode(),
         gpu=gpu,
         verdicts=verdicts,
         skipped={name: count for name, count in skipped.items() if count},
-        warnings=scan.warnings,
+        warnings=tuple(warnings),
+        step=stepped,
     )
     _print(found, report, top=top, no_color=no_color)
     _write(found, path if given is not None else None, output)
     return 0
+
+
+def _stepped(
+    verdicts: Sequence[Verdict],
+    findings: Sequence[Finding],
+    flow: Flow,
+    groups: Groups,
+    scan: Scan,
+    gpu: str | None,
+    emit: Path | None,
+    warnings: list[str],
+) -> tuple[tuple[Verdict, ...], StepVerdict | None]:
+    """The verdicts, raised where the step confirms them, and the step's own; None, and a warning, where there is none."""
+    from tracemine.verify.rebuild import Rebuilder
+    from tracemine.verify.step.build import NoStep
+    from tracemine.verify.step.stepping import raised, stepped
+
+    try:
+        found = stepped(findings, verdicts, Rebuilder(flow, groups), scan, gpu=gpu, emit=emit)
+    except NoStep as reason:
+        warnings.append(f"no step was replayed: {reason.message}")
+        return tuple(verdicts), None
+    return raised(verdicts, found), found
 
 
 def _findings_in(path: Path) -> Scan | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tracemine.cost import Range
 from tracemine.findings.record import Finding
 from tracemine.verify.proof import Proof
+from tracemine.verify.step.compared import StepVerdict
 
 VERDICTS_SCHEMA_VERSION = 1
 # What a level says. Each asks for all before it, but for what this machine could not test.
@@ -25,7 +26,7 @@ LEVELS = {
     "L6": "the step got shorter",
 }
 # What a verdict says where a level was tried and not reached: other programs read these.
-LOSES, CANNOT_TELL, WRONG = "this fusion loses", "cannot tell from eager", "wrong on "
+LOSES, CANNOT_TELL, WRONG, UNSTABLE = "this fusion loses", "cannot tell from eager", "wrong on ", "unstable: "
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     eager_ns: int
     fused_ns: int
     compiled_ns: int | None  # null: torch.compile was left out, or failed
+    tuned_ns: int | None = None  # torch.compile with max-autotune-no-cudagraphs; null as above
     copy_ns: int  # a plain copy of as many bytes as one kernel must move
     saving_ns: int
     eager_to_fused: dict[str, float]  # ratio, and its 95 % interval
@@ -76,6 +78,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
     skipped: dict[str, int]  # findings that were not looked at, by reason
     warnings: tuple[str, ...] = ()
+    step: StepVerdict | None = None  # null: not asked for, or not possible
 
 
 def verdict(
@@ -182,7 +185,11 @@ def _passed(
         untried |= dict.fromkeys(("L4", "L5"), "not timed")
         return found
     judged = times["judged"][measured.state]
-    if judged["faster_than_eager"]:
+    if "fused" in times["too_fast"]:
+        found["L4"] = f"not believed: faster than memory allows, {times['least_ns']:,} ns"
+    elif apart := sorted({"eager", "fused"} & set(times["unstable"])):
+        found["L4"] = f"{UNSTABLE}two clocks differ on {' and '.join(apart)}"
+    elif judged["faster_than_eager"]:
         found["L4"] = ""
     else:
         found["L4"] = LOSES if judged["slower_than_eager"] else CANNOT_TELL
@@ -208,6 +215,7 @@ def _measured(times: Mapping[str, Any], traced_ns: float) -> Measured:
         eager_ns=found["eager"],
         fused_ns=found["fused"],
         compiled_ns=found.get("compiled"),
+        tuned_ns=found.get("tuned"),
         copy_ns=found["copy"],
         saving_ns=found["eager"] - found["fused"],
         eager_to_fused=judged["eager"],

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from tracemine.columns import numbers
-from tracemine.errors import TracemineError
+from tracemine.errors import Location, TracemineError
 from tracemine.flow.record import Flow
 from tracemine.ops import Overload, itemsize, lookup
 from tracemine.ops.infer import TensorSpec
@@ -85,18 +84,23 @@ def step_of(flow: Flow) -> tuple[str, int, int]:
     return str(steps.column("name")[row].as_py()), int(start[row]), int(start[row] + dur[row])
 
 
+def proven(flow: Flow) -> None:
+    """Raises NoStep where an execution trace does not say which tensor lay where."""
+    timeline = flow.timeline
+    if timeline.meta.execution_trace is None or not timeline.tensors.num_rows:
+        raise NoStep(
+            "a step is replayed from an execution trace, and there is none",
+            where=Location(str(timeline.meta.source)),
+            hint="record one with tracemine.capture, or give it with --et",
+        )
+
+
 def build(flow: Flow, recorded: Recorded, together: Mapping[int, int]) -> Built:
     """The program of one step. together: of a node, the occurrence that one kernel would replace.
 
     Raises NoStep, with the reason, where dataflow is not proven or nothing was recorded.
     """
-    timeline = flow.timeline
-    if timeline.meta.execution_trace is None or not timeline.tensors.num_rows:
-        source = Path(timeline.meta.source).name
-        raise NoStep(
-            f"{source}: a step is replayed from an execution trace, and there is none",
-            hint="record one with tracemine.capture, or give it with --et",
-        )
+    proven(flow)
     name, begin, end = step_of(flow)
     tree = Tree.of(recorded, begin, end)
     cover = Cover(recorded, tree, together)
@@ -279,7 +283,7 @@ class _Making:
     def done(self, name: str, flow: Flow, begin: int, end: int) -> Built:
         """The program, with what was left out counted."""
         if not self.calls:
-            raise NoStep(f"{Path(flow.timeline.meta.source).name}: no call of a step can be replayed")
+            raise NoStep("no call of a step can be replayed", where=Location(str(flow.timeline.meta.source)))
         self._bound()
         activities = flow.timeline.activities
         dur = numbers(activities.column("dur_ns"))

@@ -66,17 +66,23 @@ def step_file(placed: Placed, recorded: Sequence[str], expected: bytes) -> str:
     return text
 
 
-_EMBEDDED = ("numerics", "roundings", "right", "clocks", "compiling", "timing", "step/replay")
-_IMPORTS = ("import argparse", "import importlib.util", "import json", "import sys", "import tempfile")
+_EMBEDDED = ("numerics", "roundings", "right", "seen", "graphs", "step/replay")
+_IMPORTS = (
+    "import argparse",
+    "import importlib.util",
+    "import json",
+    "import sys",
+    "import tempfile",
+    "from pathlib import Path",
+)
 
 
 def _about(placed: Placed, recorded: Sequence[str]) -> bytes:
-    findings: list[list[str]] = [[] for _ in placed.kernels]
+    findings: list[dict[str, int]] = [{} for _ in placed.kernels]  # of each kernel: how often for which finding
     for group in sorted(placed.plan.placed):
         one = placed.fused[group]
         mark = placed.findings[one.finding].fingerprint
-        if mark not in findings[one.kernel]:
-            findings[one.kernel].append(mark)
+        findings[one.kernel][mark] = findings[one.kernel].get(mark, 0) + 1
     return msgspec.json.encode(
         {
             "ulps": [k.ulp for k in placed.kernels],
@@ -234,6 +240,16 @@ def compile_all():
     torch.cuda.synchronize()
 
 
+def claimed(key, found):
+    """What is predicted for the kernels in place."""
+    total = {"low": 0, "mid": 0, "high": 0}
+    for one, of in zip(found.get("kernels", ()), ABOUT["findings"]):
+        for mark, count in of.items() if one["kept"] else ():
+            for end in total:
+                total[end] += count * EXPECTED.get(key, {}).get(mark, {}).get(end, 0)
+    return total
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -261,8 +277,10 @@ def main():
     for name, samples in found.get("times", {}).items():
         step, host = (statistics.median(samples[k]) / 1000 for k in ("step_ns", "host_ns"))
         print(f"{name:12} {step:10.1f} us a step, the host {host:.1f} us")
+    claims = {"graph": EXPECTED.get("graph"), "fused": claimed("step_ns", found)}
+    claims["fused_graph"] = claimed("gpu_ns", found)
     for name, one in found.get("savings", {}).items():
-        print(f"{name:12}", one, "expected", EXPECTED.get(name))
+        print(f"{name:16} {one} predicted {claims.get(name)}")
     print(found.get("says", ""))
 
 

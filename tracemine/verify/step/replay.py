@@ -1,6 +1,6 @@
 """A replayed step on a GPU: whether it is the recorded one, whether it is right with fused kernels, and what it takes.
 
-Every `repro_step.py` holds this text, below that of right.py and timing.py, whose functions it uses: it needs torch
+Every `repro_step.py` holds this text, below that of right.py and others, whose functions it uses: it needs torch
 alone. What it is given: `make` allocates, `step(t, k)` replays, with kernels `k` in place of the chains.
 """
 
@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from tracemine.verify.graphs import captured, replay_ns
 from tracemine.verify.right import right
-from tracemine.verify.timing import captured, ratio, replay_ns, traced
+from tracemine.verify.seen import traced
 
 LEAST_SAME = 0.9  # of the recorded launches: a replay that launches fewer of the trace's own kernels is not timed
 _PASS_NS = 12_000_000  # a sample is so long at least: as many steps, one after another
@@ -126,8 +127,9 @@ def screened(modules: Sequence[Any], ulps: Sequence[float], draws: Sequence[bool
                 inputs = module.inputs()
                 graphs = {name: captured(_of(work, inputs), _GRAPH_CALLS) for name, work in both.items()}
                 times = replay_ns(graphs, _GRAPH_CALLS, 10)
-                one["eager_to_fused"] = ratio(times["eager"], times["fused"])
-                one["kept"] = one["eager_to_fused"]["low"] > 1
+                one["eager_ns"], one["fused_ns"] = (round(statistics.median(times[n])) for n in ("eager", "fused"))
+                one["saving"] = saving(times["eager"], times["fused"])
+                one["kept"] = one["saving"]["low"] > 0
                 one["says"] = "" if one["kept"] else "not faster than its chain"
         except Exception as error:  # a kernel that does not compile or a call that fails: it stays out, and says why
             one["says"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"

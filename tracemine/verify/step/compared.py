@@ -1,0 +1,248 @@
+"""What replaying a step came to: predicted beside measured, each where both were in the same state.
+
+A replay is not the model: its Python is a list of calls, the model's is modules, hooks and autograd. So what the host
+takes differs, and a saving is compared only where the same of the two, host or device, set the pace of both. Within a
+CUDA graph the device does, whatever the host is.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tracemine.cost import NOTHING, Range
+from tracemine.engine import load_rules, mine
+from tracemine.findings import device_of, find
+from tracemine.findings.record import Finding, Scan
+from tracemine.flow.record import Flow
+from tracemine.rows import row_sets
+from tracemine.verify.step.placing import Placed
+from tracemine.verify.step.program import Left
+
+HOST_BOUND = 0.8  # the device's busy share of a step below which the host sets the pace
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan says of one step. Savings of findings are those of one occurrence."""
+
+    step_ns: dict[str, Range]  # of a finding, by fingerprint: what the eager step gains
+    gpu_ns: dict[str, Range]  # and what its kernels do
+    graph: Range  # what the eager step gains where all of its launch gaps are closed and nothing else is done
+    busy_ns: int  # of the device, in a recorded step
+    alone_step_ns: int | None  # the step with nobody recording; null: not timed
+
+
+class InPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding in the step. `occurrences`: how often a kernel of it stood there; 0: never, `says` why."""
+
+    fingerprint: str
+    title: str
+    occurrences: int
+    says: str
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change saved a step, beside what was predicted. Null where it was not predicted or is not comparable."""
+
+    change: str
+    measured_ns: int
+    low_ns: int  # a paired bootstrap's 95 % interval
+    high_ns: int
+    predicted_ns: Range | None
+    within: bool | None  # whether what was measured lies in the predicted interval
+    says: str  # why it is not compared; else ""
+
+
+class StepVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded step, replayed. Nanoseconds."""
+
+    step: str
+    device: str | None  # null: it was not run on a GPU
+    says: str
+    shorter: bool | None  # whether fused kernels made the eager step shorter beyond noise; null: not tried
+    share: float  # of the step's GPU time, what is replayed
+    launches: int
+    replayed_launches: int
+    left: tuple[Left, ...]
+    findings: tuple[InPlace, ...]
+    refused: dict[str, int]  # occurrences that stay as they are, by reason
+    same_names: float | None  # of the replayed launches, those of the trace's own kernels
+    medians_ns: dict[str, dict[str, int]]  # of each variant: the step, and until the host was free again
+    recorded_ns: int | None  # the model's own step with nobody recording
+    gpu_ns: dict[str, int]  # of the recorded, the replayed and the fused step's kernels
+    changes: tuple[Change, ...]
+    right: dict[str, Any] | None
+    not_captured: dict[str, str]
+    assumptions: tuple[str, ...]
+    source: str | None
+
+
+def expected(scan: Scan, flow: Flow, findings: Sequence[Finding]) -> Expected:
+    """What is predicted of one step."""
+    timeline = flow.timeline
+    steps = max(timeline.steps.num_rows, 1)
+    rows = row_sets(timeline)
+    gaps = [rule for rule in load_rules() if rule.saving == "close_gap"]
+    alone = find(timeline, rows, mine(rows, gaps), device_of(timeline), min_saving_ns=0).summary.step_saving_ns
+    return Expected(
+        step_ns={f.fingerprint: _each(f.step_saving_ns, f.occurrences) for f in findings},
+        gpu_ns={f.fingerprint: _each(f.gpu_saving_ns, f.occurrences) for f in findings},
+        graph=_each(alone, steps),
+        busy_ns=scan.summary.gpu_busy_ns // steps,
+        alone_step_ns=timeline.meta.alone_step_ns,
+    )
+
+
+def _each(total: Range, count: int) -> Range:
+    count = max(count, 1)
+    return Range(low=total.low // count, mid=total.mid // count, high=total.high // count)
+
+
+def summed(ranges: Mapping[str, Range], counts: Mapping[str, int]) -> Range:
+    """Savings of findings, each so many times.
+
+    >>> summed({"a": Range(low=1, mid=2, high=4)}, {"a": 3})
+    Range(low=3, mid=6, high=12)
+    """
+    found = [(ranges[name], count) for name, count in counts.items() if name in ranges]
+    low, mid, high = (sum(getattr(r, end) * n for r, n in found) for end in ("low", "mid", "high"))
+    return Range(low=low, mid=mid, high=high) if found else NOTHING
+
+
+def step_verdict(
+    placed: Placed, expects: Expected, ran: Mapping[str, Any] | str | None, source: str | None = None
+) -> StepVerdict:
+    """What a step came to. ran: what its file printed; a text, or None: why there is nothing."""
+    answer = ran if isinstance(ran, Mapping) else {}
+    kept = _kept(placed, answer.get("kernels"))
+    savings, times = answer.get("savings", {}), answer.get("times", {})
+    replay = answer.get("replay")
+    shorter = None
+    if "fused" in savings:
+        shorter = bool(any(kept.values()) and savings["fused"]["low"] > savings["eager_noise_ns"])
+    changes = _changes(placed, expects, kept, answer) if savings else ()
+    program = placed.program
+    return StepVerdict(
+        step=program.step,
+        device=answer.get("device"),
+        says=_says(ran, kept, changes, shorter),
+        shorter=shorter,
+        share=round(program.share, 4),
+        launches=program.launches,
+        replayed_launches=program.replayed_launches,
+        left=program.left,
+        findings=tuple(
+            InPlace(
+                fingerprint=f.fingerprint,
+                title=f.title,
+                occurrences=kept[f.fingerprint],
+                says=_why(placed, number, answer.get("kernels"), kept[f.fingerprint]),
+            )
+            for number, f in enumerate(placed.findings)
+        ),
+        refused=dict(placed.refused),
+        same_names=None if replay is None else replay["same_names"],
+        medians_ns={
+            name: {key: round(statistics.median(samples[key])) for key in ("step_ns", "host_ns")}
+            for name, samples in times.items()
+        },
+        recorded_ns=expects.alone_step_ns,
+        gpu_ns={
+            "recorded": program.replayed_ns,
+            **({"replayed": replay["gpu_ns"]} if replay else {}),
+            **({"fused": answer["fused_gpu_ns"]} if "fused_gpu_ns" in answer else {}),
+        },
+        changes=changes,
+        right=answer.get("right"),
+        not_captured=answer.get("not_captured", {}),
+        assumptions=program.assumptions,
+        source=source,
+    )
+
+
+def _kept(placed: Placed, kernels: Sequence[Mapping[str, Any]] | None) -> dict[str, int]:
+    """How often a kernel of each finding stood in the step. kernels: whether each was put in place."""
+    found = {f.fingerprint: 0 for f in placed.findings}
+    for group in placed.plan.placed:
+        one = placed.fused[group]
+        if kernels is not None and kernels[one.kernel]["kept"]:
+            found[placed.findings[one.finding].fingerprint] += 1
+    return found
+
+
+def _why(placed: Placed, finding: int, kernels: Sequence[Mapping[str, Any]] | None, kept: int) -> str:
+    if kept or kernels is None:
+        return ""
+    mine = {placed.fused[g].kernel for g in placed.plan.placed if placed.fused[g].finding == finding}
+    if not mine:
+        return "no occurrence of it can be replaced in this step"
+    return "; ".join(dict.fromkeys(kernels[k]["says"] for k in sorted(mine)))
+
+
+def _says(
+    ran: Mapping[str, Any] | str | None, kept: Mapping[str, int], changes: Sequence[Change], shorter: bool | None
+) -> str:
+    if not isinstance(ran, Mapping):
+        return ran or "this machine has no GPU"
+    if "says" in ran:
+        return str(ran["says"])
+    if shorter is None:
+        return "it was not timed"
+    if not any(kept.values()):
+        return "no fused kernel stood in the step"
+    fused = next(c for c in changes if c.change == "fused")
+    count = sum(kept.values())
+    measured = f"{_us(fused.measured_ns)} µs ({_us(fused.low_ns)} to {_us(fused.high_ns)})"
+    predicted = "" if fused.predicted_ns is None else f", predicted {_us(fused.predicted_ns.mid)} µs"
+    if shorter:
+        return f"with {count} fused kernels in place the step got shorter by {measured}{predicted}"
+    return f"with {count} fused kernels in place the step did not get shorter: saved {measured}{predicted}"
+
+
+def _us(ns: int) -> str:
+    return f"{ns / 1000:.1f}"
+
+
+def _changes(
+    placed: Placed, expects: Expected, kept: Mapping[str, int], answer: Mapping[str, Any]
+) -> tuple[Change, ...]:
+    savings, times = answer["savings"], answer["times"]
+    replayed = _host_bound(answer["replay"]["gpu_ns"], statistics.median(times["eager"]["step_ns"]))
+    recorded = None if not expects.alone_step_ns else _host_bound(expects.busy_ns, expects.alone_step_ns)
+    other = ""
+    if recorded is None:
+        other = "what the model's step takes alone was not recorded"
+    elif recorded != replayed:
+        paces = {True: "the host", False: "the device"}
+        other = f"{paces[recorded]} sets the model's pace, {paces[replayed]} the replay's"
+    predicted = {
+        "fused": summed(expects.step_ns, kept),
+        "graph": expects.graph,
+        "fused_graph": summed(expects.gpu_ns, kept),
+    }
+    found = []
+    for name in ("fused", "graph", "fused_graph", "all"):
+        if name not in savings:
+            continue
+        saved, claim = savings[name], predicted.get(name)
+        says = "" if name in ("fused_graph", "all") else other
+        within = None if says or claim is None else bool(claim.low <= saved["ns"] <= claim.high)
+        found.append(
+            Change(
+                change=name,
+                measured_ns=saved["ns"],
+                low_ns=saved["low"],
+                high_ns=saved["high"],
+                predicted_ns=claim,
+                within=within,
+                says=says,
+            )
+        )
+    return tuple(found)
+
+
+def _host_bound(busy_ns: float, step_ns: float) -> bool:
+    return busy_ns < HOST_BOUND * step_ns

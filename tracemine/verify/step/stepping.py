@@ -1,0 +1,131 @@
+"""From findings to a step's verdict: place them, write the file, run it, and raise the findings that it confirms."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracemine.columns import string_ids
+from tracemine.findings.record import Finding, Scan
+from tracemine.flow.record import Flow
+from tracemine.verify.rebuild import Rebuilder
+from tracemine.verify.step.build import NoStep
+from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict
+from tracemine.verify.step.file import step_file
+from tracemine.verify.step.placing import Placed, place
+from tracemine.verify.step.program import LEAST_SHARE
+from tracemine.verify.verdict import Verdict
+
+GPU_LIMIT_S = 300.0
+META_LIMIT_S = 120.0
+_REACHED = ("L4", "L5")  # a finding's kernel is put in place where it is faster than eager
+
+
+def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> tuple[Placed, Expected, str]:
+    """A step with findings in place, what is predicted of it, and its file. Raises NoStep."""
+    placed = place(findings, rebuilder)
+    if placed.program.share < LEAST_SHARE:
+        why = max(placed.program.left, key=lambda each: each.gpu_ns)
+        raise NoStep(
+            f"only {placed.program.share:.0%} of the step's GPU time can be replayed, {LEAST_SHARE:.0%} are asked for: "
+            f"{why.reason}"
+        )
+    expects = expected(scan, rebuilder.flow, findings)
+    return placed, expects, step_file(placed, recorded_names(placed, rebuilder.flow), msgspec.json.encode(expects))
+
+
+def recorded_names(placed: Placed, flow: Flow) -> list[str]:
+    """The name of each kernel, copy and set that the replayed calls launched."""
+    codes, names = string_ids(flow.timeline.activities.column("name"))
+    return [names[codes[a]] for call in placed.program.calls for a in call.activities]
+
+
+def stepped(
+    findings: Sequence[Finding],
+    verdicts: Sequence[Verdict],
+    rebuilder: Rebuilder,
+    scan: Scan,
+    *,
+    gpu: str | None,
+    emit: Path | None = None,
+) -> StepVerdict:
+    """The verdict on a step with the findings in place that reached L4; without a GPU, whether its calls fit."""
+    placed, expects, text = prepared(findings, rebuilder, scan)
+    if emit is not None:
+        emit.mkdir(parents=True, exist_ok=True)
+        (emit / "repro_step.py").write_text(text, "utf-8")
+    if gpu is None:
+        return step_verdict(placed, expects, _on_meta(text), text)
+    faster = [v.fingerprint for v in verdicts if v.level in _REACHED]
+    ran = run_step(text, ["--json", "--keep", ",".join(faster)], GPU_LIMIT_S)
+    return step_verdict(placed, expects, ran, text)
+
+
+def run_step(text: str, options: Sequence[str], limit_s: float) -> Mapping[str, Any] | str:
+    """What a step's file prints, in a process of its own; or why it prints nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "repro_step.py"
+        path.write_text(text, "utf-8")
+        command = [sys.executable, str(path), *options]
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
+        except subprocess.TimeoutExpired:
+            return f"the step took longer than {limit_s:g} s"
+        except OSError as error:
+            return f"the step could not be started: {error.strerror}"
+    return answered(ran.returncode, ran.stdout, ran.stderr)
+
+
+def answered(code: int, out: str, errors: str) -> Mapping[str, Any] | str:
+    """What a step's file printed; a text that says how it ended where it printed nothing of use.
+
+    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU")
+    'the step ended with 1: RuntimeError: no GPU'
+    """
+    lines = out.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines and code == 0 else None
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    said = errors.strip().splitlines()
+    return f"the step ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
+
+
+def _on_meta(text: str) -> str:
+    """Whether a step's calls fit each other, tried without data."""
+    found = run_step(text, ["--meta"], META_LIMIT_S)
+    if isinstance(found, str):
+        return f"this machine has no GPU; {found}"
+    if all(said == "fits" for said in found.values()):
+        return "this machine has no GPU; without data its calls fit each other, with chains in place too"
+    said = next(said for said in found.values() if said != "fits")
+    return f"this machine has no GPU; without data it was not run to its end: {said}"
+
+
+def raised(verdicts: Sequence[Verdict], step: StepVerdict) -> tuple[Verdict, ...]:
+    """The verdicts, at L6 where the fused kernel stood in a step that got shorter."""
+    inside = {f.fingerprint: f for f in step.findings}
+    return tuple(
+        _raised(v, step, inside[v.fingerprint].occurrences if v.fingerprint in inside else 0) for v in verdicts
+    )
+
+
+def _raised(verdict: Verdict, step: StepVerdict, occurrences: int) -> Verdict:
+    untried = tuple(t for t in verdict.not_tested if not t.startswith("L6"))
+    if step.shorter is None or not occurrences:
+        return msgspec.structs.replace(verdict, not_tested=(*untried, f"L6: {step.says}"))
+    reached = verdict.level == "L5" or (verdict.level == "L4" and any(t.startswith("L5") for t in untried))
+    if not reached:
+        return msgspec.structs.replace(verdict, not_tested=untried)
+    if step.shorter:
+        return msgspec.structs.replace(verdict, level="L6", says=step.says, not_tested=untried)
+    return msgspec.structs.replace(verdict, says=f"{verdict.says}; {step.says}", not_tested=untried)
