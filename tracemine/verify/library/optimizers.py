@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tracemine.verify.chain import Scalar
 from tracemine.verify.library.pattern import Binding
@@ -16,6 +17,7 @@ from tracemine.verify.library.source import head
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
 
+_DENSE = "the call takes tensors that lie densely, all of a parameter alike"
 _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
 
 
@@ -52,6 +54,8 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
     specs = [terms.chain.inputs[v].spec for step in steps for v in step.tensors.values()]
     if len({spec.dtype for spec in specs}) > 1:
         return "parameters, gradients and state have several dtypes"
+    if row.dense and not all(_alike(terms, step) for step in steps):
+        return _DENSE
     known = _numbers(row, steps)
     if isinstance(known, str):
         return known
@@ -68,9 +72,12 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         text=text,
         eager_calls=0,
         numbers=known,
+        comes_to={s.name: row.instead[name] for step in steps for name, s in step.scalars.items()},
+        positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
         at=at,
         dropped=frozenset(k for k, v in enumerate(live) if v in set(unread)),
         assumptions=tuple(_assumptions(row, bool(unknown), bool(set(live) & set(unread)))),
+        differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
         wrong=tuple(_wrong(row, terms, steps, known)),
     )
 
@@ -87,6 +94,15 @@ def _step(row: Row, terms: Terms, value: int) -> _Step | None:
         if all(places[n] in terms.written for n in rest) and all(b is not None for b in same):
             return _Step(places, bound.scalars)
     return None
+
+
+def _alike(terms: Terms, step: _Step) -> bool:
+    """Whether all tensors of a parameter lie densely, in one order. The fused kernels walk memory, not axes."""
+    specs = [terms.chain.inputs[v].spec for v in step.tensors.values()]
+    shape, strides = specs[0].shape, specs[0].strides or ()
+    placed = sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1)
+    dense = all(stride == prod(n for _, n in placed[:k]) for k, (stride, _) in enumerate(placed))
+    return dense and len({(spec.shape, spec.strides) for spec in specs}) == 1
 
 
 def _input(terms: Terms, value: int) -> int:

@@ -29,10 +29,14 @@ class Replacement:
     text: str
     eager_calls: int  # that stay around the library's
     numbers: Mapping[str, float] = field(default_factory=dict)  # that the function takes in place of the scalars
+    comes_to: Mapping[str, str] = field(default_factory=dict)  # scalars of the chain, in terms of those numbers
+    positive: frozenset[int] = frozenset()  # inputs that hold no negative numbers
     at: Mapping[str, float] = field(default_factory=dict)  # scalars of the chain for which the two say the same
     dropped: frozenset[int] = frozenset()  # places among the live values
     assumptions: tuple[str, ...] = ()
-    differs: Mapping[str, str] = field(default_factory=dict)  # kinds of values: why the two may differ there
+    differs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # kinds of values, and layouts: why the two may differ there
     gpu_only: str | None = None  # why a CPU can prove nothing of it
     wrong: tuple[Spoiled, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The function `library`: calls of the library, and eager ones around them, in an order that computes before it reads."""
+"""The function `library`: calls of the library, eager ones around them, in an order that computes before it reads."""
 
 from __future__ import annotations
 

@@ -40,6 +40,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     through: bool = False
     roots: Mapping[str, str] = {}
     needs: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    dense: bool = False
     instead: Mapping[str, str] = {}
     solve: Mapping[str, tuple[str, ...]] = {}
     otherwise: Mapping[str, float] = {}

@@ -1,0 +1,63 @@
+"""A library call's proof, asked of a process of its own, and the sizes at which it is tried."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from tracemine.errors import TracemineError
+from tracemine.verify.chain import Chain
+from tracemine.verify.indices import within
+from tracemine.verify.library.replace import find
+from tracemine.verify.library.sizes import free_sizes, scaled
+
+WORKER = (sys.executable, "-m", "tracemine.verify.library.worker")
+MOST_ELEMENTS = 1 << 22  # of the largest tensor: calls that cannot be made smaller are not tried beyond
+_MOST_FREE = 4  # sizes that are tried at others, each
+# Told apart, and no multiple of a block; the second, where products of many axes are large with the first.
+_SMALL = (33, 17, 9, 5, 3, 2, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16), (7, 5, 3, 2, 4, 6, 8, 9, 10, 11, 12, 13)
+_ENOUGH = 1 << 14  # elements of the largest tensor, for the first
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain, as JSON of the record, whose library call is to be proved. unread: as in `find`."""
+
+    chain: msgspec.Raw
+    unread: tuple[int, ...] = ()
+    mutants: bool = True
+
+
+class Sizes:
+    """A chain made small, where its calls allow it, and other sizes for it."""
+
+    def __init__(self, chain: Chain, unread: tuple[int, ...]) -> None:
+        self._recorded = chain
+        self._small: dict[int, int] = {}
+        self.chain = chain
+        free = free_sizes(chain)
+        for sizes in _SMALL:
+            small = {n: min(n, sizes[k % len(sizes)]) for k, n in enumerate(free)}
+            with contextlib.suppress(TracemineError, ArithmeticError, ValueError, LookupError):
+                made = within(scaled(chain, small))
+                if find(made, unread).replacement is not None:
+                    self.chain, self._small = made, small
+            if elements(self.chain) <= _ENOUGH:
+                break
+        self.free = {n: self._small[n] for n in free[:_MOST_FREE] if n in self._small}
+
+    def at(self, sizes: Mapping[int, int]) -> Chain:
+        """The chain with other sizes for some. Raises TracemineError where its calls do not allow them."""
+        return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.chain
+
+
+def elements(chain: Chain) -> int:
+    """Elements of the chain's largest tensor."""
+    return max((spec.elements for spec in chain.specs), default=0)
+
+
+def job(chain: Chain, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
+    """A line that the process reads."""
+    return msgspec.json.encode(Job(chain=msgspec.Raw(msgspec.json.encode(chain)), unread=unread, mutants=mutants))

@@ -1,0 +1,226 @@
+"""Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as verify/worker.py does.
+
+Run by verify/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
+there are others than on a GPU, so what is proved is that the call says what the chain says, with these arguments.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from tracemine.errors import TracemineError
+from tracemine.verify import numerics, reference, trials
+from tracemine.verify.chain import Chain, Ref
+from tracemine.verify.library.prove import Job, Sizes
+from tracemine.verify.library.record import Replacement
+from tracemine.verify.library.replace import find
+from tracemine.verify.library.table import number
+from tracemine.verify.proof import Fault, Mutant, Proof
+from tracemine.verify.trials import Trial
+
+_ULP = 8.0  # that the call's functions may be off by, of float32
+_MOST_FAULTS = 20
+_REDUCES = re.compile(r"mean|softmax|var|norm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    trial: Trial
+    chain: Chain
+    replacement: Replacement
+    inputs: list[torch.Tensor]
+    scalars: dict[str, float]  # of the chain
+    numbers: dict[str, float]  # of the function
+    eager: reference.Run
+    truth: reference.Run
+    noise: reference.Run
+
+
+def prove(job: Job) -> Proof:
+    """All trials of a library call in place of one chain, and of wrong calls beside it."""
+    started = time.process_time()
+    chain = msgspec.json.decode(job.chain, type=Chain)
+    prover = _Prover(chain, job.unread)
+    faults: list[Fault] = []
+    cases = list(prover.cases())
+    for case in cases:
+        found = prover.faults(case.replacement.text, case, first=case.trial == Trial())
+        faults += [Fault(case.trial.says, text) for text in found]
+        if len(faults) > _MOST_FAULTS:
+            break
+    mutants = tuple(prover.mutant(k, cases) for k in range(len(prover.right.wrong))) if not faults else ()
+    return Proof(
+        chain=chain.name,
+        kernels=(prover.right.call,),
+        trials=len(cases),
+        skipped=tuple(prover.skipped),
+        faults=tuple(faults),
+        error=prover.error,
+        eager_error=prover.eager_error,
+        equal_share=prover.equal_share,
+        exact=False,
+        bytes_read=0,
+        bytes_written=0,
+        mutants=mutants if job.mutants else (),
+        seconds=time.process_time() - started,
+    )
+
+
+class _Prover:
+    def __init__(self, chain: Chain, unread: tuple[int, ...]) -> None:
+        self.unread = unread
+        self.sizes = Sizes(chain, unread)
+        self.right = self._replacement(self.sizes.chain)
+        self.skipped: list[str] = []
+        self.usual: dict[str, float] = {}
+        self.error = self.eager_error = 0.0
+        self.equal_share = 1.0
+
+    def _replacement(self, chain: Chain) -> Replacement:
+        found = find(chain, self.unread).replacement
+        if found is None:
+            raise TracemineError("no library call fits at this size")
+        return found
+
+    def cases(self) -> Iterator[_Case]:
+        """Every trial that eager allows, ready."""
+        for trial in trials.trials(self.sizes.chain, self.sizes.free):
+            if why := self.right.differs.get(trial.kind, self.right.differs.get(trial.layout)):
+                self.skipped.append(f"{trial.says}: {why}")
+                continue
+            try:
+                yield self._case(trial)
+            except (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError) as refusal:
+                if trial == Trial():
+                    raise
+                self.skipped.append(f"{trial.says}: {(str(refusal).splitlines() or [''])[0][:160]}")
+
+    def _case(self, trial: Trial) -> _Case:
+        chain = self.sizes.at(trial.sizes)
+        if any(e.below == 0 and e.spec.elements for e in chain.inputs):
+            raise TracemineError("no index fits a table without rows")
+        if _to_nothing(chain):
+            raise TracemineError("rows of no elements")
+        replacement = self._replacement(chain)
+        inputs = trials.tensors(chain, trial)
+        for place in replacement.positive:
+            inputs[place].abs_()
+        scalars, numbers = _numbers(chain, replacement, trial)
+        eager = reference.run(chain, inputs, scalars, {})
+        truth = reference.run(chain, inputs, scalars, {}, double=True)
+        return _Case(
+            trial=trial,
+            chain=chain,
+            replacement=replacement,
+            inputs=inputs,
+            scalars=scalars,
+            numbers=numbers,
+            eager=eager,
+            truth=truth,
+            noise=reference.spread(chain, inputs, scalars, {}, truth),
+        )
+
+    def faults(self, text: str, case: _Case, first: bool = False) -> list[str]:
+        """What is wrong with a function in one trial."""
+        inputs = [_copy(t) for t in case.inputs]
+        try:
+            given = _loaded(text)(*inputs, **case.numbers)
+        except Exception as error:  # whatever a call raises is a finding about it
+            return [f"it raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"]
+        found: list[str] = []
+        chain, written = case.chain, set(case.chain.written)
+        for k, (entry, mine, was) in enumerate(zip(chain.inputs, inputs, case.inputs, strict=True)):
+            if k not in written and not torch.equal(trials.zones(mine), trials.zones(was)):
+                found.append(f"input {entry.name} was changed")
+        results = [(f"output {k}", t, *_all(case, "live", k)) for k, t in enumerate(given) if t is not None]
+        results += [(f"input {chain.inputs[v].name}", inputs[v], *_all(case, "inputs", v)) for v in chain.written]
+        for name, ours, eager, truth, noise in results:
+            if ours.dtype != eager.dtype:
+                found.append(f"{name} is {ours.dtype} where eager has {eager.dtype}")
+                continue
+            result = numerics.compare(ours, eager, truth, _ULP, self.usual.get(name, 0.0), noise)
+            found += [f"{name}: {text}" for text in result.faults]
+            if first:
+                self.usual[name] = result.eager_error / result.size if result.size > 0 else 0.0
+                self.error = max(self.error, result.error)
+                self.eager_error = max(self.eager_error, result.eager_error)
+                self.equal_share = min(self.equal_share, result.equal_share)
+        return found
+
+    def mutant(self, number_: int, cases: list[_Case]) -> Mutant:
+        """What gives a wrong call away."""
+        spoiled = self.right.wrong[number_]
+        for case in cases:
+            wrong = case.replacement.wrong
+            found = self.faults(wrong[number_].text, case) if number_ < len(wrong) else []
+            if found:
+                return Mutant(spoiled.name, spoiled.line, killed_by=f"{case.trial.says}: {found[0]}")
+        return Mutant(spoiled.name, spoiled.line)
+
+
+def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    eager, truth, noise = (getattr(run, part)[place] for run in (case.eager, case.truth, case.noise))
+    return eager, truth, noise
+
+
+def _numbers(chain: Chain, replacement: Replacement, trial: Trial) -> tuple[dict[str, float], dict[str, float]]:
+    """What the chain's scalars are in a trial, and the numbers of the function, so that both say the same."""
+    scalars = {**trials.scalar_values(chain, trial), **replacement.at}
+    if not replacement.numbers:
+        return scalars, scalars
+    numbers = {name: _tried(name, value, trial.scalars) for name, value in replacement.numbers.items()}
+    return {name: number(text, numbers) for name, text in replacement.comes_to.items()}, numbers
+
+
+def _tried(name: str, value: float, how: str) -> float:
+    """Another value for a number of an optimizer: large enough to show in 16 bits, and one that it may have."""
+    if how == "recorded":
+        return value
+    if name == "step":
+        return 3.0
+    if name in ("beta1", "beta2", "momentum"):
+        return {"changed": 0.7, "zero": 0.5, "one": 0.95}.get(how, 0.8) ** (2 if name == "beta2" else 1)
+    return value * {"tiny": 1e-3, "one": 1.0}.get(how, 40.0)
+
+
+def _to_nothing(chain: Chain) -> bool:
+    """Whether a reduction along the last axis finds no elements there."""
+    specs = chain.specs
+    sources = [call.arguments[0] for call in chain.calls if _REDUCES.search(call.operator)]
+    return any(isinstance(s, Ref) and specs[s.value].shape[-1:] == (0,) for s in sources)
+
+
+def _loaded(text: str) -> Any:
+    """The function, on a CPU. Its text is made of the operator table's names and this package's own."""
+    space: dict[str, Any] = {"torch": torch}
+    exec(compile(text.replace('device="cuda"', 'device="cpu"'), "library", "exec"), space)  # noqa: S102
+    return space["library"]
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor and the memory around it."""
+    memory = trials.zones(tensor).clone()
+    return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def main() -> None:
+    """Jobs from standard input, one a line; a proof of each to standard output."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    decoder = msgspec.json.Decoder(Job)
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(prove(decoder.decode(line))) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
