@@ -39,6 +39,7 @@ def ran(eager: int = 20_000, fused: int = 5_000, compiled: int = 6_000, **more: 
         "not_slower_than_compile": compiled >= 0.99 * fused,
     }
     times = {"samples": {"cold": state(3), "warm": state(1)}, "judged": {"cold": judged, "warm": judged}, "device": "G"}
+    times |= {"unstable": [], "too_fast": [], "least_ns": 1_000}
     replay = {"same_count": True, "same_names": True, "same_grids": True, "kernels": []}
     return {"replay": replay, "right": {"faults": []}, "times": times} | more
 
@@ -67,6 +68,17 @@ def test_a_fusion_that_loses_says_so() -> None:
     found = judged(proof=PROOF, ran=ran(fused=30_000))
     assert (found.level, found.says) == ("L3", "this fusion loses")
     assert found.within_interval is False
+
+
+def test_times_that_two_clocks_do_not_agree_on_or_memory_does_not_allow_prove_nothing() -> None:
+    found = ran()
+    found["times"] |= {"unstable": ["fused", "compiled"]}
+    assert (judged(proof=PROOF, ran=found).level, judged(proof=PROOF, ran=found).says) == (
+        "L3",
+        "unstable: two clocks differ on fused",
+    )
+    found["times"] |= {"unstable": ["compiled"], "too_fast": ["fused"], "least_ns": 6_000}
+    assert judged(proof=PROOF, ran=found).says == "not believed: faster than memory allows, 6,000 ns"
 
 
 def test_slower_than_torch_compile_stays_below_its_level() -> None:

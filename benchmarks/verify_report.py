@@ -1,0 +1,346 @@
+"""What reproductions printed, joined with what was predicted: rows that are kept, tables that are printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracemine.cli.verify import _read
+from tracemine.cost import Range
+from tracemine.findings.record import Finding
+from tracemine.verify.chain import Chain
+from tracemine.verify.findings import fusable
+from tracemine.verify.proof import Proof
+from tracemine.verify.verdict import Verdict, _measured, _tested, verdict
+
+REPEATS = 3  # of a chain in the trace of its own that run.py records
+LARGE_BYTES = 64e6
+GOOD_SHARE = 0.85
+
+
+class Item(msgspec.Struct, kw_only=True):
+    """One chain, ready to be timed. kind: `finding`, `catalogue` or `losing`."""
+
+    stem: str
+    kind: str
+    name: str  # of the trace, or of the chain
+    chain: Chain
+    rank: int = 0
+    row: int = 0
+    why: str = ""
+    size: str = ""
+    dtype: str = ""
+    finding: Finding | None = None
+    evidence: str | None = None
+    assumptions: tuple[str, ...] = ()
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One chain, predicted beside measured; nanoseconds of one call."""
+
+    stem: str
+    kind: str
+    name: str
+    what: str  # the rule that found it, or what it is
+    size: str
+    dtype: str
+    calls: int
+    evidence: str | None
+    level: str
+    says: str
+    predicted_ns: Range | None  # None: a scan claims nothing, and stands for a saving of 0
+    state: str | None = None
+    eager_ns: int | None = None
+    fused_ns: int | None = None
+    compiled_ns: int | None = None
+    tuned_ns: int | None = None
+    library_ns: int | None = None
+    copy_ns: int | None = None
+    bytes: int = 0
+    kernels: Mapping[str, int] = {}
+    quartiles_ns: Mapping[str, Mapping[str, tuple[int, ...]]] = {}
+    ratios: Mapping[str, Mapping[str, float]] = {}
+    other_clock_ns: Mapping[str, int] = {}
+    graph_ns: Mapping[str, int] = {}
+    wall_ns: Mapping[str, int] = {}
+    blocks: int = 0
+    blocks_dropped: int = 0
+    unstable: Sequence[str] = ()
+    too_fast: Sequence[str] = ()
+    left_out: Mapping[str, str] = {}
+    faults: Mapping[str, Sequence[str]] = {}  # of each variant that is not right by the rule
+    judged_right: Sequence[str] = ()  # variants that the rule was asked about
+    error: float | None = None
+    eager_error: float | None = None
+    proof: str | None = None
+    proof_s: float | None = None
+
+    @property
+    def saving_ns(self) -> int:
+        """Measured."""
+        return (self.eager_ns or 0) - (self.fused_ns or 0)
+
+    @property
+    def claim_ns(self) -> int:
+        """Predicted."""
+        return 0 if self.predicted_ns is None else self.predicted_ns.mid
+
+
+def report(arguments: argparse.Namespace) -> None:
+    items = msgspec.json.decode((arguments.folder / "prepared.json").read_bytes(), type=list[Item])
+    ran, same, machines = _ran(arguments.ran)
+    proofs = _proofs(arguments.folder / "proofs.jsonl")
+    traces = {p.name: p for folder in arguments.ran for p in (folder / "traces").glob("*") if p.is_dir()}
+    rows = [_row(item, ran.get(item.stem, "not run"), proofs.get(item.stem), traces.get(item.stem)) for item in items]
+    for machine in machines:
+        print("machine:", machine)
+    kinds = {kind: [row for row in rows if row.kind == kind] for kind in ("finding", "catalogue", "losing")}
+    for kind, own in kinds.items():
+        if own:
+            print(f"\n{kind}")
+            _table(own)
+            _summary(own)
+    print("\nall")
+    _errors([row for row in rows if row.eager_ns is not None])
+    _losing(rows)
+    _false_rejects(rows)
+    _same(same)
+    _proved(rows)
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        names = {"finding": "verify.json", "catalogue": "verify_catalogue.json", "losing": "verify_losing.json"}
+        for kind, own in kinds.items():
+            _keep(arguments.output / names[kind], {"machines": machines, "rows": own})
+        _keep(arguments.output / "verify_same.json", {"machines": machines, "same": same})
+
+
+def _keep(path: Path, found: Any) -> None:
+    """A line a row, without what is empty."""
+    plain = msgspec.to_builtins(found)
+    parts = []
+    for name, value in plain.items():
+        lines = [json.dumps({k: v for k, v in each.items() if v not in ({}, [], None, "")}) for each in value]
+        parts.append(f'"{name}": [\n' + ",\n".join(lines) + "\n]")
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
+
+
+def _ran(folders: Sequence[Path]) -> tuple[dict[str, Any], list[dict[str, Any]], list[Any]]:
+    """Results by stem, comparisons of the same with the same, machines."""
+    found: dict[str, Any] = {}
+    same = []
+    for folder in folders:
+        for path in sorted(folder.glob("times.*.jsonl")):
+            for line in path.read_text("utf-8").splitlines():
+                stem, result = json.loads(line)
+                if isinstance(result, dict) or not isinstance(found.get(stem), dict):
+                    found[stem] = result
+        for path in sorted(folder.glob("same.*.jsonl")):
+            for line in path.read_text("utf-8").splitlines():
+                name, result = json.loads(line)
+                ratios = sorted(result.pop("ratios"))
+                widths = sorted(result.pop("half_widths"))
+                ends = {"least_ratio": ratios[0], "largest_ratio": ratios[-1], "half_width": widths[len(widths) // 2]}
+                same.append({"name": name, **result, **ends})
+    machines = [json.loads((f / "machine.json").read_text("utf-8")) for f in folders if (f / "machine.json").exists()]
+    return found, same, [m for k, m in enumerate(machines) if m not in machines[:k]]
+
+
+def _proofs(path: Path) -> dict[str, Proof | str]:
+    if not path.exists():
+        return {}
+    lines = path.read_bytes().splitlines()
+    return dict(msgspec.json.decode(line, type=tuple[str, Proof | str]) for line in lines)
+
+
+def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) -> Row:
+    times = ran.get("times") if isinstance(ran, Mapping) else None
+    if item.finding is not None:
+        v: Verdict = verdict(item.finding, calls=len(item.chain.calls), evidence=item.evidence, proof=proof, ran=ran)
+        level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
+    else:
+        predicted, traced_ns = _scanned(trace) if trace is not None else (None, 0.0)
+        measured = _measured(times, traced_ns) if times else None
+        if isinstance(ran, Mapping):  # of no trace: there is none whose kernels it could have
+            ran = {**ran, "replay": {"same_names": True, "same_grids": True}}
+        tested = _tested(None, proof, ran, measured)
+        level, says = tested.level, tested.says
+    row = Row(
+        stem=item.stem,
+        kind=item.kind,
+        name=item.name,
+        what=item.why if item.finding is None else item.finding.rule,
+        size=item.size,
+        dtype=item.dtype,
+        calls=len(item.chain.calls),
+        evidence=item.evidence,
+        level=level,
+        says=says,
+        predicted_ns=predicted,
+    )
+    if isinstance(proof, Proof):
+        row.proof = "refused" if proof.refused else proof.faults[0].says if proof.faults else "right"
+        row.proof_s = round(proof.seconds, 2)
+    elif proof is not None:
+        row.proof = proof
+    _judged_right(row, ran)
+    if times and measured is not None:
+        _timed(row, times, measured.state)
+    return row
+
+
+def _judged_right(row: Row, ran: Any) -> None:
+    if not isinstance(ran, Mapping) or ran.get("right") is None:
+        return
+    judged = {"fused": ran["right"], **ran.get("right_others", {})}
+    row.judged_right = tuple(judged)
+    row.faults = {name: found["faults"][:3] for name, found in judged.items() if found["faults"]}
+    row.error, row.eager_error = ran["right"].get("error"), ran["right"].get("eager_error")
+
+
+def _timed(row: Row, times: Mapping[str, Any], state: str) -> None:
+    row.state = state
+    medians = {name: round(statistics.median(s["sum_ns"])) for name, s in times["samples"][state].items()}
+    for name in ("eager", "fused", "compiled", "tuned", "library", "copy"):
+        setattr(row, f"{name}_ns", medians.get(name))
+    row.bytes, row.kernels = times["bytes"], times["kernels"]
+    row.quartiles_ns = {
+        each: {name: tuple(map(round, statistics.quantiles(s["sum_ns"], n=4))) for name, s in found.items()}
+        for each, found in times["samples"].items()
+    }
+    row.ratios = {name: value for name, value in times["judged"][state].items() if isinstance(value, Mapping)}
+    row.other_clock_ns, row.unstable, row.too_fast = times["other_clock_ns"], times["unstable"], times["too_fast"]
+    row.blocks, row.blocks_dropped, row.left_out = times["blocks"], times["blocks_dropped"], times["left_out"]
+    row.graph_ns = {name: round(statistics.median(s)) for name, s in times["graph_ns"].items() if s}
+    row.wall_ns = {name: round(statistics.median(s)) for name, s in times["wall_ns"].items() if s}
+
+
+def _scanned(folder: Path) -> tuple[Range | None, float]:
+    """What a scan of a chain's own trace claims for one call (None: nothing), and what its kernels took there."""
+    _, _, scan = _read(folder / "trace.json.gz", folder / "et.json.gz", (), quiet=True, given=None)
+    found = fusable(scan.findings)
+    traced = scan.gpu_busy_ns / REPEATS
+    if not found:
+        return None, traced
+    sums = [sum(getattr(f.gpu_saving_ns, end) for f in found) // REPEATS for end in ("low", "mid", "high")]
+    return Range(*sums), traced
+
+
+def _micro(value: int | None) -> str:
+    return "" if value is None else f"{value / 1e3:.1f}"
+
+
+def _table(rows: Sequence[Row]) -> None:
+    print(
+        f"{'chain':52} calls level {'claimed':>8} {'measured':>8} {'eager':>8} {'ours':>8} {'compile':>8} {'tuned':>8} "
+        f"{'library':>8} {'copy':>8} share state"
+    )
+    for row in rows:
+        name = row.stem.partition("_")[2]
+        share = f"{row.copy_ns / row.fused_ns:.0%}" if row.copy_ns and row.fused_ns and row.bytes >= LARGE_BYTES else ""
+        claim = "-" if row.predicted_ns is None else _micro(row.claim_ns)
+        saving = "" if row.eager_ns is None else _micro(row.saving_ns)
+        names = ("eager_ns", "fused_ns", "compiled_ns", "tuned_ns", "library_ns", "copy_ns")
+        times = " ".join(f"{_micro(getattr(row, n)):>8}" for n in names)
+        says = "" if row.level in ("L4", "L5") and not row.unstable else f"{row.says[:60]} {' '.join(row.unstable)}"
+        head = f"{name:52} {row.calls:5} {row.level:5} {claim:>8} {saving:>8}"
+        print(f"{head} {times} {share:>5} {row.state or '':5} {says}")
+
+
+def _summary(rows: Sequence[Row]) -> None:
+    print("levels:", ", ".join(f"{name} {count}" for name, count in sorted(Counter(r.level for r in rows).items())))
+    timed = [row for row in rows if row.eager_ns is not None]
+    if not timed:
+        return
+    print(f"{len(timed)} of {len(rows)} timed; faster than eager in {sum(r.saving_ns > 0 for r in timed)}")
+    for name in ("compiled", "tuned", "library"):
+        pairs = [(getattr(r, f"{name}_ns"), r.fused_ns) for r in timed if getattr(r, f"{name}_ns") and r.fused_ns]
+        if pairs:
+            mean = statistics.geometric_mean(a / b for a, b in pairs)
+            wins = sum(a >= b * 0.99 for a, b in pairs)
+            print(f"{name} / ours, geometric mean of {len(pairs)}: {mean:.3f}; not slower (1 %) in {wins}")
+    skipped = Counter(f"{name}: {why.split(':')[1].strip()}" for r in timed for name, why in r.left_out.items())
+    for why, count in skipped.items():
+        print(f"    left out {count:4} {why}")
+    large = [r for r in timed if r.bytes >= LARGE_BYTES and r.copy_ns and r.fused_ns]
+    if large:
+        shares = [r.copy_ns / r.fused_ns for r in large if r.copy_ns and r.fused_ns]
+        good = sum(s >= GOOD_SHARE for s in shares)
+        print(
+            f"at least {GOOD_SHARE:.0%} of a copy's bandwidth, of those that move 64 MB or more: {good} of {len(large)}"
+        )
+    dropped, blocks = sum(r.blocks_dropped for r in timed), sum(r.blocks for r in timed)
+    print(f"blocks at other clocks, dropped: {dropped} of {blocks}; two clocks differ: ", end="")
+    print(f"{sum('fused' in r.unstable or 'eager' in r.unstable for r in timed)}; too fast: ", end="")
+    print(sum("fused" in r.too_fast for r in timed))
+    _errors(timed)
+
+
+def _errors(rows: Sequence[Row]) -> None:
+    """Of the claimed saving, as a share of what eager takes."""
+    claimed = [r for r in rows if r.predicted_ns is not None and r.eager_ns]
+    if not claimed:
+        return
+    errors = sorted(abs(r.claim_ns - r.saving_ns) / (r.eager_ns or 1) for r in claimed)
+    near = [r for r in claimed if r.fused_ns and r.eager_ns and r.eager_ns < 2 * r.fused_ns and r.saving_ns > 0]
+    print(
+        f"claimed {len(claimed)}: error of the saving as a share of eager: mean {statistics.mean(errors):.1%}, ", end=""
+    )
+    print(f"median {statistics.median(errors):.1%}, p90 {errors[int(0.9 * (len(errors) - 1))]:.1%}")
+    if near:
+        shares = [abs(r.claim_ns - r.saving_ns) / r.saving_ns for r in near]
+        print(f"    ratio below 2: {len(near)}, median error of the saving {statistics.median(shares):.0%} of it")
+    signs = sum((r.claim_ns > 0) == (r.saving_ns > 0) for r in claimed)
+    inside = sum(r.predicted_ns.low <= r.saving_ns <= r.predicted_ns.high for r in claimed if r.predicted_ns)
+    print(f"    sign right {signs} of {len(claimed)}; inside the interval {inside} of {len(claimed)}")
+
+
+def _losing(rows: Iterable[Row]) -> None:
+    """Chains that one kernel does not make faster, and what a scan says of them."""
+    print("\nnot faster than eager, and the set where little is to be had (Markdown)\n")
+    print("| chain | why | claimed, µs | measured, µs | eager | ours | torch.compile | verdict |")
+    print("|---|---|---|---|---|---|---|---|")
+    for r in rows:
+        if r.eager_ns is None or (r.kind != "losing" and r.level not in ("L3",)):
+            continue
+        claim = "nothing" if r.predicted_ns is None else _micro(r.claim_ns)
+        times = " | ".join(_micro(t) for t in (r.eager_ns, r.fused_ns, r.compiled_ns))
+        says = "faster" if r.level in ("L4", "L5") else r.says
+        print(f"| {r.stem.partition('_')[2]} | {r.what} | {claim} | {_micro(r.saving_ns)} | {times} | {says} |")
+
+
+def _false_rejects(rows: Sequence[Row]) -> None:
+    print("\njudged by the rule of ours, over all chains and three seeds")
+    for name in ("fused", "compiled", "tuned", "library"):
+        judged = [r for r in rows if name in r.judged_right]
+        wrong = [r for r in judged if name in r.faults]
+        if judged:
+            print(f"{name:9} rejected {len(wrong)} of {len(judged)} chains ({len(wrong) / len(judged):.1%})")
+        for r in wrong:
+            print(f"    {r.stem}: {r.faults[name][0]}")
+
+
+def _same(same: Sequence[Mapping[str, Any]]) -> None:
+    trials = sum(s["trials"] for s in same)
+    if trials:
+        faster, slower = sum(s["faster"] for s in same), sum(s["slower"] for s in same)
+        seconds = sum(s["seconds"] for s in same)
+        print(f"\nthe same against the same: {faster} of {trials} called faster, {slower} slower, in {seconds:.0f} s")
+
+
+def _proved(rows: Sequence[Row]) -> None:
+    seconds = [r.proof_s for r in rows if r.proof_s is not None]
+    if seconds:
+        says: Callable[[Row], str] = lambda r: "right" if r.proof == "right" else "not right or not proved"  # noqa: E731
+        print(f"\nproved on a CPU: {dict(Counter(says(r) for r in rows if r.proof))}, ", end="")
+        print(f"in the median {statistics.median(seconds):.1f} s a chain")
+        for r in rows:
+            if r.proof not in (None, "right"):
+                print(f"    {r.stem}: {r.proof}", file=sys.stderr)
