@@ -29,7 +29,7 @@ from tracemine.verify.repro import repro
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
 from tracemine.verify.verdict import Verdict, verdict
 
-GPU_LIMIT_S = 300.0
+GPU_LIMIT_S = 60.0  # a chain: of which torch.compile may take half
 _LONGEST_NAME = 2000
 _MARK = re.compile(r"[0-9a-f]{16}")
 SMALLER = "the proof on the CPU is of the same source at smaller sizes"
