@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.calls import NOTHING, Lists
 from tracemine.flow.inferred.engine import Engine
 from tracemine.flow.inferred.lasting import Lasting
 from tracemine.flow.inferred.optimizers import Update
-from tracemine.flow.inferred.pools import NO_CLAIM, Pool, Pools, Ran, Token, fitting
+from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Ran, Token, fitting
 from tracemine.flow.inferred.wiring import Give, Inside, Keys, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
@@ -44,17 +43,6 @@ CONSISTENT = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Bound:
-    """What the simulation found: one entry a root that was simulated, and one a storage of each."""
-
-    root: list[int] = field(default_factory=list)
-    wiring: list[Wiring] = field(default_factory=list)
-    storages: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    sure: list[bool] = field(default_factory=list)
-
-
 class Simulation:
     """Tensors by what they look like, and who reads them."""
 
@@ -62,9 +50,9 @@ class Simulation:
         """lists: what members of lists look like, without the dtype, which nobody recorded of them."""
         self._keys = keys
         self._pools = Pools(keys, lists)
-        self._engine = Engine(keys, self._pools, lambda need: self._outside(need, remember=True))
-        self._lasting = Lasting(keys, lambda need: self._outside(need, remember=False), self._engine.accumulated)
         self.bound = Bound()
+        self._engine = Engine(keys, self._pools, self.bound, lambda need: self._outside(need, remember=True))
+        self._lasting = Lasting(keys, lambda need: self._outside(need, remember=False), self._engine.accumulated)
         self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0
         self.trains = False  # an optimizer runs
@@ -124,6 +112,7 @@ class Simulation:
                 self.reasons.append(why)
         new = list(range(self.storages, self.storages + wiring.new))
         self.storages += wiring.new
+        first = len(bound.sure)
         bound.root.append(root)
         bound.wiring.append(wiring)
         bound.storages += [token.storage for token in taken]
@@ -159,7 +148,7 @@ class Simulation:
         if wiring.beside:
             self._beside = wiring.number, {token.storage for token in taken}
         self._surely = all(sure)
-        ran = Ran(root, wiring, taken, sure, new)
+        ran = Ran(root, first, wiring, taken, sure, new)
         gave = [self._enter(give, ran) for give in wiring.gives]
         if self._engine.running:
             self._engine.ran(gave, apart=apart)
@@ -371,4 +360,4 @@ class Simulation:
         return token
 
 
-__all__ = ["CONSISTENT", "Bound", "Simulation"]
+__all__ = ["CONSISTENT", "Simulation"]

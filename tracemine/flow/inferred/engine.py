@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
-from tracemine.flow.inferred.pools import Pools, Ran, Token, Value, fitting
+from tracemine.flow.inferred.pools import Bound, Pools, Ran, Token, Value, fitting
 from tracemine.flow.inferred.wiring import Inside, Keys, Need, Wiring
 
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
@@ -30,6 +30,7 @@ class _Took:
     token: Token
     maker: _Maker | None  # where its gradient goes; None: to a leaf, or nowhere
     read: tuple[int, int]  # the root around the operator, and which of what that takes it is; below 0: none of them
+    place: int  # of that read in Bound, −1: none
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class Engine:
 
     keys: Keys
     pools: Pools
+    bound: Bound  # where reads that were sure may have become doubtful
     outside: Callable[[Need], Token]  # one that nobody has seen
     running: _Running | None = None
     accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
@@ -107,7 +109,13 @@ class Engine:
     def forward(self, node: int, inside: Inside, ran: Ran, took: list[Token | None], made: list[Token | None]) -> None:
         """A forward operator has run to which a node belongs."""
         inputs = [
-            _Took(inside.call.argument(number), token, self._makers.get(token.value), (ran.root, give.slot))
+            _Took(
+                inside.call.argument(number),
+                token,
+                self._makers.get(token.value),
+                (ran.root, give.slot),
+                ran.first + give.slot if give.slot >= 0 else -1,
+            )
             for number, (give, token) in enumerate(zip(inside.took, took, strict=True))
             if token is not None and give is not None
         ]
@@ -126,6 +134,8 @@ class Engine:
         self._passes = True
         self._turn += 1
         forward = self._forwards.pop(node, None)
+        for took in forward.took if forward is not None else ():
+            took.token.sure &= took.place < 0 or self.bound.sure[took.place]
         grads: list[Token] = []
         sure = True
         for need in record.needs if record is not None else ():

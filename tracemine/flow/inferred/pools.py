@@ -56,10 +56,22 @@ class Pool:
 
 
 @dataclass(slots=True)
+class Bound:
+    """What the simulation found: one entry a root that was simulated, and one a storage of each."""
+
+    root: list[int] = field(default_factory=list)
+    wiring: list[Wiring] = field(default_factory=list)
+    storages: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    sure: list[bool] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Ran:
     """One operator that was simulated."""
 
     root: int  # its position
+    first: int  # place of the first that it took in Bound
     wiring: Wiring
     taken: list[Token]
     sure: list[bool]  # of each that was taken

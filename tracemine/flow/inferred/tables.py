@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tracemine.flow.inferred.binding import Bound
+from tracemine.flow.inferred.pools import Bound
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.inferred.wiring import HOST, Row, Wiring
 from tracemine.flow.order import Order
