@@ -129,7 +129,7 @@ def _stepped(
     emit: Path | None,
     warnings: list[str],
 ) -> tuple[tuple[Verdict, ...], StepVerdict | None]:
-    """The verdicts, raised where the step confirms them, and the step's own; None, and a warning, where there is none."""
+    """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     from tracemine.verify.rebuild import Rebuilder
     from tracemine.verify.step.build import NoStep
     from tracemine.verify.step.stepping import raised, stepped
