@@ -33,6 +33,7 @@ class Axes:
         self._parts: list[Dim] = []  # of those that were split
         self._pinned: list[bool] = []
         self._together: list[Dims] = []
+        self._walks: dict[tuple[int, int], int] = {}
 
     def dims(self, shape: Sequence[int]) -> Dims:
         """New axes for a shape, one a dimension."""
@@ -106,6 +107,12 @@ class Axes:
         self._parts.append(())
         self._pinned.append(pinned)
         return len(self._size) - 1
+
+    def part(self, leaf: int, size: int) -> int:
+        """An axis of a known size that walks a part of another: the same one each time."""
+        if (leaf, size) not in self._walks:
+            self._walks[leaf, size] = self._new(size, True)
+        return self._walks[leaf, size]
 
     def _root(self, axis: int) -> int:
         while self._parent[axis] != axis:

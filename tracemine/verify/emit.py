@@ -7,7 +7,9 @@ way (a reduction over other axes, or one needed at another row) is demanded of a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 from tracemine.verify import ir
@@ -42,6 +44,14 @@ _DEAR = ("tl.cos(", "tl.sin(")
 _REPEATS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an axis that is as long as the kernel's columns, and begins at `start`."""
+
+    leaf: int
+    start: int
+
+
 class Emitter:
     """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does."""
 
@@ -52,20 +62,29 @@ class Emitter:
         self._elements = 0  # that the kernel walks for it
         self._part: Dim = ()  # the axis of parts, where it is what a part gives
         self.reduces: set[Reduced] = set()  # what the kernel reduces itself
+        self.scans = False
+        self.cuts: set[int] = set()  # columns at which a join goes from one member to the next
         self._known: dict[tuple[object, ...], Node] = {}
         self.walked = ir.Walked(self.columns)
 
-    def store(self, tensor: Tensor, buffer: str) -> ir.Store:
-        """Writes a recipe's element at its own place."""
+    def store(self, tensor: Tensor, buffer: str, piece: Piece | None = None) -> ir.Store:
+        """Writes a recipe's element at its own place; of `piece` alone, where the columns are a part of an axis."""
         self._root = tensor
         self._part = tensor.part if isinstance(tensor, Reduced) else ()
-        self._elements = self.axes.size({*self.axes.flat(tensor.dims), *self.columns})
-        index = self.own(tensor)
+        leaves = {*self.axes.flat(tensor.dims)}
+        self._elements = self.axes.size(leaves if piece is not None else leaves | {*self.columns})
+        index = self.own(tensor, piece)
         return ir.Store(buffer, self.by_dim(tensor.dims, index), self.value(tensor, index, None))
 
-    def own(self, tensor: Tensor) -> Index:
+    def own(self, tensor: Tensor, piece: Piece | None = None) -> Index:
         """The index at which the kernel stands."""
-        return tuple(self.nodes.make(ir.At, self.axes.axis(leaf)) for leaf in self.axes.flat(tensor.dims))
+        return tuple(self._at(leaf, piece) for leaf in self.axes.flat(tensor.dims))
+
+    def _at(self, leaf: int, piece: Piece | None) -> Node:
+        if piece is None or leaf != piece.leaf:
+            return self.nodes.make(ir.At, self.axes.axis(leaf))
+        place = self.nodes.make(ir.At, self.axes.axis(self.columns[0]))
+        return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, piece.start))
 
     def value(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
         """One element. `guard`: what must hold for it to be wanted; else it may be anything."""
@@ -231,6 +250,7 @@ class Emitter:
         if self.foreign(tensor) or self._part or groups[tensor.along] != columns or crossed:
             return self._demand(tensor, index, guard)
         arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
+        self.scans = True
         return self.nodes.make(ir.Scan, tensor.dtype, arg)
 
     def passed(self, tensor: Regrouped, index: Index, guard: Node | None) -> Node:
@@ -259,12 +279,18 @@ class Emitter:
     def joined(self, tensor: Joined, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)
         place = self.linear(*groups[tensor.dim])
+        ends = tuple(accumulate(tensor.sizes))
+        self._note_cuts(place, ends)
+        low, high = ir.bounds(place) or (0, ends[-1] - 1)
         found: Node | None = None
-        end = sum(tensor.sizes)
+        end = ends[-1]
         for member, size in reversed(list(zip(tensor.args, tensor.sizes, strict=True))):
             start = end - size
+            if start > high or end <= low:
+                end = start
+                continue  # the kernel's columns are a part of the join that has nothing of this member
             here = self.nodes.arithmetic("-", place, self.nodes.make(ir.Int, start))
-            inside = self._between(place, start, end, sum(tensor.sizes))
+            inside = self._between(place, start if start > low else 0, end, high + 1)
             both = inside if guard is None else self._both(guard, inside)
             inner: list[Node] = []
             for d, (group, leaves) in enumerate(groups):
@@ -282,6 +308,13 @@ class Emitter:
             end = start
         assert found is not None  # noqa: S101  (a join has members)
         return found
+
+    def _note_cuts(self, place: Node, ends: Sequence[int]) -> None:
+        """Where a join along the columns goes from one member to the next."""
+        found = ir.bounds(place)
+        if found is not None and self.walked(place) == {*self.columns}:
+            low, high = found
+            self.cuts.update(end - low for end in ends if low < end <= high)
 
     def _compare(self, symbol: str, place: Node, bound: int) -> Node:
         left = self.nodes.make(ir.Place, LONG, place)

@@ -241,6 +241,11 @@ class Nodes:
             return right if symbol == "+" else left
         if isinstance(right, Int) and right.value == 1 and symbol in ("*", "//"):
             return left
+        if isinstance(right, Int) and symbol in "+-" and isinstance(left, Arithmetic) and left.symbol in "+-":
+            more = left.right
+            if isinstance(more, Int):  # (x + 8) - 8
+                total = (more.value if left.symbol == "+" else -more.value) + right.value * (1 if symbol == "+" else -1)
+                return self.arithmetic("+" if total >= 0 else "-", left.left, self.make(Int, abs(total)))
         return self.make(Arithmetic, symbol, left, right)
 
 
@@ -272,6 +277,24 @@ def nodes_of(kernel: Kernel) -> list[Node]:
 def loads(kernel: Kernel) -> list[Load]:
     """Every load of a kernel, once."""
     return [n for n in nodes_of(kernel) if isinstance(n, Load)]
+
+
+def bounds(place: Node) -> tuple[int, int] | None:
+    """The least and the largest that an index may be, where it is a place on an axis of known size, moved by a number.
+
+    >>> nodes = Nodes()
+    >>> bounds(nodes.arithmetic("+", nodes.make(At, Axis(0, 8, pinned=True)), nodes.make(Int, 3)))
+    (3, 10)
+    """
+    if isinstance(place, Int):
+        return place.value, place.value
+    if isinstance(place, At):
+        return (0, place.axis.size - 1) if place.axis.pinned and place.axis.size else None
+    if isinstance(place, Arithmetic) and place.symbol in "+-" and isinstance(place.right, Int):
+        found = bounds(place.left)
+        by = place.right.value if place.symbol == "+" else -place.right.value
+        return None if found is None else (found[0] + by, found[1] + by)
+    return None
 
 
 class Walked:

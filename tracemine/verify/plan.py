@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
 
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify import ir
 from tracemine.verify.axes import Axes, Dim
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.emit import Emitter, columns_of, fronts
+from tracemine.verify.emit import Emitter, Piece, columns_of, fronts
 from tracemine.verify.ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.verify.lower import Lowered, lower
 from tracemine.verify.shapes import LONGEST_ROW, few_programs
@@ -19,6 +19,8 @@ from tracemine.verify.values import Reduced, Tensor
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
 _FEW_ROWS, _LONG_ROW = 32, 8192
+
+_SHORTEST_PIECE, _MOST_PIECES = 4, 4  # of columns that are walked in pieces
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +33,7 @@ class _Target:
     rows: Dim
     part: Dim  # the axis of parts that its columns are walked in
     level: int
+    pieces: tuple[Piece, ...] = ()  # its columns are a part of an axis, and it is stored once for each
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ def _planned(
         kernels.append(kernel)
         if few_programs(p.buffers, kernel, longest_row):
             starved |= reduces
+    kernels = _ordered(p, kernels)
     _check_in_place(p, kernels)
     scalars = tuple((s.name, s.value) for s in chain.scalars)
     origins = {node: f"{chain.calls[call].label}" for node, call in p.origins.items()}
@@ -141,8 +145,26 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     needs = [_target(p, needed) for needed in trial.demanded]
     p.names.update((placeholder, p.homes[needed]) for needed, placeholder in trial.demanded.items())
     level = 1 + max((n.level for n in needs), default=-1)
-    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level)
+    pieces = _pieces(p, trial, columns, p.buffers[p.homes[tensor]])
+    if pieces:
+        columns = (p.axes.part(columns[0], pieces[1].start),)
+    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level, pieces)
     return target
+
+
+def _pieces(p: _Planner, trial: Emitter, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
+    """The parts of the columns between which joins change members, all of one size; none where they are no few.
+
+    A program walks all of them at once: no element is asked which member it is of, and halves that are turned into each
+    other are loaded once.
+    """
+    if not trial.cuts or trial.reduces or trial.scans or buffer.role == "input" or len(columns) != 1:
+        return ()
+    whole = p.axes.size(columns)
+    size = gcd(whole, *trial.cuts)
+    if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_PIECE or whole > size * _MOST_PIECES:
+        return ()
+    return tuple(Piece(columns[0], start) for start in range(0, whole, size))
 
 
 def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
@@ -176,9 +198,9 @@ def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
 
 
 def _groups(p: _Planner) -> list[list[_Target]]:
-    """Targets that one kernel can store, in the order of the kernels."""
+    """Targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
     groups: list[list[_Target]] = []
-    for target in sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level)):  # plain ones join others
+    for target in sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level, not t.pieces)):
         group = next((g for g in groups if _joins(p, target, g[0])), None)
         if group is None:
             groups.append([target])
@@ -186,7 +208,7 @@ def _groups(p: _Planner) -> list[list[_Target]]:
         first = group[0]
         if {*first.rows} != {*target.rows}:
             target.rows = tuple(leaf for leaf in p.axes.flat(target.tensor.dims) if leaf in first.rows)
-        target.columns = first.columns
+        target.columns, target.pieces = first.columns, first.pieces
         group.append(target)
     return sorted(groups, key=lambda g: g[0].level)
 
@@ -194,8 +216,12 @@ def _groups(p: _Planner) -> list[list[_Target]]:
 def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
     """Whether a kernel that stores the one can store the other too."""
     plain = not fronts(target.tensor)
-    walked = {*target.rows, *target.columns} == {*first.rows, *first.columns}
-    same = ({*target.rows}, {*target.columns}, target.part) == ({*first.rows}, {*first.columns}, first.part)
+    columns = {piece.leaf for piece in first.pieces} or {*first.columns}
+    own = {piece.leaf for piece in target.pieces} or {*target.columns}
+    if first.pieces != target.pieces and (target.pieces or own != columns or p.buffers[target.buffer].role == "input"):
+        return False
+    walked = {*target.rows, *own} == {*first.rows, *columns}
+    same = ({*target.rows}, own, target.part) == ({*first.rows}, columns, first.part)
     if not (same or (plain and walked)):
         return False
     return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
@@ -204,7 +230,11 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
     """A kernel, and what it reduces."""
     emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds)
-    stores = [_renamed(p, emitter.store(target.tensor, target.buffer)) for target in members]
+    stores = [
+        _renamed(p, emitter.store(target.tensor, target.buffer, piece))
+        for target in members
+        for piece in target.pieces or (None,)
+    ]
     main = max(members, key=lambda t: p.axes.size(t.rows))
     buffer = p.buffers[main.buffer]
     by_leaf = {
@@ -258,6 +288,24 @@ def rebuilt(
 
 def _fields(node: Node) -> tuple[str, ...]:
     return tuple(type(node).__dataclass_fields__)
+
+
+def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Each after those that it loads from, and what is written in place after all others that still read it."""
+    written = {p.chain.inputs[v].name for v in p.lowered.written}
+    if not written:
+        return list(kernels)
+    reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
+    gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
+    pairs = [(k, other) for k in range(len(kernels)) for other in range(len(kernels)) if k != other]
+    waits = [(k, o) for k, o in pairs if (gives[o] - written) & reads[k] or reads[o] & gives[k] & written]
+    levels = [kernel.level for kernel in kernels]
+    for _ in range(len(kernels)):
+        for k, other in waits:
+            levels[k] = max(levels[k], levels[other] + 1)
+    if any(levels[k] <= levels[other] for k, other in waits):
+        raise Unsupported("two kernels each write in place what the other still reads")
+    return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
 
 
 def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
