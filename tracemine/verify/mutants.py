@@ -26,7 +26,7 @@ class Spoil:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A wrong source."""
+    """A wrong source. needs: as of the spoil; or, behind SAME, why it is no wrong one."""
 
     name: str
     line: str
@@ -74,6 +74,7 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
             if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
                 continue
             needs = "rows" if spoil.needs == "row" and not _has_rows(lines, at) else spoil.needs
+            needs = next((f"{SAME}{why}" for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at)), needs)
             found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
     found += _scalars(chain, lines, inside)
     found += _stores(lines, inside)
@@ -107,6 +108,34 @@ def _computed_on(lines: list[str], at: int) -> bool:
     return not _selects(lines[at]) and any("tl.store(" not in use and not _selects(use) for use in _uses(lines, at))
 
 
+def _squared(lines: list[str], at: int) -> bool:
+    """All that is computed of a value is its square, or its distance from 0: its sign is nobody's."""
+    name = lines[at].strip().partition(" = ")[0]
+    plain = rf"= {name} \* {name}(  #|$)|= tl\.abs\({name}\)(  #|$)"
+    uses = _uses(lines, at)
+    return bool(uses) and all(re.search(plain, use) for use in uses)
+
+
+def _nothing_beyond(lines: list[str], at: int) -> bool:
+    """What a mask of a reduction keeps out is 0 there already: loads give 0, and so do products with it."""
+    found = re.search(r"tl\.where\(\w*mask, (\w+), 0\)", lines[at])
+    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+    made = {line.strip().partition(" = ")[0]: line.partition(" = ")[2] for line in lines[begin:at]}
+    return found is not None and _is_nothing(made, found[1])
+
+
+def _is_nothing(made: dict[str, str], name: str) -> bool:
+    """Whether a value is 0 beyond the columns, if every number that the kernel takes is finite."""
+    line = made.get(name, "").partition("  #")[0].strip()
+    if re.match(r"tl\.load\(.*\bcolumn\b.*mask=(mask|column_mask), other=0\)(\.to\(tl\.\w+\))?$", line):
+        return True
+    product = re.match(r"(\w+) \* ([\w.()-]+)$", line)
+    if product is None:
+        return False
+    scalar = product[2] not in made  # an argument, or a number
+    return _is_nothing(made, product[1]) and (scalar or _is_nothing(made, product[2]))
+
+
 def _selects(line: str) -> bool:
     """Whether a line's call gives what it takes: of rounded numbers rounded ones, which are rounded after it anyhow."""
     call = re.search(r"# aten::(\w+?)_?(\.\w+)?$", line)
@@ -116,6 +145,12 @@ def _selects(line: str) -> bool:
 # What they give of rounded numbers is rounded.
 _SELECTING = frozenset({"relu", "neg", "abs", "maximum", "minimum", "where", "cat", "slice", "clone", "sign"})
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
+SAME = "same: "  # begins why a spoiled line changes no result
+_SAME = {
+    "operands swapped": (("only its square is used", _squared),),
+    "mask of a reduction dropped": (("it is 0 beyond the columns for every finite number", _nothing_beyond),),
+    "mask of a loop dropped": (("it is 0 beyond the columns for every finite number", _nothing_beyond),),
+}
 
 
 def _made(lines: list[str], at: int, name: str, line: str, needs: str | None) -> list[Wrong]:

@@ -23,6 +23,7 @@ from tracemine.errors import TracemineError
 from tracemine.verify import interpreter, numerics, reference, trials
 from tracemine.verify.chain import Chain, Scalar
 from tracemine.verify.lower import Lowered, lower
+from tracemine.verify.mutants import SAME
 from tracemine.verify.operators import error_ulp
 from tracemine.verify.proof import Fault, Job, Mutant, Proof
 from tracemine.verify.resize import free_axes, reduced_axes, resized
@@ -276,6 +277,8 @@ class _Prover:
             return Mutant(name, line, equivalent=f"no launch has a lane beyond its {needs}s")
         if needs == "rows":
             return Mutant(name, line, equivalent="the kernel has a single row")
+        if needs is not None and needs.startswith(SAME):
+            return Mutant(name, line, equivalent=needs.removeprefix(SAME))
         rounding = needs == "rounding"
         try:
             module = self.load(source)
