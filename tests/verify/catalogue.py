@@ -667,3 +667,13 @@ def bias_in_place_below_permute() -> Chain:
     weight, shift = b.input("weight", (24,), BF16), b.input("shift", (24,), BF16)
     b.call("aten::add_.Tensor", b.call("aten::permute", x, [0, 3, 1, 2]), bias)
     return b.done(b.call("aten::native_layer_norm", x, [24], weight, shift, 1e-6)[0])
+
+
+@entry
+def residual_in_place_and_read_otherwise() -> Chain:
+    """What is written in place is read in parts by kernels that walk it otherwise."""
+    b = Builder("residual_in_place_and_read_otherwise")
+    x, y = b.input("x", (2, 6, 4, 5), BF16), b.input("y", (1, 6, 1, 1), BF16)
+    b.call("aten::add_.Tensor", x, y)
+    parts = b.call("aten::split.Tensor", b.call("aten::view", x, [2, 6, 20]), 2, 1)
+    return b.done(*(_f32(b, b.call("aten::transpose.int", part, 1, 2)) for part in parts))
