@@ -189,7 +189,8 @@ def measure(
     """All timings of a chain.
 
     nbytes: what one kernel has to read and write; beside it a plain kernel is timed that reads half of them and writes
-    half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after them no block of samples is begun.
+    half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after
+    them no block of samples is begun.
     """
     until = time.monotonic() + seconds
     inputs = make_inputs(described)
