@@ -27,9 +27,12 @@ import verify_sizes
 from verify_report import Item, report
 
 from tracemine.cli.verify import _read
+from tracemine.findings.record import Finding
+from tracemine.flow.record import Flow
 from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.findings import fusable, reproduction
+from tracemine.verify.library import find, settled
 from tracemine.verify.lower import lower
 from tracemine.verify.operators import error_ulp
 from tracemine.verify.proof import Proof
@@ -79,7 +82,7 @@ def _ordered(items: list[Item]) -> list[Item]:
     def place(item: Item) -> tuple[int, int]:
         if item.kind == "finding":
             return (0 if item.rank == 0 else 2 if item.rank == 1 else 5, item.rank)
-        if item.kind == "losing":
+        if item.kind in ("losing", "library"):
             return (3, 0)
         return (1 if item.size == "large" and item.dtype != "float32" else 4, 0)
 
@@ -121,20 +124,37 @@ def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[tu
                 ),
                 text,
             )
+            yield from _with_products(finding, rebuilder, flow, f"library_{name.split('.')[0]}_{rank}")
             rank += 1
         print(f"{trace}: {rank}", file=sys.stderr, flush=True)
 
 
+def _with_products(finding: Finding, rebuilder: Rebuilder, flow: Flow, stem: str) -> Iterator[tuple[Item, str]]:
+    """The library call that does the products around a finding's chain too, where there is one."""
+    try:
+        rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
+    except NotRebuilt:
+        return
+    replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
+    if rebuilt is not None and replacement is not None and replacement.products:
+        text = reproduction(finding, rebuilt, flow, kernel=False)
+        item = Item(stem=stem, kind="library", name=stem, why=", ".join(replacement.titles), chain=rebuilt.chain)
+        yield item, text
+
+
 def _alone(item: Item) -> str:
     """The reproduction of a chain that is of no trace."""
-    lowered = lower(item.chain)
+    replacement = find(item.chain).replacement
+    chain = item.chain if replacement is None else settled(item.chain, replacement.at)
+    lowered = lower(chain)
     return repro(
-        item.chain,
-        generate(item.chain),
+        chain,
+        generate(chain),
         fingerprint="0" * 16,
         title=f"{item.name}: {item.why}",
         ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
         draws=bool(lowered.drawn),
+        library=None if replacement is None else replacement.text,
     )
 
 

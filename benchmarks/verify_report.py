@@ -18,8 +18,10 @@ from tracemine.cost import Range
 from tracemine.findings.record import Finding
 from tracemine.verify.chain import Chain
 from tracemine.verify.findings import fusable
+from tracemine.verify.levels import measured as measured_of
+from tracemine.verify.levels import tested as tested_by
 from tracemine.verify.proof import Proof
-from tracemine.verify.verdict import Verdict, _measured, _tested, verdict
+from tracemine.verify.verdict import Verdict, verdict
 
 REPEATS = 3  # of a chain in the trace of its own that run.py records
 LARGE_BYTES = 64e6
@@ -68,7 +70,7 @@ class Row(msgspec.Struct, kw_only=True):
     kernels: Mapping[str, int] = {}
     quartiles_ns: Mapping[str, Mapping[str, tuple[int, ...]]] = {}
     ratios: Mapping[str, Mapping[str, float]] = {}
-    other_clock_ns: Mapping[str, int] = {}
+    other_clock_ns: Mapping[str, Any] = {}
     graph_ns: Mapping[str, int] = {}
     wall_ns: Mapping[str, int] = {}
     blocks: int = 0
@@ -167,10 +169,10 @@ def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) ->
         level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
     else:
         predicted, traced_ns = _scanned(trace) if trace is not None else (None, 0.0)
-        measured = _measured(times, traced_ns) if times else None
+        measured = measured_of(times, traced_ns) if times else None
         if isinstance(ran, Mapping):  # of no trace: there is none whose kernels it could have
             ran = {**ran, "replay": {"same_names": True, "same_grids": True}}
-        tested = _tested(None, proof, ran, measured)
+        tested = tested_by(None, proof, ran, measured)
         level, says = tested.level, tested.says
     row = Row(
         stem=item.stem,
