@@ -12,8 +12,8 @@ from tracemine.errors import InputError, Location
 from tracemine.findings.record import Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
+from tracemine.verify.levels import CANNOT_TELL, LOSES, WRONG
 from tracemine.verify.stored import LARGEST_BYTES, Entry, Said, in_table, in_text, is_table
-from tracemine.verify.verdict import CANNOT_TELL, LOSES, WRONG
 
 MOST_FILES = 10_000  # of one folder
 _TABLE = ".parquet"

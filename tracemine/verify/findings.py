@@ -22,8 +22,14 @@ from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.generate import generate
+from tracemine.verify.library import Replacement, find, settled
+from tracemine.verify.library.outcome import LibraryVerdict, outcome
+from tracemine.verify.library.prove import LIBRARY_ULP, job, most_elements
+from tracemine.verify.library.prove import MOST_ELEMENTS as LARGEST_CALL
+from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
 from tracemine.verify.lower import lower
 from tracemine.verify.operators import error_ulp
+from tracemine.verify.proof import Proof
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
@@ -80,14 +86,17 @@ def verify(
 ) -> Iterator[Verdict]:
     """A verdict on each finding, in order. A crash, a hang or a lack of memory is a verdict like any other."""
     rebuilder = Rebuilder(flow, groups)
-    with Sandbox(time_limit_s=how.time_limit_s) as sandbox:
+    with (
+        Sandbox(time_limit_s=how.time_limit_s) as sandbox,
+        Sandbox(time_limit_s=how.time_limit_s, command=LIBRARY_WORKER) as calls,
+    ):
         for number, finding in enumerate(findings):
             progress(number, len(findings))
-            yield _verified(finding, rebuilder, sandbox, how)
+            yield _verified(finding, rebuilder, sandbox, calls, how)
         progress(len(findings), len(findings))
 
 
-def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, how: How) -> Verdict:
+def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: Sandbox, how: How) -> Verdict:
     rows = finding.activities[0]
     if any(not 0 <= row < rebuilder.flow.timeline.activities.num_rows for row in rows):
         return verdict(finding, refused="its activities are not in the trace: the findings are another trace's")
@@ -100,42 +109,102 @@ def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, how: How
         "evidence": rebuilt.evidence,
         "assumptions": rebuilt.assumptions,
     }
+    replacement = find(rebuilt.chain, rebuilt.unread).replacement
+    known["with_products"] = _around(finding, rebuilder, calls, how)
     try:
         text = reproduction(finding, rebuilt, rebuilder.flow)
         small = smaller(rebuilt.chain)
-    except Unsupported as reason:
-        return verdict(finding, **known, refused=f"no kernel is generated: {reason.message}")
-    except RecursionError:
-        return verdict(finding, **known, refused="no kernel is generated: the chain is too deep")
+    except (Unsupported, RecursionError) as reason:
+        why = reason.message if isinstance(reason, Unsupported) else "the chain is too deep"
+        if replacement is not None:
+            known["library"] = _alone(finding, rebuilt, replacement, rebuilder, calls, how)
+        return verdict(finding, **known, refused=f"no kernel is generated: {why}")
     if small != rebuilt.chain:
         known["assumptions"] = (*rebuilt.assumptions, SMALLER)
     if elements(small) > 64 * MOST_ELEMENTS:
         proof: Any = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
     else:
         proof = sandbox.prove(small, how.mutants, rebuilt.chain)
-    if how.emit is not None:
-        how.emit.mkdir(parents=True, exist_ok=True)
-        (how.emit / f"repro_{_mark(finding)}.py").write_text(text, "utf-8")
+    _emit(how, f"repro_{_mark(finding)}.py", text)
     ran = run(text) if how.gpu is not None else None
+    if replacement is not None:
+        known["library"] = outcome(
+            replacement,
+            calls=len(rebuilt.chain.calls),
+            traced_ns=finding.measured_ns / max(finding.occurrences, 1),
+            proof=_proved(rebuilt, replacement, calls, how),
+            ran=ran,
+        )
     return verdict(finding, **known, proof=proof, ran=ran, source=text)
 
 
-def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow) -> str:
-    """The file that reproduces a finding. Raises Unsupported where no kernel can be generated."""
-    lowered = lower(rebuilt.chain)
+def _emit(how: How, name: str, text: str) -> None:
+    if how.emit is not None:
+        how.emit.mkdir(parents=True, exist_ok=True)
+        (how.emit / name).write_text(text, "utf-8")
+
+
+def _around(finding: Finding, rebuilder: Rebuilder, calls: Sandbox, how: How) -> LibraryVerdict | None:
+    """The library call that does the products around a finding's chain too; None where there is none."""
+    try:
+        rebuilt = rebuilder.with_products(finding.activities[0], _name(finding.rule))
+    except NotRebuilt:
+        return None
+    replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
+    if rebuilt is None or replacement is None or not replacement.products:
+        return None
+    return _alone(finding, rebuilt, replacement, rebuilder, calls, how)
+
+
+def _alone(
+    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, calls: Sandbox, how: How
+) -> LibraryVerdict:
+    """What a library call comes to that stands in place of a kernel, in a reproduction of its own."""
+    text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
+    _emit(how, f"repro_{_mark(finding)}_library.py", text)
+    return outcome(
+        replacement,
+        calls=len(rebuilt.chain.calls),
+        traced_ns=None,
+        proof=_proved(rebuilt, replacement, calls, how),
+        ran=run(text) if how.gpu is not None else None,
+        source=text,
+    )
+
+
+def _proved(rebuilt: Rebuilt, replacement: Replacement, calls: Sandbox, how: How) -> Proof | str:
+    """The proof of a library call on a CPU, or why there is none."""
+    if replacement.gpu_only is not None:
+        return replacement.gpu_only
+    large = most_elements(rebuilt.chain, rebuilt.unread)
+    if large > LARGEST_CALL:
+        return f"the chain has {large:,} elements that no size makes fewer"
+    return calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
+
+
+def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, kernel: bool = True) -> str:
+    """The file that reproduces a finding, with the library call that says the same beside the kernel.
+
+    kernel: False leaves the kernel out. Raises Unsupported where none can be generated.
+    """
+    replacement = find(rebuilt.chain, rebuilt.unread).replacement
+    chain = rebuilt.chain if replacement is None else settled(rebuilt.chain, replacement.at)
+    said = () if replacement is None else replacement.assumptions
+    lowered = lower(chain) if kernel else None
     activities = flow.timeline.activities
     codes, names = string_ids(activities.column("name"))
     grids = activities.column("grid").take(list(rebuilt.activities)).to_pylist()
     kernels = [names[codes[row]][:_LONGEST_NAME] for row in rebuilt.activities]
     return repro(
-        rebuilt.chain,
-        generate(rebuilt.chain),
+        chain,
+        generate(chain) if kernel else None,
         fingerprint=_mark(finding),
         title=finding.title,
-        ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
+        ulp=LIBRARY_ULP if lowered is None else float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
         recorded=list(zip(kernels, grids, strict=True)),
-        assumptions=rebuilt.assumptions,
-        draws=bool(lowered.drawn),
+        assumptions=(*rebuilt.assumptions, *(f"for the library's call, {text}" for text in said)),
+        draws=lowered is not None and bool(lowered.drawn),
+        library=None if replacement is None else replacement.text,
     )
 
 

@@ -27,7 +27,7 @@ _EMBEDDED = {
 
 def repro(
     chain: Chain,
-    source: Source,
+    source: Source | None,
     *,
     fingerprint: str,
     title: str,
@@ -40,15 +40,15 @@ def repro(
     """The file's text.
 
     recorded: name and grid of each kernel that the chain had in the trace. library: a function of that name that says
-    the same by calls of PyTorch's library, timed beside the kernel.
+    the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
     """
     embedded = {title: [_body(_text(name)) for name in names] for title, names in _EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
     imports = sorted(lines | {"import argparse", "import json"})
-    generated = source.text.removeprefix("import torch\nimport triton\nimport triton.language as tl\n").strip("\n")
     plain = [line for line in imports if line not in ("import torch",)]
     moved = compulsory(chain)
-    says = [f"{title} ({fingerprint})", "", "One fused kernel in place of these calls, as a trace recorded them."]
+    what = "A library's call" if source is None else "One fused kernel"
+    says = [f"{title} ({fingerprint})", "", f"{what} in place of these calls, as a trace recorded them."]
     says += [f"Taken for granted: {text}." for text in assumptions]
     says += [
         "",
@@ -62,12 +62,10 @@ def repro(
         eager_text(chain),
         f"INPUTS = {_inputs(chain)}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
-        _banner("One kernel in its place"),
-        generated,
-        *((_banner("The library's own call for it"), library) if library else ()),
+        *_stand_ins(source, library),
         *(text for title, bodies in embedded.items() for text in (_banner(title), *(body for body, _ in bodies))),
         _MAIN.format(
-            variants='{"fused": fused, "library": library}' if library else '{"fused": fused}',
+            variants=_VARIANTS[source is not None, library is not None],
             fingerprint=fingerprint,
             ulp=ulp,
             nbytes=moved.both,
@@ -78,6 +76,24 @@ def repro(
     text = "\n\n\n".join(parts) + "\n"
     ast.parse(text)
     return text
+
+
+# What stands in for eager: a kernel, a library's call, or both.
+_VARIANTS = {
+    (True, False): '{"fused": fused}',
+    (True, True): '{"fused": fused, "library": library}',
+    (False, True): '{"fused": library}',
+}
+
+
+def _stand_ins(source: Source | None, library: str | None) -> list[str]:
+    found: list[str] = []
+    if source is not None:
+        text = source.text.removeprefix("import torch\nimport triton\nimport triton.language as tl\n").strip("\n")
+        found += [_banner("One kernel in its place"), text]
+    if library is not None:
+        found += [_banner("The library's own call for it"), library]
+    return found
 
 
 def eager_text(chain: Chain) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -64,13 +64,16 @@ class Sandbox:
         """
         if recorded == chain:
             recorded = None
-        job = msgspec.json.encode(make_job(chain, mutants, recorded=recorded)) + b"\n"
+        return self.answer(msgspec.json.encode(make_job(chain, mutants, recorded=recorded)))
+
+    def answer(self, job: bytes) -> Proof | str:
+        """What the process answers to a job, a line without its end; or why it answers nothing."""
         process = self._started()
         assert process.stdin is not None  # noqa: S101
         deadline = time.monotonic() + _PATIENCE * self._time_limit_s
         self._limit_time(process.pid)
         try:
-            process.stdin.write(job)
+            process.stdin.write(job + b"\n")
             process.stdin.flush()
             line = self._line(process, deadline)
         except (BrokenPipeError, OSError):
@@ -170,26 +173,38 @@ class Sandbox:
 def smaller(chain: Chain) -> Chain:
     """The chain at sizes that an interpreter gets through, and that its source takes.
 
-    Axes whose size the kernels take as an argument are made small, the largest first, as long as calls allow it.
-    Raises Unsupported where no kernel can be generated.
+    Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
+    by one, the largest first. Raises Unsupported where no kernel can be generated.
     """
     generate(chain)
+    if elements(chain) <= MOST_ELEMENTS:
+        return chain
+    axes = _largest_first(chain)
+    whole = _resized(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
+    if whole is not None:
+        return whole
     current = chain
     for size in _SIZES * 4:
         if elements(current) <= MOST_ELEMENTS:
             break
-        lowered = lower(current)
-        for axis, here in sorted(free_axes(lowered).items(), key=lambda item: -item[1]):
-            if here <= size:
-                continue
-            try:
-                current = within(resized(current, lowered, {axis: size}))
-                break
-            except (TracemineError, ArithmeticError, ValueError, LookupError):
-                continue
-        else:
+        tried = (_resized(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
+        found = next((one for one in tried if one is not None), None)
+        if found is None:
             break
+        current = found
     return current
+
+
+def _largest_first(chain: Chain) -> list[tuple[int, int]]:
+    return sorted(free_axes(lower(chain)).items(), key=lambda item: -item[1])
+
+
+def _resized(chain: Chain, sizes: Mapping[int, int]) -> Chain | None:
+    """The chain with other sizes of axes; None where its calls do not allow them."""
+    try:
+        return within(resized(chain, lower(chain), sizes))
+    except (TracemineError, ArithmeticError, ValueError, LookupError):
+        return None
 
 
 def elements(chain: Chain) -> int:

@@ -18,6 +18,7 @@ from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
 
 _DENSE = "the call takes tensors that lie densely, all of a parameter alike"
+LET_GO = "what it computes on the way is let go of: nobody is seen to read it"
 _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
 
 
@@ -75,7 +76,6 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         comes_to={s.name: row.instead[name] for step in steps for name, s in step.scalars.items()},
         positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
         at=at,
-        dropped=frozenset(k for k, v in enumerate(live) if v in set(unread)),
         assumptions=tuple(_assumptions(row, bool(unknown), bool(set(live) & set(unread)))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
         wrong=tuple(_wrong(row, terms, steps, known)),
@@ -186,7 +186,7 @@ def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
     if unknown:
         yield f"numbers that are not recorded are those of {row.title}"
     if lets_go:
-        yield "what it computes on the way is let go of: nobody is seen to read it"
+        yield LET_GO
     if "{steps}" in row.forms[0].call:
         yield "the optimizer keeps its count of steps on the device, as fused=True does"
 

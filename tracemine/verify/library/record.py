@@ -20,10 +20,11 @@ class Replacement:
     """A function `library` that says what a chain says, by calls of PyTorch's library and, around them, eager ones.
 
     It takes the chain's inputs and its scalars, or the numbers in `numbers` instead; it gives the chain's live
-    values, None in place of those in `dropped`.
+    values, None in place of those that are let go of.
     """
 
     titles: tuple[str, ...]  # of the rows of the table
+    products: bool = False  # whether products are among what it replaces
     call: str  # what is called: F.rms_norm
     says: str  # the call as one writes it: F.rms_norm(x, (4096,), w, eps)
     text: str
@@ -32,11 +33,9 @@ class Replacement:
     comes_to: Mapping[str, str] = field(default_factory=dict)  # scalars of the chain, in terms of those numbers
     positive: frozenset[int] = frozenset()  # inputs that hold no negative numbers
     at: Mapping[str, float] = field(default_factory=dict)  # scalars of the chain for which the two say the same
-    dropped: frozenset[int] = frozenset()  # places among the live values
     assumptions: tuple[str, ...] = ()
-    differs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # kinds of values, and layouts: why the two may differ there
+    # Kinds of values, and layouts: why the two may differ there.
+    differs: Mapping[str, str] = field(default_factory=dict)
     gpu_only: str | None = None  # why a CPU can prove nothing of it
     wrong: tuple[Spoiled, ...] = ()
 

@@ -6,11 +6,13 @@ operators is wanted by anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from tracemine.ops import is_view
-from tracemine.verify.chain import Chain, Scalar
+from tracemine.verify.chain import Chain, Scalar, Scalars, Value
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
 from tracemine.verify.library.record import Found, Replacement, Spoiled
@@ -93,6 +95,7 @@ class _Finding:
         wanted = reads(self.terms, self.picks) - roots
         return Replacement(
             titles=tuple(rows),
+            products=any(row.through for row in rows.values()),
             call=first.call.partition("(")[0],
             says=shown(self.terms, first),
             text=function(self.terms, self.picks),
@@ -114,7 +117,7 @@ class _Finding:
         return found
 
     def _assumptions(self) -> tuple[str, ...]:
-        said = []
+        said = [optimizers.LET_GO] if None in self.terms.live else []
         for one in self.picks:
             if one.bound.assumed:
                 numbers = ", ".join(f"{value:.6g}" for value in one.bound.assumed.values())
@@ -133,6 +136,22 @@ class _Finding:
                     changed = replace(one, call=call)
                     text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
                     yield Spoiled(f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}", call, text)
+
+
+def settled(chain: Chain, at: Mapping[str, float]) -> Chain:
+    """The chain with other values for numbers that were not recorded."""
+
+    def one(value: Value) -> Value:
+        if isinstance(value, Scalar) and not value.recorded and value.name in at:
+            return Scalar(value.name, at[value.name], recorded=False)
+        if isinstance(value, Scalars):
+            return Scalars(
+                tuple(s if s.recorded else Scalar(s.name, at.get(s.name, s.value), False) for s in value.values)
+            )
+        return value
+
+    calls = tuple(msgspec.structs.replace(c, arguments=tuple(map(one, c.arguments))) for c in chain.calls)
+    return msgspec.structs.replace(chain, calls=calls)
 
 
 def _free(operator: str) -> bool:

@@ -20,14 +20,13 @@ import torch
 from tracemine.errors import TracemineError
 from tracemine.verify import numerics, reference, trials
 from tracemine.verify.chain import Chain, Ref
-from tracemine.verify.library.prove import Job, Sizes
+from tracemine.verify.library.prove import LIBRARY_ULP, Job, Sizes
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
 from tracemine.verify.proof import Fault, Mutant, Proof
 from tracemine.verify.trials import Trial
 
-_ULP = 8.0  # that the call's functions may be off by, of float32
 _MOST_FAULTS = 20
 _REDUCES = re.compile(r"mean|softmax|var|norm")
 
@@ -147,7 +146,7 @@ class _Prover:
             if ours.dtype != eager.dtype:
                 found.append(f"{name} is {ours.dtype} where eager has {eager.dtype}")
                 continue
-            result = numerics.compare(ours, eager, truth, _ULP, self.usual.get(name, 0.0), noise)
+            result = numerics.compare(ours, eager, truth, LIBRARY_ULP, self.usual.get(name, 0.0), noise)
             found += [f"{name}: {text}" for text in result.faults]
             if first:
                 self.usual[name] = result.eager_error / result.size if result.size > 0 else 0.0
