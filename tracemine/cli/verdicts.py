@@ -15,6 +15,7 @@ from tracemine.units import count_text, time_text
 if TYPE_CHECKING:
     from tracemine.report import Options
     from tracemine.verify.step.compared import StepVerdict
+    from tracemine.verify.library.outcome import LibraryVerdict
     from tracemine.verify.verdict import Verdict, Verdicts
 
 _STYLES = {
@@ -72,6 +73,8 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     console.print()
     for rank, verdict in enumerate(found.verdicts, 1):
         console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(verdict.says)))
+        for text in library_texts(verdict):
+            console.print(Padding(Text(line(text, longest=300)), (0, 0, 0, 4)))
         for text in verdict.assumptions:
             console.print(Padding(Text(f"taken for granted: {line(text)}", style="dim"), (0, 0, 0, 4)))
     if found.step is not None:
@@ -106,6 +109,26 @@ def _print_step(step: StepVerdict, console: Console) -> None:
         if change.says:
             says += f"; not compared: {change.says}"
         console.print(Padding(Text(line(says)), (0, 0, 0, 4)))
+
+
+def library_texts(verdict: Verdict) -> list[str]:
+    """What calls of PyTorch's library there are in place of a finding's chain, and how they did."""
+    found = []
+    if (beside := verdict.library) is not None:
+        ahead = ", the faster of the two" if verdict.best == "library" and verdict.measured is not None else ""
+        kept = f", {count_text(beside.eager_calls, 'eager call')} kept" if beside.eager_calls else ""
+        found.append(f"or {beside.text}: {_did(beside)}{ahead}{kept}")
+    if (around := verdict.with_products) is not None:
+        found.append(f"or, with the products around it, {around.text}: {_did(around)} (another algorithm, no fusion)")
+    return found
+
+
+def _did(library: LibraryVerdict) -> str:
+    """How a call did: its level, and how many times as long eager takes."""
+    if library.ratio is None:
+        return f"{library.level}, {library.says}"
+    ratio = f"{library.ratio:.1f}x"
+    return f"{ratio}, {library.level}" if library.level in ("L4", "L5") else f"{ratio}, {library.level}, {library.says}"
 
 
 def _level(verdict: Verdict) -> Text:
