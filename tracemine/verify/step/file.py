@@ -195,24 +195,22 @@ def _body(name: str) -> tuple[str, list[str]]:
 
 
 _MAIN = '''
-def modules():
-    """The kernels, each a module of its own. Triton reads their source again: the files stay until the process ends."""
-    folder = tempfile.TemporaryDirectory()
+def modules(folder):
+    """The kernels, each a module of its own in a folder. Triton reads their source again: the files must stay."""
     found = []
     for number, text in enumerate(SOURCES):
-        path = Path(folder.name) / f"kernel_{number}.py"
+        path = Path(folder) / f"kernel_{number}.py"
         text = text or "eager = fused = None\\nINPUTS = []\\n"
         path.write_text(text.replace('device="cuda"', f'device="{DEVICE}"'), "utf-8")
         spec = importlib.util.spec_from_file_location(f"kernel_{number}", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         module.inputs = lambda described=module.INPUTS: make_inputs(described)
-        module.folder = folder
         found.append(module)
     return found
 
 
-def on_meta():
+def on_meta(folder):
     """Runs both without data: shapes of what is left at the end, as recorded or not."""
     global DEVICE
     DEVICE = "meta"
@@ -221,7 +219,7 @@ def on_meta():
     with torch.no_grad():
         for name, step in (("eager", eager_step), ("fused", fused_step)):
             try:
-                left = step(inputs.tensors, [m.eager for m in modules()])
+                left = step(inputs.tensors, [m.eager for m in modules(folder)])
                 wrong = [k for k, (t, (d, s)) in enumerate(zip(left, LIVE)) if t.dtype != d or tuple(t.shape) != s]
                 found[name] = f"{len(wrong)} of {len(left)} tensors are not as recorded" if wrong else "fits"
             except Exception as error:
@@ -229,9 +227,9 @@ def on_meta():
     return found
 
 
-def compile_all():
+def compile_all(folder):
     """Calls every kernel once, so that the compiler's cache on disk has it."""
-    for module in modules():
+    for module in modules(folder):
         try:
             if module.fused is not None:
                 module.fused(*module.inputs())
@@ -258,17 +256,21 @@ def main():
     parser.add_argument("--keep", help="findings whose kernels are put in place; else those that prove to be faster")
     parser.add_argument("--meta", action="store_true")
     parser.add_argument("--compile", action="store_true", help="only compile the kernels")
-    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        done(parser.parse_args(), folder)
+
+
+def done(asked, folder):
     if asked.meta:
-        print(json.dumps(on_meta()))
+        print(json.dumps(on_meta(folder)))
         return
     if asked.compile:
-        compile_all()
+        compile_all(folder)
         return
     kept = None if asked.keep is None else asked.keep.split(",")
     inputs = Inputs(BUFFERS, VIEWS, DEVICE)
     found = step_results(
-        eager_step, fused_step, inputs, modules(), ABOUT, kept, rounds=asked.rounds, seconds=asked.seconds
+        eager_step, fused_step, inputs, modules(folder), ABOUT, kept, rounds=asked.rounds, seconds=asked.seconds
     )
     if asked.json:
         print(json.dumps({**found, "expected": EXPECTED}))

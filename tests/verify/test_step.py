@@ -1,0 +1,270 @@
+"""A recorded step as a program: what it covers, where its tensors lie, and that fused chains in place change no bit."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tracemine.cli.verify import _read
+from tracemine.cost import NOTHING, Range
+from tracemine.findings.record import Scan
+from tracemine.flow.record import Flow
+from tracemine.fusion import Groups
+from tracemine.verify.findings import fusable
+from tracemine.verify.rebuild import Rebuilder
+from tracemine.verify.step.build import NoStep
+from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict
+from tracemine.verify.step.file import step_file
+from tracemine.verify.step.placing import Placed, place
+from tracemine.verify.step.program import StepCall
+from tracemine.verify.step.stepping import raised, recorded_names
+from tracemine.verify.verdict import verdict
+
+CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
+NAMES = ("chain", "clean_gemms", "convnet_train", "decoder_decode", "decoder_prefill")
+Run = Callable[..., tuple[int, str, str]]
+
+
+@cache
+def read(name: str) -> tuple[Flow, Groups, Scan]:
+    return _read(CAPTURES / name, None, (), quiet=True, given=None)
+
+
+@cache
+def placed(name: str) -> Placed:
+    flow, groups, scan = read(name)
+    return place(fusable(scan.findings), Rebuilder(flow, groups))
+
+
+def calls(name: str, operator: str) -> list[StepCall]:
+    return [c for c in placed(name).program.calls if c.operator == f"aten::{operator}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_is_replayed_but_for_what_gives_no_tensor(name: str) -> None:
+    program = placed(name).program
+    assert program.step == "ProfilerStep#2"
+    assert program.share > 0.99
+    assert {left.reason for left in program.left} <= {"it gives no tensor"}
+    assert sum(len(c.activities) for c in program.calls) == program.replayed_launches
+    assert program.gpu_ns == program.replayed_ns + sum(left.gpu_ns for left in program.left)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tensor_lies_within_its_buffer_and_no_call_reads_what_is_not_there(name: str) -> None:
+    program = placed(name).program
+    there = {number for number, buffer in enumerate(program.buffers) if buffer.outside}
+    for call in program.calls:
+        for tensor in call.reads:
+            assert tensor.buffer in there
+            assert tensor.look.reach[1] <= program.buffers[tensor.buffer].elements
+        there.update(call.makes)
+        assert {p.buffer for _, _, p in call.outputs} <= there
+
+
+def test_views_and_writes_in_place_share_the_memory_that_they_shared() -> None:
+    for call in calls("decoder_prefill", "chunk"):
+        (whole,) = call.reads
+        halves = [p for _, _, p in call.outputs]
+        assert [h.buffer for h in halves] == [whole.buffer] * 2
+        assert [h.offset - whole.offset for h in halves] == [0, whole.shape[-1] // 2]
+        assert call.is_view
+    for call in calls("convnet_train", "mul_"):
+        assert call.writes == (next(call.reads),)
+        assert not call.makes
+
+
+def test_a_call_is_taken_apart_where_others_read_what_is_made_inside_it() -> None:
+    operators = [c.operator for c in placed("convnet_train").program.calls]
+    assert "aten::batch_norm" not in operators  # its backward reads the means that it saved
+    assert "aten::conv2d" in operators
+    assert "aten::linear" in [c.operator for c in placed("decoder_prefill").program.calls]
+
+
+def test_index_tensors_from_outside_stay_within_what_they_point_into() -> None:
+    (call,) = calls("decoder_prefill", "embedding")
+    table, indices = call.reads
+    assert placed("decoder_prefill").program.buffers[indices.buffer].below == table.shape[0]
+
+
+def test_every_occurrence_in_the_step_is_replaced() -> None:
+    _, _, scan = read("decoder_prefill")
+    found = placed("decoder_prefill")
+    for number, finding in enumerate(found.findings):
+        assert found.occurrences(number) == finding.occurrences / scan.trace.steps
+
+
+def namespace(name: str, device: str) -> dict[str, Any]:
+    """A step's file, run as far as its definitions."""
+    flow, _, _ = read(name)
+    found = placed(name)
+    text = step_file(found, recorded_names(found, flow), b"{}").replace('DEVICE = "cuda"', f'DEVICE = "{device}"')
+    defined: dict[str, Any] = {"__name__": __name__}
+    exec(compile(text, "repro_step.py", "exec"), defined)  # noqa: S102  (our own text)
+    return defined
+
+
+@pytest.mark.parametrize("name", ["chain", "convnet_train", "decoder_prefill"])
+def test_the_calls_fit_each_other_without_data(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    assert namespace(name, "meta")["on_meta"](tmp_path) == {"eager": "fits", "fused": "fits"}
+
+
+def on_cpu(folder: Path) -> tuple[dict[str, Any], Any, list[Any]]:
+    """A decoder's step on a CPU, which has no such attention: that is spelled out. Its inputs and its chains."""
+    found = namespace("decoder_decode", "cpu")
+
+    def attention(query: Any, key: Any, value: Any, *_: Any, scale: float | None = None) -> Sequence[Any]:
+        """What only a backward pass reads is left out."""
+        scores = query.float() @ key.float().transpose(-1, -2) * (scale or 1 / math.sqrt(query.shape[-1]))
+        return ((scores.softmax(-1) @ value.float()).to(query.dtype), *[None] * 8)
+
+    found.update({n: attention for n in found if n.startswith("_scaled_dot_product_cudnn_attention")})
+    return found, found["Inputs"](found["BUFFERS"], found["VIEWS"], "cpu"), found["modules"](folder)
+
+
+def test_chains_in_the_place_of_calls_change_no_bit_of_what_is_left(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    found, inputs, modules = on_cpu(tmp_path)
+    with torch.no_grad():
+        eager = found["run"](found["eager_step"], inputs, ())
+        chains = found["run"](found["fused_step"], inputs, [m.eager for m in modules])
+    assert len(eager) == len(found["LIVE"]) > 0
+    for one, other in zip(eager, chains, strict=True):
+        assert one.isfinite().all()
+        assert torch.equal(one, other)
+
+
+def test_a_chain_that_is_wrong_is_seen_at_the_end_of_the_step(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    found, inputs, modules = on_cpu(tmp_path)
+    chains = [m.eager for m in modules]
+
+    def wrong(*given: Any, **named: Any) -> Any:
+        return tuple(t * 1.5 for t in chains[0](*given, **named))
+
+    def seen(rebuilt: Sequence[Any], kernels: Sequence[Any]) -> tuple[int, int]:
+        with torch.no_grad():
+            came_to = found["checked"](found["eager_step"], found["fused_step"], inputs, rebuilt, kernels)
+        return came_to["wired_otherwise"], came_to["beyond"]
+
+    assert seen(chains, chains) == (0, 0)
+    assert seen([wrong, *chains[1:]], [wrong, *chains[1:]]) == (1, 1)
+
+
+def test_names_of_a_trace_stay_strings() -> None:
+    name = "'''\"\"\"\n); import os  # \\ \u2028 {0}"
+    tree = ast.parse(step_file(placed("chain"), [name], b"{}"))
+    strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    about = next(json.loads(s) for s in strings if s.startswith('{"ulps"'))
+    assert about["recorded"] == [name]
+    assert not any(isinstance(n, ast.Import) and n.names[0].name == "os" for n in ast.walk(tree))
+
+
+def test_without_an_execution_trace_it_says_so_in_one_line(run: Run) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    code, out, err = run("verify", CAPTURES / "chain" / "trace.json.gz", "--step", "--top", "1")
+    assert (code, out) == (2, "")
+    first, second = err.strip().splitlines()[-2:]
+    assert "there is none" in first
+    assert second.strip().startswith("hint: record one")
+
+
+def test_a_damaged_execution_trace_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    shutil.copy(CAPTURES / "chain" / "trace.json.gz", tmp_path / "trace.json.gz")
+    (tmp_path / "et.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "nodes": 7}')
+    code, _, err = run("verify", tmp_path / "trace.json.gz", "--et", tmp_path / "et.json", "--step", "--top", "1")
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_a_step_of_another_trace_is_none() -> None:
+    flow, groups, scan = read("chain/trace.json.gz")
+    with pytest.raises(NoStep, match="there is none"):
+        place(fusable(scan.findings), Rebuilder(flow, groups))
+
+
+# What it comes to.
+
+
+def answer(eager: int, fused: int, gpu: int, kept: bool = True) -> dict[str, Any]:
+    """As a step's file prints it."""
+    return {
+        "device": "a GPU",
+        "replay": {"same_names": 1.0, "gpu_ns": gpu},
+        "kernels": [{"kept": kept, "says": "" if kept else "not faster than its chain"}],
+        "fused_gpu_ns": gpu - 10,
+        "times": {n: {"step_ns": [t] * 4, "host_ns": [t] * 4} for n, t in (("eager", eager), ("fused", fused))},
+        "savings": {
+            "fused": {"ns": eager - fused, "low": eager - fused - 5, "high": eager - fused + 5},
+            "eager_noise_ns": 10,
+        },
+    }
+
+
+def came_to(ran: dict[str, Any] | str | None, alone: int | None = 100_000, mid: int = 1000) -> StepVerdict:
+    mark = placed("chain").findings[0].fingerprint
+    saving = {mark: Range(low=mid - 500, mid=mid, high=mid + 500)}
+    return step_verdict(
+        placed("chain"),
+        Expected(step_ns=saving, gpu_ns=saving, graph=NOTHING, busy_ns=95_000, alone_step_ns=alone),
+        ran,
+    )
+
+
+def test_a_saving_is_compared_where_the_same_sets_the_pace_of_model_and_replay() -> None:
+    (change,) = came_to(answer(100_000, 99_000, 95_000)).changes
+    assert (change.within, change.says) == (True, "")
+    (change,) = came_to(answer(100_000, 96_000, 95_000)).changes
+    assert change.within is False
+    (change,) = came_to(answer(100_000, 99_000, 20_000)).changes
+    assert change.within is None
+    assert change.says == "the device sets the model's pace, the host the replay's"
+    (change,) = came_to(answer(100_000, 99_000, 95_000), alone=None).changes
+    assert change.within is None
+
+
+def test_a_finding_is_confirmed_where_its_kernel_stood_in_a_step_that_got_shorter_beyond_noise() -> None:
+    finding = placed("chain").findings[0]
+    plain = verdict(finding, calls=4, evidence="proven")
+    fast = msgspec.structs.replace(plain, level="L5", says="not slower", not_tested=("L6: not tried",))
+
+    def level(ran: dict[str, Any] | str | None, before: Any = fast) -> str:
+        return raised([before], came_to(ran))[0].level
+
+    assert level(answer(100_000, 99_000, 95_000)) == "L6"
+    assert level(answer(100_000, 99_988, 95_000)) == "L5"  # within noise
+    assert level(answer(100_000, 101_000, 95_000)) == "L5"
+    assert level(answer(100_000, 99_000, 95_000, kept=False)) == "L5"
+    assert level("the step took longer than 300 s") == "L5"
+    slower = msgspec.structs.replace(fast, level="L4", says="slower than torch.compile")
+    assert level(answer(100_000, 99_000, 95_000), slower) == "L4"
+    untried = msgspec.structs.replace(fast, level="L4", not_tested=("L5: torch.compile was left out", "L6: not tried"))
+    assert level(answer(100_000, 99_000, 95_000), untried) == "L6"
+    (found,) = raised([fast], came_to(answer(100_000, 99_000, 95_000)))
+    assert found.says == "with 1 fused kernels in place the step got shorter by 1.0 µs (1.0 to 1.0), predicted 1.0 µs"
+    (found,) = raised([fast], came_to("the step took longer than 300 s"))
+    assert found.not_tested == ("L6: the step took longer than 300 s",)
+
+
+def test_what_is_predicted_of_a_step_is_a_step_s_share_of_the_scan() -> None:
+    flow, _, scan = read("decoder_prefill")
+    found = expected(scan, flow, scan.findings)
+    assert found.busy_ns == scan.summary.gpu_busy_ns // 2
+    for finding in scan.findings:
+        assert found.gpu_ns[finding.fingerprint].mid == finding.gpu_saving_ns.mid // finding.occurrences
