@@ -14,8 +14,8 @@ from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.report import Options
-    from tracemine.verify.step.compared import StepVerdict
     from tracemine.verify.library.outcome import LibraryVerdict
+    from tracemine.verify.step.compared import StepVerdict
     from tracemine.verify.verdict import Verdict, Verdicts
 
 _STYLES = {

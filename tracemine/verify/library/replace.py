@@ -36,7 +36,7 @@ def find(chain: Chain, unread: Collection[int] = ()) -> Found:
     >>> normal = b.call("aten::mul.Tensor", wide, b.call("aten::rsqrt", b.call("aten::add.Tensor", power, 1e-6)))
     >>> narrow = b.call("aten::_to_copy", normal, dtype="bfloat16")
     >>> find(b.done(b.call("aten::mul.Tensor", w, narrow))).replacement.says
-    'F.rms_norm(x, (64,), w, 1e-06)'
+    'F.rms_norm(x, (64,), weight, 1e-06)'
     """
     try:
         found = terms(chain)

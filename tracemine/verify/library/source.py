@@ -66,12 +66,10 @@ def function(terms: Terms, picks: Sequence[Pick]) -> str:
 
 
 def shown(terms: Terms, one: Pick) -> str:
-    """The call as one would write it: sizes and numbers as they are, where they are known."""
+    """The call as one would write it: tensors by what they are to it, sizes and numbers as they are known."""
     found: dict[str, str] = {}
     for name in names(parse(one.call)):
-        if name in one.bound.tensors:
-            found[name] = _plain_name(terms, one.bound.tensors[name], name)
-        elif name in one.bound.scalars:
+        if name in one.bound.scalars:
             scalar = one.bound.scalars[name]
             found[name] = number_text(scalar.value) if scalar.recorded else name
         elif name == "shape":
@@ -91,11 +89,6 @@ def substituted(call: str, found: Mapping[str, str]) -> str:
             return parse(found[node.id]) if node.id in found else node
 
     return ast.unparse(Change().visit(parse(call)))
-
-
-def _plain_name(terms: Terms, number: int, name: str) -> str:
-    term = terms.terms[number]
-    return terms.chain.inputs[term.output].name if term.operator == INPUT else name
 
 
 @dataclass(slots=True)
