@@ -79,7 +79,7 @@ class Body:
         values = [s.value for s in self.kernel.stores]
         if self.mode != LOOPED:
             self._column_places()
-            if self.mode == WHOLE:
+            if self.mode == WHOLE or len(self.kernel.stores) > 1:
                 self._load_first()
             for store in self.kernel.stores:
                 self.store(store)
@@ -198,7 +198,7 @@ class Body:
         return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
 
     def _load_first(self) -> None:
-        """Everything whose place is known: what is loaded after a reduction would be waited for once more."""
+        """Everything whose place is known: what is loaded after a reduction or a store is waited for once more."""
         for node in reversed(self._all()):
             if isinstance(node, ir.Load) and not any(isinstance(n, ir.Value) for n in _below(node)):
                 self.value(node)

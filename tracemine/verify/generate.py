@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 
 from tracemine.verify.chain import Chain
+from tracemine.verify.cuts import blocks_text
 from tracemine.verify.ir import Program
-from tracemine.verify.launch import EXPECT, cuts, launcher, launches
+from tracemine.verify.launch import EXPECT, launcher, launches
 from tracemine.verify.operators import table
 from tracemine.verify.plan import plan
 from tracemine.verify.shapes import LONGEST_ROW
@@ -54,7 +55,7 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
         *_helpers(bodies),
         bodies,
         EXPECT,
-        cuts(found),
+        blocks_text((launch.name, launch.cuts) for launch in found),
         calls,
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -188,6 +188,7 @@ class Kernel:
     level: int
     stores: tuple[Store, ...]
     split: Axis | None = None  # the columns are walked in so many parts, each by a program of its own
+    pieces: int = 1  # of an axis that the columns are one piece of: a program walks them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

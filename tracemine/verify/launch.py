@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tracemine.verify.body import LOOPED, POINTWISE, WHOLE, Body
+from tracemine.verify.cuts import Cuts, cuts
 from tracemine.verify.expressions import number, sizes
 from tracemine.verify.ir import Axis, Buffer, Kernel, Program
-from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, grain, shape_of
+from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, grain, shape_of, writes_across
 
 _MOST_PARTS = 16  # of one launch
-_SMALL = 4  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
+_SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
 
 class Part:
@@ -76,6 +77,12 @@ class Launch:
     shared: list[int] = field(default_factory=list)  # for each part, the part whose code it uses
 
     @property
+    def cuts(self) -> Cuts:
+        """How it may be cut into blocks."""
+        first = self.parts[0]
+        return cuts(first.mode, first.grain, first.kernel.pieces)
+
+    @property
     def text(self) -> str:
         """The kernel and the functions of its parts."""
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
@@ -113,31 +120,31 @@ class Launch:
         if len(self.parts) == 1:
             part = self.parts[0]
             taken = [*part.given, "rows", "columns", "index", "xblock", "rblock"]
-            return [self._cut, *_blocks(part), "grid = blocks", *self._call(taken, "xblock * rblock")]
+            return [self._cut, *_blocks(part), "grid = blocks", *self._call(taken, "warps")]
         lines = [self._cut]
         for k, part in enumerate(self.parts):
             lines += _blocks(part)
-            lines.append(f"part_{k} = rows, columns, blocks{f' + part_{k - 1}[2]' if k else ''}, xblock, rblock")
+            lines.append(f"part_{k} = rows, columns, blocks{f' + part_{k - 1}[2]' if k else ''}, xblock, rblock, warps")
         given: dict[str, str] = {}
         for part in self.parts:
             given.update(zip(part.takes, part.given, strict=True))
         taken = list(given.values())
         taken += [f"*part_{k}[:3]" for k in range(len(self.parts))] + ["index"]
-        taken += [f"*part_{k}[3:]" for k in range(len(self.parts))]
-        widest = "max(" + ", ".join(f"part_{k}[3] * part_{k}[4]" for k in range(len(self.parts))) + ")"
-        return [*lines, f"grid = part_{len(self.parts) - 1}[2]", *self._call(taken, widest)]
+        taken += [f"*part_{k}[3:5]" for k in range(len(self.parts))]
+        most = "max(" + ", ".join(f"part_{k}[5]" for k in range(len(self.parts))) + ")"
+        return [*lines, f"grid = part_{len(self.parts) - 1}[2]", *self._call(taken, most)]
 
     @property
     def _cut(self) -> str:
         return f'elements, each = BLOCKS["{self.name}"][0]'
 
-    def _call(self, taken: Sequence[str], elements: str) -> list[str]:
+    def _call(self, taken: Sequence[str], warps: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""
         return [
             "if grid > 0:",
             f"    {self.name}[(grid,)](",
             *_wrapped(taken, "        "),
-            f"        num_warps=_warps({elements}, each){contract},",
+            f"        num_warps={warps}{contract},",
             "    )",
         ]
 
@@ -208,22 +215,6 @@ def _warps(elements, each):
 '''
 
 
-_CUTS = "[(1024, 8)]"
-
-
-def cuts(found: Sequence[Launch]) -> str:
-    """The table of how each kernel may be cut into blocks."""
-    rows = [f'    "{launch.name}": {_CUTS},' for launch in found]
-    return "\n".join(
-        [
-            "# How each kernel is cut: elements of a block and of a thread. The first is taken; others may be faster.",
-            "BLOCKS = {",
-            *rows,
-            "}",
-        ]
-    )
-
-
 def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
     """The function `fused`."""
     scalars = [f"{name}={number(value)}" for name, value in program.scalars]
@@ -278,7 +269,7 @@ def _empty(buffer: Buffer, device: str) -> str:
 
 def _loop(part: Part) -> tuple[int, int]:
     """The block of columns, and that of rows, of rows that are walked in a loop."""
-    return {ACROSS: (16, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
+    return {ACROSS: (32, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
 
 
 def _split_lines(part: Part) -> list[str]:
@@ -308,10 +299,13 @@ def _blocks(part: Part) -> list[str]:
         lines.append("rblock = triton.next_power_of_2(max(columns, 1))")
         if part.grain == ALONG:
             lines.append("xblock = max(1, elements // rblock)")
-        else:  # 32 bytes of each column are several rows' elements
-            lines.append("xblock = min(64, max(16, 4096 // rblock), max(1, 16384 // rblock))")
+        else:  # rows beside each other: 16 bytes of what is read across and 32 of what is written at once
+            high = 16 if writes_across(part.program.buffers, kernel) else 8
+            lines.append(f"xblock = min(64, max({high}, 4096 // rblock), max(1, 16384 // rblock))")
     else:
         lines.append("rblock, xblock = {}, {}".format(*_loop(part)))
     if not kernel.rows:
         lines.append("xblock = 1")
-    return [*lines, f"blocks = {many}"]
+    # Few rows leave room: then a thread takes 8 elements of one at most.
+    each = "each if rows > 1024 else min(each, 8)" if part.mode == WHOLE and part.grain == ALONG else "each"
+    return [*lines, f"blocks, warps = {many}, _warps(xblock * rblock, {each})"]

@@ -249,6 +249,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
         level=max(t.level for t in members),
         stores=tuple(stores),
         split=p.axes.axis(members[0].part[0]) if members[0].part else None,
+        pieces=len(members[0].pieces) or 1,
     )
     return kernel, emitter.reduces
 

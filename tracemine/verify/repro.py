@@ -21,7 +21,7 @@ _WIDTH = 118
 # Modules whose text every reproduction holds, by what they are about.
 _EMBEDDED = {
     "Whether it is right": ("numerics.py", "roundings.py", "right.py"),
-    "What it takes": ("seen.py", "clocks.py", "compiling.py", "graphs.py", "timing.py"),
+    "What it takes": ("seen.py", "tuning.py", "clocks.py", "compiling.py", "graphs.py", "timing.py"),
 }
 
 
@@ -65,6 +65,7 @@ def repro(
         *_stand_ins(source, library),
         *(text for title, bodies in embedded.items() for text in (_banner(title), *(body for body, _ in bodies))),
         _MAIN.format(
+            cuts="{}" if source is None else "tuned(fused, BLOCKS, INPUTS)",
             variants=_VARIANTS[source is not None, library is not None],
             fingerprint=fingerprint,
             ulp=ulp,
@@ -223,12 +224,13 @@ def _body(text: str) -> tuple[str, list[str]]:
 
 _MAIN = """
 def results(compiles=tuple(MODES), compile_s=15.0, seconds=10.0):
+    cuts = {cuts}
     found = examined(
         eager, {variants}, INPUTS, TRACE,
         ulp={ulp}, nbytes={nbytes}, read_bytes={read_bytes}, draws={draws},
         compiles=compiles, compile_s=compile_s, seconds=seconds,
     )
-    return {{"fingerprint": "{fingerprint}", **found}}
+    return {{"fingerprint": "{fingerprint}", "cuts": cuts, **found}}
 
 
 def main():
@@ -245,6 +247,8 @@ def main():
         print(json.dumps(found))
         return
     print("the trace's own kernels:", "yes" if found["replay"]["same_names"] else "no", found["replay"]["kernels"])
+    for name, cuts in found["cuts"].items():
+        print(f"cuts of {{name}} into blocks (elements of a block, of a thread; ns), the first is taken: {{cuts}}")
     print("right:", "not compared" if found["right"] is None else found["right"]["faults"] or found["right"])
     for state, verdict in found.get("times", {{}}).get("judged", {{}}).items():
         samples = found["times"]["samples"][state]

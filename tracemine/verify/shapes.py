@@ -53,17 +53,23 @@ def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
     if not kernel.columns or not kernel.rows:
         return ALONG
     accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
-    found: list[tuple[int, str]] = []
-    for name, index in accesses:
-        buffer = buffers[name]
-        column = _step(buffer, index, kernel.columns[-1])
-        if column == 1:
-            found.append((prod(buffer.shape), ALONG))
-        elif column and any(_step(buffer, index, row) == 1 for row in kernel.rows):
-            found.append((prod(buffer.shape), ACROSS))
-    largest = max((size for size, _ in found), default=0)
-    kinds = {kind for size, kind in found if size * _SHARE >= largest}
-    return MIXED if len(kinds) > 1 else kinds.pop() if kinds else ALONG
+    kinds = {(prod(buffers[name].shape), _kind(buffers[name], index, kernel)) for name, index in accesses}
+    largest = max((size for size, kind in kinds if kind), default=0)
+    found = {kind for size, kind in kinds if kind and size * _SHARE >= largest}
+    return MIXED if len(found) > 1 else found.pop() if found else ALONG
+
+
+def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
+    """Whether what it stores lies with elements of several rows side by side."""
+    return any(_kind(buffers[s.buffer], s.index, kernel) == ACROSS for s in kernel.stores)
+
+
+def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
+    """How one access lies; empty where neither columns nor rows are side by side."""
+    column = _step(buffer, index, kernel.columns[-1])
+    if column == 1:
+        return ALONG
+    return ACROSS if column and any(_step(buffer, index, row) == 1 for row in kernel.rows) else ""
 
 
 def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
