@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from tracemine.errors import Location, TimelineError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -171,6 +171,22 @@ _TABLES = (
         ),
     ),
     Table(
+        "memory",
+        "one allocation or one free, as an allocator reported it (`profile_memory=True`); none where that was off",
+        "start_ns, then the order in the file",
+        (
+            Column("start_ns", pa.int64(), "when, nanoseconds on the trace's clock"),
+            Column("bytes", pa.int64(), "bytes allocated, as the allocator rounds them; negative: freed"),
+            Column("address", pa.int64(), "where; the same again once that is freed", "not recorded (torch 1.9)"),
+            Column("device", _TEXT, "`cuda:0`, `cpu` …, as in `tensors`", "not recorded"),
+            Column("pid", pa.int64(), "process id", "the export does not say"),
+            Column("tid", pa.int64(), "thread id", "the export does not say"),
+            Column("op_row", pa.int64(), "row of `ops`: the innermost operator (not annotation) around it on its thread", "outside any operator"),
+            Column("allocated_bytes", pa.int64(), "all that is allocated on the device from then on", _NOT_IN_THIS_FORMAT),
+            Column("reserved_bytes", pa.int64(), "all that the allocator has of the device from then on", _NOT_IN_THIS_FORMAT),
+        ),
+    ),
+    Table(
         "tensors",
         "one tensor that an operator took or gave, as an execution trace says, or NVTX texts with `input_op_ids`; none where there is neither",
         "op_row, inputs before outputs, position, list_index",
@@ -289,6 +305,7 @@ class Timeline:
     api: pa.Table = None
     steps: pa.Table = None
     stacks: pa.Table = None
+    memory: pa.Table = None
     tensors: pa.Table = None
 
     def __post_init__(self) -> None:

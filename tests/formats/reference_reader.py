@@ -25,6 +25,14 @@ RAW = {
     "kernel_backend",
 }
 TEXT = {"name", "collective"}
+MEMORY = {
+    "device_type": "Device Type",
+    "device": "Device Id",
+    "address": "Addr",
+    "bytes": "Bytes",
+    "total_allocated": "Total Allocated",
+    "total_reserved": "Total Reserved",
+}
 
 
 def read(path: Path) -> dict[str, list[Row]]:
@@ -34,12 +42,17 @@ def read(path: Path) -> dict[str, list[Row]]:
     document = json.loads(text, parse_float=Decimal)
     events = document["traceEvents"] if isinstance(document, dict) else document
     base = document.get("baseTimeNanoseconds", 0) if isinstance(document, dict) else 0
-    tables: dict[str, list[Row]] = {name: [] for name in ("gpu", "calls", "syncs", "ops", "frames")}
+    tables: dict[str, list[Row]] = {name: [] for name in ("gpu", "calls", "syncs", "ops", "frames", "memory")}
     for event in events:
-        if event.get("ph") != "X":
-            continue
         category = str(event.get("cat", "")).lower()
         args = event.get("args", {})
+        if event.get("ph") in ("i", "I") and event["name"] == "[memory]":
+            keys = {column: _integer(args.get(key)) for column, key in MEMORY.items()}
+            start_ns = base + round(Decimal(event["ts"]) * 1000)
+            thread = {"pid": _thread(event.get("pid")), "tid": _thread(event.get("tid"))}
+            tables["memory"].append({"start_ns": start_ns, **thread, **keys})
+        if event.get("ph") != "X":
+            continue
         row: Row = {
             "start_ns": base + round(Decimal(event["ts"]) * 1000),
             "dur_ns": max(round(Decimal(event.get("dur", 0)) * 1000), 0),
@@ -112,7 +125,7 @@ def rows_of(raw: RawTrace) -> dict[str, list[Row]]:
         return None if value == MISSING else value
 
     tables = {}
-    for name in ("gpu", "calls", "syncs", "ops", "frames"):
+    for name in ("gpu", "calls", "syncs", "ops", "frames", "memory"):
         columns = {
             column: [plain(column, value) for value in values.tolist()] for column, values in getattr(raw, name).items()
         }

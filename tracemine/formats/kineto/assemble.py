@@ -12,6 +12,7 @@ import pyarrow as pa
 from tracemine import __version__
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
+from tracemine.formats.kineto.memory import memory_table, unsound
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
@@ -34,7 +35,8 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     """
     seen = Seen.of(raw)
     strings = raw.strings
-    threads = _number_threads(raw.calls, raw.ops, raw.frames)
+    dropped = raw.dropped + unsound(raw.memory)
+    threads = _number_threads(raw.calls, raw.ops, raw.frames, raw.memory)
     ops = _ops_in_order(raw.ops, strings)
     api = _api_in_order(raw.calls, raw.syncs, strings, no_thread=threads)
     gpu = _activities_in_order(raw.gpu, strings)
@@ -43,6 +45,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     nesting = Nesting(ops["start_ns"], ops["end_ns"], ops["thread"])
     ops["parent_row"] = nesting.parents()
     api["op_row"] = nesting.innermost(api["start_ns"], api["end_ns"], api["thread"], only=is_op)
+    memory = memory_table(raw.memory, nesting, is_op)
     del nesting
     launch = launches.launch_rows(gpu["correlation"], api["launch_correlation"], api["name"], strings)
     owners = launches.owners(gpu, launch, api, ops, is_op, strings)
@@ -75,7 +78,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
         ingest=IngestReport(
             events=_sorted(raw.events),
             skipped=_sorted(raw.skipped),
-            dropped=_sorted(raw.dropped),
+            dropped=_sorted(dropped),
             repaired=_sorted(raw.repaired),
             unowned=_sorted(unowned),
             warnings=(*raw.warnings, *warnings(raw, seen, unowned, launched_late=late)),
@@ -89,6 +92,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
         api=_api_table(api, strings, modules),
         steps=steps,
         stacks=stacks,
+        memory=memory,
     )
 
 

@@ -28,6 +28,8 @@ class Table:
     name: str
     columns: tuple[str, ...]  # of the event itself: category, name, start_ns, dur_ns, pid, tid
     arguments: tuple[Argument, ...] = ()
+    phases: tuple[str, ...] = ("X",)  # as the event calls what it is: X has a duration, i and I are instants
+    only: str | None = None  # events of another name carry no row
 
 
 # libkineto wrote "external id" on device and runtime events until 2022, torch "External id" on the others.
@@ -84,6 +86,20 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table("frames", ("name", "start_ns", "dur_ns", "pid", "tid")),
+        Table(
+            "memory",
+            ("start_ns", "pid", "tid"),
+            (
+                Argument("device_type", "Device Type"),
+                Argument("device", "Device Id"),
+                Argument("address", "Addr"),
+                Argument("bytes", "Bytes"),
+                Argument("total_allocated", "Total Allocated"),
+                Argument("total_reserved", "Total Reserved"),
+            ),
+            phases=("i", "I"),
+            only="[memory]",
+        ),
     )
 }
 
@@ -109,6 +125,7 @@ CATEGORIES: dict[str, tuple[str, int]] = {
     "operator": ("ops", 0),
     "user_annotation": ("ops", 1),
     "python_function": ("frames", 0),
+    "cpu_instant_event": ("memory", 0),
 }
 
 # The exporter before Kineto wrote no category but named the process.

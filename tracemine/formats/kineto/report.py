@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 _WITHOUT_ROWS = frozenset(
     [
         *("ac2g", "async_gpu", "async", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "cpu_to_cuda"),
-        *("trace", "overhead", "cpu_instant_event", "gpu_user_annotation", "cuda_event", "cuda_profiler_range"),
+        *("trace", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range"),
         *(
             "external_correlation",
             "collective_comm",

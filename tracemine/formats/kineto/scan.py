@@ -31,6 +31,7 @@ class RawTrace:
     syncs: Columns
     ops: Columns
     frames: Columns
+    memory: Columns
     strings: list[str]
     header: dict[str, Any] = field(default_factory=dict)
     metadata: list[tuple[str, Any, Any, dict[str, Any]]] = field(default_factory=list)

@@ -275,14 +275,14 @@ class _Scan:
         if spelling not in self.types and len(self.types) < _MAX_SPELLINGS:
             self._learn([spelling])
         table = CATEGORIES.get(spelling.lower())
-        if table is None or phase != "X" or spelling not in self.types:
+        if table is None or phase not in TABLES[table[0]].phases or spelling not in self.types:
             batch.counts["events"][spelling] += 1
             batch.counts["skipped"][spelling] += 1
             return _NO_ROW
         start_ns = exact_ns(bytes(event.ts))
         dur_ns = exact_ns(bytes(event.dur))
         fields: dict[str, Any] = {
-            "ph": "X",
+            "ph": phase,
             "name": text_of(event.name),
             "ts": Raw(bytes(event.ts)) if self.exact else MISSING_TIME if start_ns == MISSING else start_ns / 1000,
             "dur": Raw(bytes(event.dur)) if self.exact else MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
@@ -316,6 +316,9 @@ class _Scan:
         for event in batch.events:
             if (into := lists.get(type(event))) is not None:
                 into.append(event)
+        for name, events in rows.items():
+            if events and (only := TABLES[name].only) is not None:
+                rows[name] = self._of_name(events, only)
         nanoseconds = texts_to_ns if self.exact else numbers_to_ns
         times = {
             name: (nanoseconds(list(map(_TS, events))), nanoseconds(list(map(_DUR, events))))
@@ -332,6 +335,13 @@ class _Scan:
         for name, (start_ns, dur_ns) in times.items():
             self._append(name, rows[name], start_ns, dur_ns)
 
+    def _of_name(self, events: list[Any], name: str) -> list[Any]:
+        """The events of this name; others carry no row."""
+        kept = [event for event in events if event.name == name]
+        for event in events if len(kept) < len(events) else ():
+            self.counts["skipped"][self.spelling_of[type(event)]] += event.name != name
+        return kept
+
     def _append(self, name: str, events: list[Any], start_ns: Any, dur_ns: Any) -> None:
         table, columns = TABLES[name], self.columns[name]
         there = start_ns != MISSING
@@ -339,7 +349,7 @@ class _Scan:
             self.counts["dropped"]["no start time"] += len(events) - int(there.sum())
             events = [event for event, kept in zip(events, there.tolist(), strict=True) if kept]
             start_ns, dur_ns = start_ns[there], dur_ns[there]
-        if (dur_ns < 0).any():
+        if "dur_ns" in table.columns and (dur_ns < 0).any():
             unknown = int((dur_ns == MISSING).sum())
             negative = int((dur_ns < 0).sum()) - unknown
             self.counts["repaired"] += Counter(
@@ -347,7 +357,8 @@ class _Scan:
             )
             dur_ns = np.maximum(dur_ns, 0)
         columns["start_ns"].frombytes(start_ns.view(np.uint8))
-        columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
+        if "dur_ns" in table.columns:
+            columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
         if "category" in table.columns:
             columns["category"].fromlist([self.code_of[type(event)] for event in events])
         if "name" in table.columns:

@@ -67,15 +67,16 @@ def event_struct(spelling: str, exact: bool) -> type[Struct]:
     if spelling.lower() not in CATEGORIES:
         return msgspec.defstruct("Event", [], **options)
     time: tuple[Any, Any] = (Raw, NOT_THERE) if exact else (int | float, MISSING_TIME)
+    table = TABLES[CATEGORIES[spelling.lower()][0]]
     fields: list[Any] = [
-        ("ph", Literal["X"]),  # any other phase is no row, and is read loosely
+        ("ph", Literal[table.phases]),  # any other phase is no row, and is read loosely
         ("name", str, ""),
         ("ts", *time),
         ("dur", *time),
         ("pid", int | str, MISSING),
         ("tid", int | str, MISSING),
     ]
-    arguments = ARGUMENTS[CATEGORIES[spelling.lower()][0]]
+    arguments = ARGUMENTS[table.name]
     if arguments is not None:
         none = arguments()
         fields.append(("args", arguments, msgspec.field(default_factory=lambda: none)))

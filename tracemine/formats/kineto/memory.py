@@ -1,0 +1,56 @@
+"""Allocations and frees, which profilers write as instants named `[memory]`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.formats.arrow import MISSING, integers, row_numbers, texts
+from tracemine.formats.kineto.nesting import Nesting, time_order
+from tracemine.formats.kineto.scan import Columns
+from tracemine.timeline import TABLES
+
+# c10::DeviceType, as far as profilers report memory of it.
+_DEVICES = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta", 15: "hpu", 20: "privateuse1"}
+
+
+def unsound(memory: Columns) -> Counter[str]:
+    """Take away what does not say how much, and count it by reason."""
+    there = memory["bytes"] != MISSING
+    lost = int((~there).sum())
+    if lost:
+        for name in memory:
+            memory[name] = memory[name][there]
+    return Counter({"allocation without size": lost}) if lost else Counter()
+
+
+def memory_table(memory: Columns, nesting: Nesting, is_op: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
+    """The table `memory`; is_op: of each interval of the nesting, whether it is an operator."""
+    order = time_order(memory["start_ns"])
+    columns = {name: values[order] for name, values in memory.items()}
+    kinds, device = columns["device_type"], columns["device"]
+    pairs, code = np.unique(np.stack((kinds, device)), axis=1, return_inverse=True)
+    names = [_device(int(kind), int(number)) for kind, number in pairs.T.tolist()]
+    known = np.array([name != "" for name in names], np.bool_)[code] if names else np.zeros(0, np.bool_)
+    start = columns["start_ns"]
+    arrays = [
+        integers(start, pa.int64()),
+        integers(columns["bytes"], pa.int64()),
+        integers(columns["address"], pa.int64()),
+        texts(np.where(known, code, -1).astype(np.int32), names),
+        integers(columns["pid"], pa.int64()),
+        integers(columns["tid"], pa.int64()),
+        row_numbers(nesting.innermost(start, start, columns["thread"], only=is_op)),
+        *(integers(columns[name], pa.int64()) for name in ("total_allocated", "total_reserved")),
+    ]
+    return pa.Table.from_arrays(arrays, schema=TABLES["memory"].schema)
+
+
+def _device(kind: int, number: int) -> str:
+    """The name of a device; empty where it was not recorded."""
+    if kind == MISSING:
+        return ""
+    name = _DEVICES.get(kind, f"type{kind}")
+    return f"{name}:{number}" if number >= 0 and kind else name
