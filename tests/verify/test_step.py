@@ -22,7 +22,7 @@ from tracemine.fusion import Groups
 from tracemine.verify.findings import fusable
 from tracemine.verify.rebuild import Rebuilder
 from tracemine.verify.step.build import NoStep
-from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict
+from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict, summary
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
@@ -107,7 +107,9 @@ def namespace(name: str, device: str) -> dict[str, Any]:
     """A step's file, run as far as its definitions."""
     flow, _, _ = read(name)
     found = placed(name)
-    text = step_file(found, recorded_names(found, flow), b"{}").replace('DEVICE = "cuda"', f'DEVICE = "{device}"')
+    text = step_file(found, summary(found).counts, recorded_names(found, flow), b"{}").replace(
+        'DEVICE = "cuda"', f'DEVICE = "{device}"'
+    )
     defined: dict[str, Any] = {"__name__": __name__}
     exec(compile(text, "repro_step.py", "exec"), defined)  # noqa: S102  (our own text)
     return defined
@@ -166,7 +168,8 @@ def test_a_chain_that_is_wrong_is_seen_at_the_end_of_the_step(tmp_path: Path) ->
 
 def test_names_of_a_trace_stay_strings() -> None:
     name = "'''\"\"\"\n); import os  # \\ \u2028 {0}"
-    tree = ast.parse(step_file(placed("chain"), [name], b"{}"))
+    found = placed("chain")
+    tree = ast.parse(step_file(found, summary(found).counts, [name], b"{}"))
     strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     about = next(json.loads(s) for s in strings if s.startswith('{"ulps"'))
     assert about["recorded"] == [name]
@@ -221,7 +224,7 @@ def came_to(ran: dict[str, Any] | str | None, alone: int | None = 100_000, mid: 
     mark = placed("chain").findings[0].fingerprint
     saving = {mark: Range(low=mid - 500, mid=mid, high=mid + 500)}
     return step_verdict(
-        placed("chain"),
+        summary(placed("chain")),
         Expected(step_ns=saving, gpu_ns=saving, graph=NOTHING, busy_ns=95_000, alone_step_ns=alone),
         ran,
     )

@@ -35,6 +35,43 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     alone_step_ns: int | None  # the step with nobody recording; null: not timed
 
 
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a step is replayed, and what stands in it: all of it but the calls."""
+
+    step: str
+    share: float  # of the step's GPU time, what is replayed
+    launches: int
+    replayed_launches: int
+    replayed_ns: int  # recorded GPU time of the replayed launches
+    left: tuple[Left, ...]
+    findings: tuple[tuple[str, str], ...]  # fingerprint and title
+    counts: tuple[dict[str, int], ...]  # of each kernel, how often it stands for which finding
+    refused: dict[str, int]  # occurrences that stay as they are, by reason
+    assumptions: tuple[str, ...]
+
+
+def summary(placed: Placed) -> Summary:
+    """Of a step with findings in place."""
+    counts: list[dict[str, int]] = [{} for _ in placed.kernels]
+    for group in sorted(placed.plan.placed):
+        one = placed.fused[group]
+        mark = placed.findings[one.finding].fingerprint
+        counts[one.kernel][mark] = counts[one.kernel].get(mark, 0) + 1
+    program = placed.program
+    return Summary(
+        step=program.step,
+        share=round(program.share, 4),
+        launches=program.launches,
+        replayed_launches=program.replayed_launches,
+        replayed_ns=program.replayed_ns,
+        left=program.left,
+        findings=tuple((f.fingerprint, f.title) for f in placed.findings),
+        counts=tuple(counts),
+        refused=dict(placed.refused),
+        assumptions=program.assumptions,
+    )
+
+
 class InPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A finding in the step. `occurrences`: how often a kernel of it stood there; 0: never, `says` why."""
 
@@ -113,37 +150,32 @@ def summed(ranges: Mapping[str, Range], counts: Mapping[str, int]) -> Range:
 
 
 def step_verdict(
-    placed: Placed, expects: Expected, ran: Mapping[str, Any] | str | None, source: str | None = None
+    about: Summary, expects: Expected, ran: Mapping[str, Any] | str | None, source: str | None = None
 ) -> StepVerdict:
     """What a step came to. ran: what its file printed; a text, or None: why there is nothing."""
     answer = ran if isinstance(ran, Mapping) else {}
-    kept = _kept(placed, answer.get("kernels"))
+    kernels = answer.get("kernels", ())
+    kept = _kept(about, kernels)
     savings, times = answer.get("savings", {}), answer.get("times", {})
     replay = answer.get("replay")
     shorter = None
     if "fused" in savings:
         shorter = bool(any(kept.values()) and savings["fused"]["low"] > savings["eager_noise_ns"])
-    changes = _changes(placed, expects, kept, answer) if savings else ()
-    program = placed.program
+    changes = _changes(expects, kept, answer) if savings else ()
     return StepVerdict(
-        step=program.step,
+        step=about.step,
         device=answer.get("device"),
         says=_says(ran, kept, changes, shorter),
         shorter=shorter,
-        share=round(program.share, 4),
-        launches=program.launches,
-        replayed_launches=program.replayed_launches,
-        left=program.left,
+        share=about.share,
+        launches=about.launches,
+        replayed_launches=about.replayed_launches,
+        left=about.left,
         findings=tuple(
-            InPlace(
-                fingerprint=f.fingerprint,
-                title=f.title,
-                occurrences=kept[f.fingerprint],
-                says=_why(placed, number, answer.get("kernels"), kept[f.fingerprint]),
-            )
-            for number, f in enumerate(placed.findings)
+            InPlace(fingerprint=mark, title=title, occurrences=kept[mark], says=_why(about, mark, kernels, kept[mark]))
+            for mark, title in about.findings
         ),
-        refused=dict(placed.refused),
+        refused=about.refused,
         same_names=None if replay is None else replay["same_names"],
         medians_ns={
             name: {key: round(statistics.median(samples[key])) for key in ("step_ns", "host_ns")}
@@ -151,35 +183,34 @@ def step_verdict(
         },
         recorded_ns=expects.alone_step_ns,
         gpu_ns={
-            "recorded": program.replayed_ns,
+            "recorded": about.replayed_ns,
             **({"replayed": replay["gpu_ns"]} if replay else {}),
             **({"fused": answer["fused_gpu_ns"]} if "fused_gpu_ns" in answer else {}),
         },
         changes=changes,
         right=answer.get("right"),
         not_captured=answer.get("not_captured", {}),
-        assumptions=program.assumptions,
+        assumptions=about.assumptions,
         source=source,
     )
 
 
-def _kept(placed: Placed, kernels: Sequence[Mapping[str, Any]] | None) -> dict[str, int]:
-    """How often a kernel of each finding stood in the step. kernels: whether each was put in place."""
-    found = {f.fingerprint: 0 for f in placed.findings}
-    for group in placed.plan.placed:
-        one = placed.fused[group]
-        if kernels is not None and kernels[one.kernel]["kept"]:
-            found[placed.findings[one.finding].fingerprint] += 1
+def _kept(about: Summary, kernels: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How often a kernel of each finding stood in the step. kernels: whether each was put in place; none: unknown."""
+    found = {mark: 0 for mark, _ in about.findings}
+    for kernel, counts in zip(kernels, about.counts, strict=False):
+        for mark, count in counts.items() if kernel["kept"] else ():
+            found[mark] += count
     return found
 
 
-def _why(placed: Placed, finding: int, kernels: Sequence[Mapping[str, Any]] | None, kept: int) -> str:
-    if kept or kernels is None:
-        return ""
-    mine = {placed.fused[g].kernel for g in placed.plan.placed if placed.fused[g].finding == finding}
+def _why(about: Summary, mark: str, kernels: Sequence[Mapping[str, Any]], kept: int) -> str:
+    mine = [k for k, counts in enumerate(about.counts) if mark in counts]
     if not mine:
         return "no occurrence of it can be replaced in this step"
-    return "; ".join(dict.fromkeys(kernels[k]["says"] for k in sorted(mine)))
+    if kept or not kernels:
+        return ""
+    return "; ".join(dict.fromkeys(kernels[k]["says"] for k in mine))
 
 
 def _says(
@@ -206,9 +237,7 @@ def _us(ns: int) -> str:
     return f"{ns / 1000:.1f}"
 
 
-def _changes(
-    placed: Placed, expects: Expected, kept: Mapping[str, int], answer: Mapping[str, Any]
-) -> tuple[Change, ...]:
+def _changes(expects: Expected, kept: Mapping[str, int], answer: Mapping[str, Any]) -> tuple[Change, ...]:
     savings, times = answer["savings"], answer["times"]
     replayed = _host_bound(answer["replay"]["gpu_ns"], statistics.median(times["eager"]["step_ns"]))
     recorded = None if not expects.alone_step_ns else _host_bound(expects.busy_ns, expects.alone_step_ns)

@@ -24,8 +24,12 @@ _LONGEST_NAME = 2000
 _WIDTH = 118
 
 
-def step_file(placed: Placed, recorded: Sequence[str], expected: bytes) -> str:
-    """The file's text. recorded: the name of each kernel, copy and set of the replayed calls. expected: JSON, as is."""
+def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequence[str], expected: bytes) -> str:
+    """The file's text.
+
+    counts: of each kernel, how often it stands for which finding. recorded: the name of each kernel, copy and set of
+    the replayed calls. expected: JSON, as is.
+    """
     writer = Writer(placed.program)
     eager = writer.function("eager_step", list(placed.program.calls))
     fused = writer.function("fused_step", items_of(placed))
@@ -56,7 +60,7 @@ def step_file(placed: Placed, recorded: Sequence[str], expected: bytes) -> str:
         _inputs(program, writer),
         _banner("The chains, as eager runs them, and a kernel in the place of each"),
         _kernels(placed),
-        f"ABOUT = json.loads({_json(_about(placed, recorded))})\nEXPECTED = json.loads({_json(expected)})",
+        f"ABOUT = json.loads({_json(_about(placed, counts, recorded))})\nEXPECTED = json.loads({_json(expected)})",
         _banner("Whether it is right, and what it takes"),
         *(text for text, _ in embedded),
         _MAIN.strip("\n"),
@@ -77,17 +81,12 @@ _IMPORTS = (
 )
 
 
-def _about(placed: Placed, recorded: Sequence[str]) -> bytes:
-    findings: list[dict[str, int]] = [{} for _ in placed.kernels]  # of each kernel: how often for which finding
-    for group in sorted(placed.plan.placed):
-        one = placed.fused[group]
-        mark = placed.findings[one.finding].fingerprint
-        findings[one.kernel][mark] = findings[one.kernel].get(mark, 0) + 1
+def _about(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequence[str]) -> bytes:
     return msgspec.json.encode(
         {
             "ulps": [k.ulp for k in placed.kernels],
             "draws": [k.draws for k in placed.kernels],
-            "findings": findings,
+            "findings": counts,
             "recorded": [name[:_LONGEST_NAME] for name in recorded],
         }
     )
@@ -227,15 +226,11 @@ def on_meta(folder):
     return found
 
 
-def compile_all(folder):
-    """Calls every kernel once, so that the compiler's cache on disk has it."""
-    for module in modules(folder):
-        try:
-            if module.fused is not None:
-                module.fused(*module.inputs())
-        except Exception as error:
-            print(f"{type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+def looked_at(folder):
+    """Every kernel compiled, so that the compiler's cache on disk has it, and what is wrong with each."""
+    found = [faults(*each) for each in zip(modules(folder), ABOUT["ulps"], ABOUT["draws"])]
     torch.cuda.synchronize()
+    return found
 
 
 def claimed(key, found):
@@ -255,7 +250,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=20.0, help="that timing may take, if rounds do not end before")
     parser.add_argument("--keep", help="findings whose kernels are put in place; else those that prove to be faster")
     parser.add_argument("--meta", action="store_true")
-    parser.add_argument("--compile", action="store_true", help="only compile the kernels")
+    parser.add_argument("--kernels", action="store_true", help="only say what is wrong with the kernels")
     with tempfile.TemporaryDirectory() as folder:
         done(parser.parse_args(), folder)
 
@@ -264,8 +259,8 @@ def done(asked, folder):
     if asked.meta:
         print(json.dumps(on_meta(folder)))
         return
-    if asked.compile:
-        compile_all(folder)
+    if asked.kernels:
+        print(json.dumps(looked_at(folder)))
         return
     kept = None if asked.keep is None else asked.keep.split(",")
     inputs = Inputs(BUFFERS, VIEWS, DEVICE)

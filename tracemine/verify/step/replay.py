@@ -111,29 +111,34 @@ def same_kernels(work: Callable[[], object], recorded: Sequence[str]) -> dict[st
     }
 
 
-def screened(modules: Sequence[Any], ulps: Sequence[float], draws: Sequence[bool]) -> list[dict[str, Any]]:
-    """For each kernel alone whether it is right, and faster than its chain in a CUDA graph: else it stays out."""
+def faults(module: Any, ulp: float, draws: bool) -> str:
+    """What is wrong with a kernel alone; "" where nothing is, or where it draws random numbers of its own."""
+    try:
+        module.fused(*module.inputs())
+        found = [] if draws else right(module.eager, {"fused": module.fused}, module.INPUTS, ulp)["fused"]["faults"]
+    except Exception as error:  # a kernel that does not compile or a call that fails: it stays out, and says why
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    return f"wrong: {found[0]}" if found else ""
+
+
+def screened(modules: Sequence[Any], known: Sequence[str]) -> list[dict[str, Any]]:
+    """For each kernel alone whether it is faster than its chain in a CUDA graph: else it stays out. known: faults."""
     found = []
-    for module, ulp, random_ in zip(modules, ulps, draws, strict=True):
-        one: dict[str, Any] = {"kept": False, "says": ""}
-        try:
-            both = {name: getattr(module, name) for name in ("eager", "fused")}
-            faults = (
-                [] if random_ else right(module.eager, {"fused": module.fused}, module.INPUTS, ulp)["fused"]["faults"]
-            )
-            if faults:
-                one["says"] = f"wrong: {faults[0]}"
-            else:
-                inputs = module.inputs()
-                graphs = {name: captured(_of(work, inputs), _GRAPH_CALLS) for name, work in both.items()}
-                times = replay_ns(graphs, _GRAPH_CALLS, 10)
-                one["eager_ns"], one["fused_ns"] = (round(statistics.median(times[n])) for n in ("eager", "fused"))
-                one["saving"] = saving(times["eager"], times["fused"])
-                one["kept"] = one["saving"]["low"] > 0
-                one["says"] = "" if one["kept"] else "not faster than its chain"
-        except Exception as error:  # a kernel that does not compile or a call that fails: it stays out, and says why
-            one["says"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
+    for module, fault in zip(modules, known, strict=True):
+        one: dict[str, Any] = {"kept": False, "says": fault}
         found.append(one)
+        if fault:
+            continue
+        inputs = module.inputs()
+        graphs = {name: captured(_of(getattr(module, name), inputs), _GRAPH_CALLS) for name in ("eager", "fused")}
+        if None in graphs.values():
+            one["says"] = "it cannot be captured in a CUDA graph"
+            continue
+        times = replay_ns(graphs, _GRAPH_CALLS, 10)
+        one["eager_ns"], one["fused_ns"] = (round(statistics.median(times[n])) for n in ("eager", "fused"))
+        one["saving"] = saving(times["eager"], times["fused"])
+        one["kept"] = one["saving"]["low"] > 0
+        one["says"] = "" if one["kept"] else "not faster than its chain"
     return found
 
 
@@ -292,12 +297,14 @@ def step_results(
     modules: Sequence[Any],
     about: Mapping[str, Any],
     kept: Sequence[str] | None,
+    known: Sequence[str] | None = None,
     rounds: int = 20,
     seconds: float = 20.0,
 ) -> dict[str, Any]:
     """Everything about one step. about: ulps, draws and findings of the kernels, and the recorded launches' names.
 
     kept: fingerprints of findings whose kernels are put in place; None: those of the kernels that prove to be faster.
+    known: the kernels' faults, where they were looked for before.
     """
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
     with torch.no_grad():
@@ -309,7 +316,9 @@ def step_results(
             found["says"] = "the replay launches other kernels than the trace has: it is not timed"
             return found
         if kept is None:
-            found["kernels"] = screened(modules, about["ulps"], about["draws"])
+            if known is None:
+                known = [faults(*each) for each in zip(modules, about["ulps"], about["draws"], strict=True)]
+            found["kernels"] = screened(modules, known)
         else:
             found["kernels"] = [
                 {"kept": any(f in kept for f in of), "says": "" if any(f in kept for f in of) else "not asked for"}

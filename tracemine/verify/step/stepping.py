@@ -17,7 +17,7 @@ from tracemine.findings.record import Finding, Scan
 from tracemine.flow.record import Flow
 from tracemine.verify.rebuild import Rebuilder
 from tracemine.verify.step.build import NoStep
-from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict
+from tracemine.verify.step.compared import Expected, StepVerdict, Summary, expected, step_verdict, summary
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import LEAST_SHARE
@@ -28,7 +28,7 @@ META_LIMIT_S = 120.0
 _REACHED = ("L4", "L5")  # a finding's kernel is put in place where it is faster than eager
 
 
-def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> tuple[Placed, Expected, str]:
+def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> tuple[Summary, Expected, str]:
     """A step with findings in place, what is predicted of it, and its file. Raises NoStep."""
     placed = place(findings, rebuilder)
     if placed.program.share < LEAST_SHARE:
@@ -38,7 +38,9 @@ def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> t
             f"{why.reason}"
         )
     expects = expected(scan, rebuilder.flow, findings)
-    return placed, expects, step_file(placed, recorded_names(placed, rebuilder.flow), msgspec.json.encode(expects))
+    about = summary(placed)
+    names = recorded_names(placed, rebuilder.flow)
+    return about, expects, step_file(placed, about.counts, names, msgspec.json.encode(expects))
 
 
 def recorded_names(placed: Placed, flow: Flow) -> list[str]:
@@ -57,15 +59,15 @@ def stepped(
     emit: Path | None = None,
 ) -> StepVerdict:
     """The verdict on a step with the findings in place that reached L4; without a GPU, whether its calls fit."""
-    placed, expects, text = prepared(findings, rebuilder, scan)
+    about, expects, text = prepared(findings, rebuilder, scan)
     if emit is not None:
         emit.mkdir(parents=True, exist_ok=True)
         (emit / "repro_step.py").write_text(text, "utf-8")
     if gpu is None:
-        return step_verdict(placed, expects, _on_meta(text), text)
+        return step_verdict(about, expects, _on_meta(text), text)
     faster = [v.fingerprint for v in verdicts if v.level in _REACHED]
     ran = run_step(text, ["--json", "--keep", ",".join(faster)], GPU_LIMIT_S)
-    return step_verdict(placed, expects, ran, text)
+    return step_verdict(about, expects, ran, text)
 
 
 def run_step(text: str, options: Sequence[str], limit_s: float) -> Mapping[str, Any] | str:
