@@ -9,6 +9,8 @@ from tracemine.verify.chain import Literal
 from tracemine.verify.library.pattern import Binding
 from tracemine.verify.library.terms import Terms
 
+MASKS = ("mask", "bias")  # what is added to scores
+
 Check = Callable[[Terms, Binding, int], str | None]
 
 
@@ -98,24 +100,30 @@ def _along_keys(terms: Terms, bound: Binding, root: int) -> str | None:
     return "there is no softmax"
 
 
-def _mask(terms: Terms, bound: Binding, root: int) -> str | None:
-    if "mask" not in bound.tensors:
-        return None
-    stages = {terms.terms[k].spec.dtype for k in (bound.tensors["mask"], *bound.seen["mask"])}
-    kinds = {terms.terms[bound.tensors[name]].spec.dtype for name in ("query", "key", "value")}
+def _masks(terms: Terms, bound: Binding, root: int) -> str | None:
+    return next((why for name in MASKS if name in bound.tensors and (why := _mask(name, terms, bound))), None)
+
+
+def _mask(name: str, terms: Terms, bound: Binding) -> str | None:
+    stages = {terms.terms[k].spec.dtype for k in (bound.tensors[name], *bound.seen[name])}
+    kinds = {terms.terms[bound.tensors[other]].spec.dtype for other in ("query", "key", "value")}
     if kinds != stages:  # what is the least of float32 would be −inf in bfloat16
         return "the mask has another dtype than the query"
     lead = heads(terms, bound)
-    shape = terms.terms[bound.tensors["mask"]].spec.shape
-    query, key = (terms.terms[bound.tensors[name]].spec.shape for name in ("query", "key"))
+    shape = terms.terms[bound.tensors[name]].spec.shape
+    query, key = (terms.terms[bound.tensors[other]].spec.shape for other in ("query", "key"))
     if lead is None or len(shape) > 4:
         return "the mask is not for batch, heads, queries and keys"
-    whole = (*lead, query[1], key[2])
-    if shape == (query[0], *whole[2:]):
-        return None  # seen over batch and heads in one
+    if together(shape, lead):
+        shape = (*lead, *shape[1:])
     padded = (1,) * (4 - len(shape)) + shape
-    fits = all(n in (1, m) for n, m in zip(padded, whole, strict=True))
+    fits = all(n in (1, m) for n, m in zip(padded, (*lead, query[1], key[2]), strict=True))
     return None if fits else "the mask is not for batch, heads, queries and keys"
+
+
+def together(shape: tuple[int, ...], lead: tuple[int, ...]) -> bool:
+    """Whether a tensor has batch and heads as one axis."""
+    return len(shape) == 3 and shape[0] == math.prod(lead)
 
 
 _CHECKS: dict[str, Check] = {
@@ -127,5 +135,5 @@ _CHECKS: dict[str, Check] = {
     "the bias is one number a column": _bias,
     "heads are the leading axes": _heads,
     "the softmax goes along the keys": _along_keys,
-    "the mask is one for the query's type": _mask,
+    "the mask is one for the query's type": _masks,
 }

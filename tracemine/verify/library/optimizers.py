@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tracemine.verify.chain import Scalar
-from tracemine.verify.library.pattern import Binding
+from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.record import Found, Replacement, Spoiled
-from tracemine.verify.library.source import head
+from tracemine.verify.library.source import head, substituted
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
+from tracemine.verify.repro import number_text
 
 _DENSE = "the call takes tensors that lie densely, all of a parameter alike"
 LET_GO = "what it computes on the way is let go of: nobody is seen to read it"
@@ -60,25 +61,25 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
     known = _numbers(row, steps)
     if isinstance(known, str):
         return known
-    at = {s.name: number(row.instead[name], known) for step in steps for name, s in step.scalars.items()}
+    at = {s.name: number(row.instead[name], known.numbers) for step in steps for name, s in step.scalars.items()}
     if {s.name for s in terms.chain.scalars} - at.keys():
         return "it takes numbers that the call does not"
-    text = _text(row, row.forms[0].call, terms, steps, known)
+    text = _text(row, row.forms[0].call, terms, steps, known.numbers)
     live = terms.chain.live
     unknown = [s for step in steps for s in step.scalars.values() if not s.recorded]
     return Replacement(
         titles=(row.title,),
         call=row.forms[0].call.partition("(")[0],
-        says=_says(row, steps),
+        says=_says(row, known),
         text=text,
         eager_calls=0,
-        numbers=known,
+        numbers=known.numbers,
         comes_to={s.name: row.instead[name] for step in steps for name, s in step.scalars.items()},
         positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
         at=at,
         assumptions=tuple(_assumptions(row, bool(unknown), bool(set(live) & set(unread)))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
-        wrong=tuple(_wrong(row, terms, steps, known)),
+        wrong=tuple(_wrong(row, terms, steps, known.numbers)),
     )
 
 
@@ -116,7 +117,15 @@ def _of_inputs(terms: Terms, bound: Binding) -> bool:
     return plain and all(set(seen) == {bound.tensors[name]} for name, seen in bound.seen.items())
 
 
-def _numbers(row: Row, steps: Sequence[_Step]) -> dict[str, float] | str:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The numbers that the call takes, and which of them the trace tells."""
+
+    numbers: dict[str, float]
+    told: frozenset[str]
+
+
+def _numbers(row: Row, steps: Sequence[_Step]) -> _Known | str:
     """The numbers that the call takes: from those recorded, where they tell; a text where they contradict it."""
     recorded: dict[str, float] = {}
     for step in steps:
@@ -124,14 +133,17 @@ def _numbers(row: Row, steps: Sequence[_Step]) -> dict[str, float] | str:
             if scalar.recorded and recorded.setdefault(name, scalar.value) != scalar.value:
                 return "parameters take steps with several numbers"
     found: dict[str, float] = {}
+    told: set[str] = set()
     for name, otherwise in row.otherwise.items():
         found[name] = otherwise
-        for way in row.solve.get(name, ()):
+        for way in row.solve[name]:
             try:
-                found[name] = round(number(way, {**recorded, **found}), 12)
-                break
+                value = number(way, {**recorded, **found})
             except (KeyError, ArithmeticError, ValueError):
                 continue
+            found[name] = round(value) if name == "step" else round(value, 12)
+            told |= {name} if names(parse(way)) <= recorded.keys() | told else set()
+            break
     try:
         comes_to = {name: number(way, found) for name, way in row.instead.items()}
     except (ArithmeticError, ValueError):
@@ -139,7 +151,7 @@ def _numbers(row: Row, steps: Sequence[_Step]) -> dict[str, float] | str:
     for name, value in recorded.items():
         if abs(comes_to[name] - value) > _NEAR * max(abs(value), 1e-12):
             return "its numbers are not those of such a step"
-    return found
+    return _Known(found, frozenset(told))
 
 
 def _text(row: Row, call: str, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> str:
@@ -173,13 +185,14 @@ def _given(terms: Terms) -> str:
     """What it returns: the live values, which are inputs, and None for what is let go of."""
     inputs = {_input(terms, v): e.name for v, e in enumerate(terms.chain.inputs)}
     final = {k: terms.chain.inputs[v].name for v, k in terms.written.items()}
-    names = ["None" if k is None else final.get(k, inputs.get(k, "None")) for k in terms.live]
-    return f"return ({', '.join(names)}{',' if len(names) == 1 else ''})"
+    given = ["None" if k is None else final.get(k, inputs.get(k, "None")) for k in terms.live]
+    return f"return ({', '.join(given)}{',' if len(given) == 1 else ''})"
 
 
-def _says(row: Row, steps: Sequence[_Step]) -> str:
-    call = row.forms[0].call.format(p="parameters", g="gradients", m="averages", v="squares", steps="steps")
-    return call if len(steps) > 1 else call.replace("parameters", "[parameter]").replace("gradients", "[gradient]")
+def _says(row: Row, known: _Known) -> str:
+    """How a user comes to make the call: numbers that the trace tells as they are, the others by name."""
+    form = row.forms[0]
+    return substituted(form.shown or form.call, {name: number_text(known.numbers[name]) for name in known.told})
 
 
 def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
@@ -196,4 +209,4 @@ def _wrong(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, f
         call = row.forms[0].call.replace(way.text, way.becomes, 1)
         if call != row.forms[0].call:
             name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-            yield Spoiled(name, call, _text(row, call, terms, steps, known))
+            yield Spoiled(name, call, _text(row, call, terms, steps, known.numbers))

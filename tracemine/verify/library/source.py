@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from tracemine.ops import itemsize
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
-from tracemine.verify.library.checks import axes, heads
+from tracemine.verify.library.checks import axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.table import Row
 from tracemine.verify.library.terms import INPUT, Operand, Term, Terms
@@ -151,8 +150,7 @@ class _Body:
         lead = heads(self.terms, one.bound)
         if name == "key":
             text += ".transpose(1, 2)"
-        seen_as_one = len(spec.shape) == 3 and (name != "mask" or spec.shape[0] == prod(lead or ()))
-        return f"{text}.unflatten(0, {lead})" if seen_as_one else text
+        return f"{text}.unflatten(0, {lead})" if lead is not None and together(spec.shape, lead) else text
 
 
 def head(chain: Chain, numbers: Mapping[str, float] | None = None) -> str:

@@ -15,10 +15,11 @@ from tracemine.verify.library.pattern import Pattern, parse
 
 
 class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pattern, and the call that says the same."""
+    """A pattern, the call that says the same, and how a user comes to make it, where that is otherwise."""
 
     pattern: str
     call: str
+    shown: str | None = None
 
 
 class Wrong(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,6 +18,8 @@ _RANDOM = frozenset({"native_dropout", "dropout", "bernoulli", "rand_like", "ran
 # What keeps elements, their order and their values: another shape, or other memory.
 RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "clone", "unsqueeze", "squeeze", "alias", "detach"})
 
+_ORDERED = frozenset({"view", "_unsafe_view", "alias", "detach"})  # what gives all of a tensor, in its order
+
 Operand = int | tuple[int | None, ...] | Scalar | tuple[Scalar, ...] | Literal | None
 
 
@@ -108,22 +110,27 @@ def terms(chain: Chain) -> Terms:
 
 @dataclass(slots=True)
 class _Making:
-    """Values hold cells; what is written in place changes its cell. `bases`: of a cell whose memory it lies in."""
+    """Values hold cells; what is written in place changes its cell, and that of the tensor which it is a view of."""
 
     all: Terms
     cells: list[int] = field(default_factory=list)  # of a value
-    held: list[int] = field(default_factory=list)  # of a cell: its term
-    bases: list[int] = field(default_factory=list)
+    held: list[int | None] = field(default_factory=list)  # of a cell: its term; None where that does not follow
+    bases: list[int] = field(default_factory=list)  # of a cell: the one whose memory it lies in
+    whole: list[bool] = field(default_factory=list)  # of a cell: whether it is all of that memory, in its order
 
-    def give(self, term: int, base: int | None = None) -> None:
+    def give(self, term: int, base: int | None = None, whole: bool = True) -> None:
         """A new value with a cell of its own."""
         self.cells.append(len(self.held))
         self.bases.append(len(self.held) if base is None else base)
+        self.whole.append(whole)
         self.held.append(term)
 
     def now(self, value: int) -> int:
         """What a value holds."""
-        return self.held[self.cells[value]]
+        term = self.held[self.cells[value]]
+        if term is None:
+            raise Opaque("a tensor is written in place and read in another look")
+        return term
 
     def call(self, call: Call) -> None:
         """One call of the chain."""
@@ -144,7 +151,9 @@ class _Making:
             return
         for output, spec in enumerate(call.outputs):
             term = self.all.add(Term(name, call.overload, operands, output, spec))
-            self.give(term, self._base(call, output))
+            source = self._viewed(call, output)
+            base = None if source is None else self.bases[source]
+            self.give(term, base, source is None or (name in _ORDERED and self.whole[source]))
 
     def _operand(self, value: object, member: int | None = None) -> Operand:
         """An argument; of lists, one member where it is asked for."""
@@ -175,15 +184,24 @@ class _Making:
 
     def _write(self, value: int, term: int) -> None:
         cell = self.cells[value]
-        if any(base == self.bases[cell] and other != cell for other, base in enumerate(self.bases)):
-            raise Opaque("a tensor is written in place and seen through a view")
+        base = self.bases[cell]
+        before = self.held[base]
+        if base != cell and base < len(self.all.chain.inputs):
+            raise Opaque("an input is written through a view")
+        for other, its in enumerate(self.bases):
+            if its == base and other != cell:
+                self.held[other] = None
+        if base != cell and self.whole[cell] and before is not None:
+            shape = self.all.terms[before].spec
+            back = Term("view", "", (term, Literal(shape.shape)), 0, shape)
+            self.held[base] = self.all.add(back)
         self.held[cell] = term
 
-    def _base(self, call: Call, output: int) -> int | None:
+    def _viewed(self, call: Call, output: int) -> int | None:
         """The cell in whose memory a result may lie."""
         place = call.schema.aliases[output] if output < len(call.schema.aliases) else None
         given = call.arguments[place] if place is not None else None
-        return self.bases[self.cells[given.value]] if isinstance(given, Ref) else None
+        return self.cells[given.value] if isinstance(given, Ref) else None
 
     def _list(self, call: Call, name: str) -> None:
         self.all.listed = True

@@ -20,6 +20,7 @@ import torch
 from tracemine.errors import TracemineError
 from tracemine.verify import numerics, reference, trials
 from tracemine.verify.chain import Chain, Ref
+from tracemine.verify.check import refused
 from tracemine.verify.library.prove import LIBRARY_ULP, Job, Sizes
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
@@ -28,6 +29,7 @@ from tracemine.verify.proof import Fault, Mutant, Proof
 from tracemine.verify.trials import Trial
 
 _MOST_FAULTS = 20
+_REFUSES = (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError)
 _REDUCES = re.compile(r"mean|softmax|var|norm")
 
 
@@ -50,7 +52,11 @@ def prove(job: Job) -> Proof:
     chain = msgspec.json.decode(job.chain, type=Chain)
     prover = _Prover(chain, job.unread)
     faults: list[Fault] = []
-    cases = list(prover.cases())
+    try:
+        cases = list(prover.cases())
+    except _REFUSES as refusal:
+        why = (str(refusal).splitlines() or [""])[0][:200]
+        return refused(chain, f"eager itself refuses the chain: {why}")
     for case in cases:
         found = prover.faults(case.replacement.text, case, first=case.trial == Trial())
         faults += [Fault(case.trial.says, text) for text in found]
@@ -98,7 +104,7 @@ class _Prover:
                 continue
             try:
                 yield self._case(trial)
-            except (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError) as refusal:
+            except _REFUSES as refusal:
                 if trial == Trial():
                     raise
                 self.skipped.append(f"{trial.says}: {(str(refusal).splitlines() or [''])[0][:160]}")
