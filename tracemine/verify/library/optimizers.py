@@ -209,4 +209,4 @@ def _wrong(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, f
         call = row.forms[0].call.replace(way.text, way.becomes, 1)
         if call != row.forms[0].call:
             name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-            yield Spoiled(name, call, _text(row, call, terms, steps, known.numbers))
+            yield Spoiled(name, call, _text(row, call, terms, steps, known))
