@@ -15,6 +15,7 @@ from tracemine.columns import numbers, string_ids
 from tracemine.flow.inferred.autograd import Gradients, steps_of
 from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
+from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update, updates
 from tracemine.flow.inferred.subtrees import Subtrees, roots
 from tracemine.flow.inferred.tables import tensors_table, texts
@@ -59,6 +60,7 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     around = np.flatnonzero((launches > 0) & (order.inherited(stands) < 0))
     optimizers = updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call)
     simulation.trains = bool(optimizers)
+    simulation.lives = Lives.of(timeline, order, at)
     _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around, optimizers)
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
     reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]

@@ -13,6 +13,7 @@ from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.calls import NOTHING, Lists
 from tracemine.flow.inferred.engine import Engine
 from tracemine.flow.inferred.lasting import Lasting
+from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Ran, Token, fitting
 from tracemine.flow.inferred.wiring import Give, Inside, Keys, Need, Wiring
@@ -56,7 +57,9 @@ class Simulation:
         self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0
         self.trains = False  # an optimizer runs
+        self.lives: Lives | None = None
         self._now = 0
+        self._root = -1
         self._step = 0
         self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
         self._updating = 0  # and since when
@@ -96,6 +99,7 @@ class Simulation:
         apart: autograd itself does it, behind a node, to sum gradients. update: it is part of an optimizer.
         """
         self._now += 1
+        self._root = root
         if self.trains:
             self._lasting.begin(wiring)
         bound = self.bound
@@ -150,6 +154,10 @@ class Simulation:
         self._surely = all(sure)
         ran = Ran(root, first, wiring, taken, sure, new)
         gave = [self._enter(give, ran) for give in wiring.gives]
+        if self.lives is not None and new:
+            fresh = [give for give in wiring.gives if give.slot < 0]
+            specs = [self._keys.spec_of[give.key] for give in fresh]
+            self.lives.made(root, [new[give.new] for give in fresh], specs)
         if self._engine.running:
             self._engine.ran(gave, apart=apart)
         if update is not None:
@@ -209,6 +217,8 @@ class Simulation:
 
     def _any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
+        if self.lives is not None:
+            self._bury(pool, self.lives)
         unread = fitting(pool, pool.unread, need, taken)
         if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
             read = fitting(pool, pool.read, need, taken)
@@ -260,6 +270,12 @@ class Simulation:
         if not pool.read:
             return token, "the only one unread"
         return token, _NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
+
+    def _bury(self, pool: Pool, lives: Lives) -> None:
+        """What was freed before the operator began, it does not take."""
+        root = self._root
+        pool.unread = [token for token in pool.unread if not lives.ended(token.storage, root)]
+        pool.read = [token for token in pool.read if not lives.ended(token.storage, root)]
 
     def _doubt(self, read: list[Token]) -> None:
         """Something is read once more: perhaps it waited until now, and who took it for the newest had read another."""

@@ -1,0 +1,103 @@
+"""How long each tensor lived, where allocations were recorded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracemine.columns import MISSING, numbers, string_ids
+from tracemine.flow.order import Order
+from tracemine.flow.record import IntArray
+from tracemine.ops import itemsize
+from tracemine.ops.infer import TensorSpec
+from tracemine.timeline import Timeline
+
+_ROUNDED_TO = 512  # bytes, by the CUDA caching allocator (kMinBlockSize)
+_NOT_SPLIT = 1 << 20  # it leaves as much at the end of a large block (kSmallSize)
+_FOREVER = np.iinfo(np.int64).max
+_HOST = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What an operator allocated and left."""
+
+    bytes: int
+    freed_ns: int
+
+
+@dataclass(slots=True)
+class Lives:
+    """When what operators made is freed. Without recorded allocations nothing ever is."""
+
+    _start: list[int]  # of each root, by position
+    _blocks: dict[int, list[_Block]]  # by root, in the order in which they were allocated
+    _freed: dict[int, int] = field(default_factory=dict)  # by storage
+
+    @staticmethod
+    def of(timeline: Timeline, order: Order, roots: IntArray) -> Lives | None:
+        """The lives of tensors on GPUs by the operators that stand for themselves; None where nothing recorded any."""
+        memory = timeline.memory
+        device, devices = string_ids(memory.column("device"))
+        on_gpu = np.array([*(name != _HOST for name in devices), False], np.bool_)[device]
+        address = numbers(memory.column("address"))
+        rows = np.flatnonzero(on_gpu & (address != MISSING))
+        if not len(rows):
+            return None
+        root = np.full(len(order.row), -1)
+        root[roots] = roots
+        root = np.append(order.inherited(root), -1)
+        owner = root[np.append(order.position, -1)[numbers(memory.column("op_row"), -1)[rows]]]
+        size, at = numbers(memory.column("bytes"))[rows], numbers(memory.column("start_ns"))[rows]
+        ends = np.append(order.end, 0)[owner]
+        freed = _freed(np.stack((device[rows], address[rows])), size, at)
+        blocks = defaultdict(list)
+        kept = np.flatnonzero((size > 0) & (owner >= 0) & (freed > ends))
+        for one in kept.tolist():
+            blocks[int(owner[one])].append(_Block(int(size[one]), int(freed[one])))
+        return Lives(numbers(timeline.ops.column("start_ns"))[order.row].tolist(), dict(blocks))
+
+    def made(self, root: int, storages: list[int], specs: list[TensorSpec]) -> None:
+        """An operator gives these in new storages: each is a block that it left, where the size tells which."""
+        blocks = self._blocks.get(root, ())
+        wanted = [_bytes(spec) for spec in specs]
+        for number, (storage, size) in enumerate(zip(storages, wanted, strict=True)):
+            fits = [block for block in blocks if _holds(block.bytes, size)]
+            if size and len(fits) == wanted.count(size):
+                self._freed[storage] = fits[wanted[:number].count(size)].freed_ns
+
+    def ended(self, storage: int, root: int) -> bool:
+        """Whether a storage was freed before an operator began."""
+        freed = self._freed.get(storage)
+        return freed is not None and freed <= self._start[root]
+
+    def known(self, storage: int) -> bool:
+        """Whether it is known how long a storage lives."""
+        return storage in self._freed
+
+
+def _freed(where: IntArray, size: IntArray, at: IntArray) -> IntArray:
+    """For each allocation when the next event at its address is, which is its free."""
+    found = np.full(len(at), _FOREVER)
+    place = np.unique(where, axis=1, return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((np.arange(len(at)), at, place))
+    same = (place[order][1:] == place[order][:-1]) & (size[order][:-1] > 0)
+    found[order[:-1][same]] = at[order[1:][same]]
+    return found
+
+
+def _bytes(spec: TensorSpec) -> int:
+    """Of the storage that a tensor of this kind is given; 0: not known."""
+    item = itemsize(spec.dtype) if spec.dtype is not None else None
+    if not item or not spec.elements:
+        return 0
+    if spec.strides is None:
+        return spec.elements * item
+    return (1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.strides, strict=True))) * item
+
+
+def _holds(block: int, size: int) -> bool:
+    least = -(-size // _ROUNDED_TO) * _ROUNDED_TO
+    return least <= block <= (least if size < _NOT_SPLIT else least + _NOT_SPLIT)
