@@ -46,7 +46,8 @@ def loaded(name: str, folder: Path) -> ModuleType:
 def test_no_name_of_a_reproduction_means_two_things(name: str) -> None:
     tree = ast.parse(reproduction(name))
     names = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    names += [t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)]
+    given = [n for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign)]
+    names += [n.id for one in given for n in ast.walk(one) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     assert [name for name, count in Counter(names).items() if count > 1] == []
     imported = [n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom)]
     assert not any("tracemine" in module for module in imported)

@@ -6,6 +6,7 @@ Part of every reproduction that `verify --emit` writes: needs torch alone.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from tracemine.verify.seen import flusher, traced
 
-_FLUSHED_CALLS = 10
+_SMALL_ONES, _REPEATS = 8, 11
 _CLOCKS_AGREE, _CLOCKS_FROM_NS = 0.03, 20_000  # two clocks may differ by this share, of chains that take so long
 _GAP_UNKNOWN = 0.3
 
@@ -49,35 +50,55 @@ def replay_ns(graphs: Mapping[str, Any], calls: int, rounds: int) -> dict[str, l
 def other_clock(variants: Mapping[str, Callable[[], object]], kernels: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Nanoseconds of each variant's kernels by another clock than CUPTI's, the cache flushed before each call.
 
-    A graph of flushes and calls, less one of flushes alone, less what the gap before each kernel takes: that is told by
-    a graph of small kernels, whose own time is CUPTI's. `gaps_ns`: of all its kernels.
+    Events stand before and behind a call that is queued while the GPU is kept busy, so that no launch is waited for.
+    `gaps_ns`: what was taken off for the events and between kernels, which is told by one small kernel and by many.
     """
     flush, small = flusher(), torch.zeros(256, device="cuda")
-    few = 8
 
-    def many() -> None:
+    def some(count: int) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(count):
+                small.add_(1.0)
+
+        return work
+
+    def flushed() -> None:
         flush()
-        for _ in range(few):
-            small.add_(1.0)
+        some(_SMALL_ONES)()
 
-    def after_flush(work: Callable[[], object]) -> Callable[[], None]:
-        def both() -> None:
-            flush()
-            work()
+    seen = [traced(flushed)[-_SMALL_ONES:] for _ in range(3)]
+    own = [statistics.median(each[k]["dur_ns"] for each in seen) for k in range(_SMALL_ONES)]
+    one, many = _between_events(flush, some(1)), _between_events(flush, some(_SMALL_ONES))
+    ends = max(one - own[0], 0.0)
+    gap = max((many - one) / (_SMALL_ONES - 1) - statistics.mean(own[1:]), 0.0)
+    found: dict[str, dict[str, int]] = {}
+    for name, work in variants.items():
+        gaps = round(ends + (kernels[name] - 1) * gap)
+        found[name] = {"ns": round(_between_events(flush, work)) - gaps, "gaps_ns": gaps}
+    return found
 
-        return both
 
-    graphs = {name: captured(after_flush(work), _FLUSHED_CALLS) for name, work in variants.items()}
-    graphs |= {"": captured(flush, _FLUSHED_CALLS), " small": captured(many, _FLUSHED_CALLS)}
-    found = {name: statistics.median(s) for name, s in replay_ns(graphs, _FLUSHED_CALLS, 11).items()}
-    own = statistics.median(e["dur_ns"] for e in traced(many)[-few:])
-    gap = (found[" small"] - found[""]) / few - own
-    gaps = {name: round(kernels[name] * gap) for name in variants if name in found}
-    return {name: {"ns": round(found[name] - found[""]) - gaps[name], "gaps_ns": gaps[name]} for name in gaps}
+def _between_events(flush: Callable[[], object], work: Callable[[], object]) -> float:
+    """Nanoseconds between the events around a call, the median of a few."""
+    work()
+    begun = time.perf_counter_ns()
+    work()
+    wait = 2 * (time.perf_counter_ns() - begun) + 50_000
+    found = []
+    for _ in range(_REPEATS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush()
+        torch.cuda._sleep(2 * wait)  # of cycles: two make a nanosecond
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        found.append(float(begin.elapsed_time(end)) * 1e6)
+    return statistics.median(found)
 
 
 def unstable(own: Mapping[str, float], other: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Variants of which two clocks say different things. A gap is another before every kernel: it may be off by a part.
+    """Variants of which two clocks say different things. No gap is like the other: what is taken off may be off itself.
 
     >>> unstable({"eager": 100_000, "fused": 30_000}, {"eager": {"ns": 92_000, "gaps_ns": 20_000},
     ...     "fused": {"ns": 32_000, "gaps_ns": 1_000}})
