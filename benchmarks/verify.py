@@ -69,7 +69,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         (folder / f"{item.stem}.py").write_text(text, "utf-8")
     items = [item for item, _ in written]
     (folder / "prepared.json").write_bytes(msgspec.json.encode(items))
-    (folder / "order.json").write_text(json.dumps([item.stem for item in _ordered(items)]), "utf-8")
+    (folder / "order.json").write_text(json.dumps([(item.stem, _tunes(item)) for item in _ordered(items)]), "utf-8")
     shutil.copy(Path(__file__).with_name("verify_run.py"), folder / "run.py")
     print(f"{len(items)} reproductions in {folder}: {dict(Counter(item.kind for item in items))}")
     for reason, count in left_out.most_common():
@@ -87,6 +87,11 @@ def _ordered(items: list[Item]) -> list[Item]:
         return (1 if item.size == "large" and item.dtype != "float32" else 4, 0)
 
     return sorted(items, key=place)
+
+
+def _tunes(item: Item) -> bool:
+    """Whether torch.compile's max-autotune is tried too: it takes seconds a chain."""
+    return (item.kind == "finding" and item.rank == 0) or (item.size == "large" and item.dtype != "float32")
 
 
 def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[tuple[Item, str]]:

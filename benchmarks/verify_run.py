@@ -2,10 +2,10 @@
 
     python run.py FOLDER -o OUT [--seconds N] [--compile-seconds N] [--same N] [--no-tune]
 
-Needs torch and triton only. FOLDER/order.json names the files in the order in which they matter. What comes out is
-written as it comes: a line a reproduction in OUT/times.GPU.jsonl, traces of those that have none in OUT/traces. One
-that crashes its process or outlasts its time costs its own result; the next process goes on. OUT/machine.json says
-what machine it is.
+Needs torch and triton only. FOLDER/order.json names the files in the order in which they matter, and for which of them
+max-autotune is tried. What comes out is written as it comes: a line a reproduction in OUT/times.GPU.jsonl, traces of
+those that have none in OUT/traces. One that crashes its process or outlasts its time costs its own result; the next
+process goes on. OUT/machine.json says what machine it is.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 LIMIT_S = 75.0  # of one reproduction, by the clock
 COMPILE_S = 15.0  # of one mode of torch.compile while timing: what it needs lies on the disk by then
-SECONDS = 4.0  # after which no block of samples is begun
+SECONDS = 1.0  # after which no block of samples is begun
 SAME = ("catalogue_add_rms_norm_large", "catalogue_swiglu_medium", "catalogue_rope_small", "catalogue_softcap_large")
 
 
@@ -38,16 +39,20 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def compile_all(paths: list[Path], tune: bool) -> None:
+Paths = list[tuple[Path, bool]]  # and whether max-autotune is tried too
+
+
+def compile_all(paths: Paths) -> None:
     """Calls every variant once, so that the compilers' caches on disk have it."""
     import torch
 
-    for path in paths:
+    for path, tune in paths:
         begin = time.time()
         try:
             module = load(path)
             inputs = module.make_inputs(module.INPUTS)
-            module.fused(*module.copies(inputs))
+            if hasattr(module, "BLOCKS"):
+                module.tuned(module.fused, module.BLOCKS, module.INPUTS)
             names = ("compiled", "tuned") if tune else ("compiled",)
             module.compiled_variants(module.eager, module.copies(inputs), names, 60.0)
             torch.cuda.synchronize()
@@ -64,12 +69,13 @@ def forget_choices(cache: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def time_all(paths: list[Path], lines: Path, until: float, tune: bool) -> None:
+def time_all(paths: Paths, lines: Path, until: float) -> None:
     """Results of each, a line each as they come; before each a line that says it was begun."""
     import torch
 
+    peak = 0.0
     with lines.open("a", encoding="utf-8") as file:
-        for path in paths:
+        for path, tune in paths:
             if time.time() > until:
                 return
             file.write(json.dumps([path.stem, "it ended the process, or took too long"]) + "\n")
@@ -77,6 +83,8 @@ def time_all(paths: list[Path], lines: Path, until: float, tune: bool) -> None:
             begin = time.time()
             try:
                 module = load(path)
+                peak = peak or module.peak_bytes_per_second()  # of this GPU, not of the file
+                module.peak_bytes_per_second = partial(float, peak)
                 found = module.results(("compiled", "tuned") if tune else ("compiled",), COMPILE_S, SECONDS)
                 if not path.stem.startswith("finding_"):
                     capture(module, lines.parent / "traces" / path.stem)
@@ -114,10 +122,10 @@ def capture(module: ModuleType, folder: Path) -> None:
         (folder / name).unlink()
 
 
-def same_against_same(paths: list[Path], lines: Path, trials: int) -> None:
+def same_against_same(paths: Paths, lines: Path, trials: int) -> None:
     """Eager against itself and the fused kernel against itself, as if they were two."""
     with lines.open("a", encoding="utf-8") as file:
-        for path in paths:
+        for path, _ in paths:
             module = load(path)
             for name in ("eager", "fused"):
                 begin = time.time()
@@ -187,10 +195,14 @@ def main() -> None:
     asked = parser.parse_args()
     order = json.loads((asked.folder / "order.json").read_text("utf-8"))
     wanted = asked.only.split()
-    paths = [asked.folder / f"{stem}.py" for stem in order if not wanted or any(w in stem for w in wanted)]
+    paths = [
+        (asked.folder / f"{stem}.py", tune and not asked.no_tune)
+        for stem, tune in order
+        if not wanted or any(w in stem for w in wanted)
+    ]
     if asked.compile:
         part, parts = map(int, asked.compile.split("/"))
-        compile_all(paths[part::parts], not asked.no_tune)
+        compile_all(paths[part::parts])
         return
     if asked.time:
         part, parts = map(int, asked.time.split("/"))
@@ -198,9 +210,9 @@ def main() -> None:
         if asked.same and "same" not in done:
             with asked.lines.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(["same", "begun"]) + "\n")
-            mine = [p for p in paths if any(p.stem.startswith(name) for name in SAME)][part::parts]
+            mine = [p for p in paths if p[0].stem.startswith(SAME)][part::parts]
             same_against_same(mine, asked.lines.with_name(f"same.{part}.jsonl"), asked.same)
-        time_all([p for p in paths[part::parts] if p.stem not in done], asked.lines, asked.until, not asked.no_tune)
+        time_all([p for p in paths[part::parts] if p[0].stem not in done], asked.lines, asked.until)
         return
     began = time.time()
     until = began + asked.seconds
