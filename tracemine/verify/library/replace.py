@@ -58,14 +58,16 @@ class _Finding:
 
     def found(self) -> Found:
         """The calls that fit, outermost first, none within another."""
-        taken: set[int] = set()
+        wanted = reads(self.terms, self.picks)
+        roots: set[int] = set()
         for root in reversed(range(len(self.terms.terms))):
-            if root in taken or self.terms.terms[root].operator == INPUT:
+            if root in roots or root not in wanted or self.terms.terms[root].operator == INPUT:
                 continue
             fits = next(self._fitting(root), None)
             if fits is not None:
                 self.picks.append(fits)
-                taken |= fits.bound.taken
+                roots.add(root)
+                wanted = reads(self.terms, self.picks)
         if not self.picks:
             return Found(refused=tuple(dict.fromkeys(self.refused)))
         return Found(replacement=self._written())
