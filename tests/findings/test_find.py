@@ -14,7 +14,7 @@ from tracemine.cost import NOTHING, Range
 from tracemine.devices import Device
 from tracemine.engine.rule import Matches
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.find import SEVERITIES
+from tracemine.findings.gains import SEVERITIES
 from tracemine.flow import flow
 from tracemine.fusion import groups
 from tracemine.rows import row_sets
@@ -356,3 +356,41 @@ def test_source_lines_are_the_users_own_and_innermost_first() -> None:
         ("/x/models/llama.py", 71, "forward"),
         ("train.py", 10, "main"),
     ]
+
+
+# --- little GPU time, and a step that waits for launches --------------------------------------------------------------
+
+
+def launched_slowly(period_ns: int = 40_000) -> Timeline:
+    """Four chains of three small kernels, each launched long after the one before has ended."""
+    return timeline_of([kernel(i * period_ns, 4_000, shapes=((64,), (64,)), queued_ns=6_000) for i in range(12)])
+
+
+THREES = [range(i, i + 3) for i in range(0, 12, 3)]
+
+
+def test_a_finding_of_little_gpu_time_is_reported_where_the_step_gains_enough() -> None:
+    timeline = launched_slowly()
+    rows, found = rows_of_timeline(timeline), [matches(rule(), *THREES)]
+    (plain,) = find(timeline, rows, found, device_of(timeline), min_saving_ns=0).findings
+    between = (plain.gpu_saving_ns.mid + plain.step_saving_ns.mid) // 2
+    assert plain.gpu_saving_ns.mid < between < plain.step_saving_ns.mid
+    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=between)
+    assert scan.findings == (plain,)
+    assert "below_threshold" not in scan.dropped
+    none = find(timeline, rows, found, device_of(timeline), min_saving_ns=plain.step_saving_ns.mid + 1)
+    assert none.findings == ()
+    assert none.dropped["below_threshold"] == 4
+
+
+def test_what_others_claim_is_not_claimed_again_for_what_the_step_gains() -> None:
+    timeline = launched_slowly()
+    rows = rows_of_timeline(timeline)
+    first, second = rule("first", priority=1), rule("second", priority=2)
+    found = [matches(first, *THREES), matches(second, *THREES)]
+    least = find(timeline, rows, found, device_of(timeline), min_saving_ns=0).findings[0].gpu_saving_ns.mid + 1
+    scan = find(timeline, rows, found, device_of(timeline), min_saving_ns=least)
+    assert [f.rule for f in scan.findings] == ["first"]
+    claimed = [row for f in scan.findings for once in f.activities for row in once]
+    assert len(claimed) == len(set(claimed)) == 12
+    assert scan.dropped["below_threshold"] == 4

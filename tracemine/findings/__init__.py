@@ -3,7 +3,8 @@
 scan = find(timeline, rows, matches, device_of(timeline))
 """
 
-from tracemine.findings.find import SEVERITIES, find, fingerprint
+from tracemine.findings.find import find, fingerprint
+from tracemine.findings.gains import SEVERITIES
 from tracemine.findings.notes import device_of
 from tracemine.findings.record import NOTHING, Finding, Range, Scan, Source, Summary, Traffic
 

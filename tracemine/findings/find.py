@@ -8,8 +8,7 @@ distinct chain, never once a match.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -18,7 +17,6 @@ import numpy.typing as npt
 from tracemine.cost import (
     NOTHING,
     Abstained,
-    Range,
     Traffic,
 )
 from tracemine.devices import Device
@@ -28,6 +26,7 @@ from tracemine.findings.accounts import measure, summarise
 from tracemine.findings.book import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.facts import Facts, category, number
+from tracemine.findings.gains import Reported, felt, severity, with_steps
 from tracemine.findings.groups import apart, combined, groups_of_sequences
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
@@ -39,8 +38,6 @@ from tracemine.fusion import Groups
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
-# A finding whose larger saving is at least this share of the span is of this severity.
-SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
 _MOST_OPS = 8
@@ -73,12 +70,15 @@ def find(
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
-    reported: list[_Reported] = []
+    reported: list[Reported] = []
+    little: list[Reported] = []
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
-        reported += _of_rule(book, found, threshold)
+        for one in _of_rule(book, found):
+            (reported if _claimed(book, one, threshold) else little).append(one)
+    reported += felt(book, reported, little, threshold)
     if judge is not None:
         reported = [_judged(one, judge) for one in reported]
-    findings = _with_steps(book, reported, threshold)
+    findings = with_steps(book, reported, threshold)
     findings.sort(key=lambda f: (-f.step_saving_ns.mid - f.gpu_saving_ns.mid, f.fingerprint))
     unowned = timeline.activities["op_row"].null_count
     return Scan(
@@ -106,20 +106,8 @@ def fingerprint(parts: dict[str, object]) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reported:
-    """A finding, its rule, and for each class of its matches the rows and the saving of GPU time."""
-
-    finding: Finding
-    rule: Rule
-    matrices: list[IntArray]
-    savings: list[Range]
-    first: int  # the class with the first occurrence
-
-
-def _of_rule(book: Book, found: Matches, threshold_ns: int) -> list[_Reported]:
+def _of_rule(book: Book, found: Matches) -> Iterator[Reported]:
     rule = found.rule
-    kind = rule.rows
     members, offsets = apart(*_whole_groups(book, rule, *_left(book, found)))
     groups: dict[str, list[Estimated]] = {}
     for matrix in _classes(book, rule, members, offsets):
@@ -130,20 +118,22 @@ def _of_rule(book: Book, found: Matches, threshold_ns: int) -> list[_Reported]:
             book.drop("nothing_to_win", len(matrix))
         else:
             groups.setdefault(fingerprint(estimated.label.signature(rule)), []).append(estimated)
-    reported = []
     for mark, classes in groups.items():
         finding = _finding(book, rule, mark, classes)
-        if max(finding.gpu_saving_ns.mid, finding.step_saving_ns.mid) < threshold_ns:
-            book.drop("below_threshold", finding.occurrences)
-            continue
-        for one in classes:
-            book.claimed[kind][one.matrix] = True
         savings = [one.gpu_saving_ns for one in classes]
-        reported.append(_Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes)))
-    return reported
+        yield Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes))
 
 
-def _judged(one: _Reported, judge: Judge) -> _Reported:
+def _claimed(book: Book, one: Reported, threshold_ns: int) -> bool:
+    """Whether a finding saves enough to claim what it is made of. What fusing gains the step is not known yet."""
+    if max(one.finding.gpu_saving_ns.mid, one.finding.step_saving_ns.mid) < threshold_ns:
+        return False
+    for matrix in one.matrices:
+        book.claimed[one.rule.rows][matrix] = True
+    return True
+
+
+def _judged(one: Reported, judge: Judge) -> Reported:
     """What a verdict makes of a finding: of the matches like the first, or, where it is refuted, of all."""
     alike, verified = one.finding.alike, judge(one.finding)
     if alike is None or verified is None:
@@ -151,7 +141,7 @@ def _judged(one: _Reported, judge: Judge) -> _Reported:
     finding = judged(one.finding, verified)
     savings = [NOTHING if finding.refuted else saving for saving in one.savings]
     savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
-    return _Reported(finding, one.rule, one.matrices, savings, one.first)
+    return Reported(finding, one.rule, one.matrices, savings, one.first)
 
 
 def _first(classes: Sequence[Estimated]) -> int:
@@ -242,7 +232,7 @@ def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) ->
         rule=rule.id,
         title=rule.title,
         evidence=min((one.evidence for one in classes), key=("adjacent", "consistent", "proven").index),
-        severity=_severity(book, gpu, step),
+        severity=severity(book, gpu, step),
         occurrences=sum(len(one.matrix) for one in classes),
         activities=occurrences,
         ops=label.ops if "ops" in rule.group_by else _most_time(book.facts[rule.rows], classes),
@@ -292,58 +282,6 @@ def _total(traffics: Sequence[Traffic]) -> Traffic | None:
     """Their sum; None beyond 64 bits, which only a made-up shape reaches."""
     before, after = sum(t.before for t in traffics), sum(t.after for t in traffics)
     return Traffic(before=before, after=after) if before < 1 << 63 else None
-
-
-def _severity(book: Book, gpu: Range, step: Range) -> str:
-    share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
-    return next(name for least, name in SEVERITIES if share >= least)
-
-
-def _with_steps(book: Book, reported: Sequence[_Reported], threshold_ns: int) -> list[Finding]:
-    """The findings with what the step gains, all done at once: on the GPU first, then gaps that are still there.
-
-    A gap that the fusions leave little or nothing of is not reported.
-    """
-    on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
-    idle = [one for one in reported if not one.finding.on_gpu]
-    findings = [_refuted(one.finding) for one in reported if one.finding.refuted]
-    if not on_gpu:
-        return [*findings, *(one.finding for one in idle)]
-    gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
-    left = book.accounts.span_ns
-    for one, gained in zip(on_gpu, gains, strict=True):
-        # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
-        gained = gained.at_most(min(left, one.finding.measured_ns + book.accounts.gpu_idle_ns))
-        left -= gained.high
-        findings.append(_gaining(book, one.finding, gained))
-    changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
-    book.alone_ns = book.steps.gaps_ns(changes)
-    for one in idle:
-        again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
-        step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING).at_most(left)
-        if step.mid < max(threshold_ns, 1):
-            book.drop("below_threshold" if step.mid else "nothing_to_win", one.finding.occurrences)
-            continue
-        left -= step.high
-        severity = _severity(book, NOTHING, step)
-        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step, severity=severity))
-    return findings
-
-
-def _refuted(finding: Finding) -> Finding:
-    return msgspec.structs.replace(finding, step_saving_ns=NOTHING, severity=SEVERITIES[-1][1])
-
-
-def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:
-    note = (
-        "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
-        "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
-        if gained.high
-        else "something else sets the pace here, and the step gains nothing"
-    )
-    severity = _severity(book, finding.gpu_saving_ns, gained)
-    assumptions = (*finding.assumptions, note)
-    return msgspec.structs.replace(finding, step_saving_ns=gained, severity=severity, assumptions=assumptions)
 
 
 def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:

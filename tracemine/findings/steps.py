@@ -62,6 +62,12 @@ class Steps:
             found.append(self.replay.gains(changes, pace).astype(np.int64).tolist())
         return [Range(min(low, mid), mid, max(mid, high)) for low, mid, high in zip(*found, strict=True)]
 
+    def usual_gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[int]:
+        """As `gains`, the mids alone."""
+        mid = ENDS[1]
+        changes = [self.change(*each, mid) for each in zip(matrices, savings, strict=True)]
+        return [int(gained) for gained in self.replay.gains(changes, self.paces[1])]
+
     def change(
         self, matrices: Sequence[IntArray], savings: Sequence[Range], end: Callable[[Range], int], fewer: bool = True
     ) -> Change:
