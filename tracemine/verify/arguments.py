@@ -93,6 +93,15 @@ def is_number(seen: Seen | None, facts: NodeFacts, overload: Overload, place: in
     return at > 0 if seen is None else seen.on_host and not seen.look.shape
 
 
+def told(facts: NodeFacts, place: int) -> float | int | bool | None:
+    """The number that was given for a tensor, where the call around recorded it; else None."""
+    text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
+    try:
+        return _number(text) if text else None
+    except ValueError:
+        return None
+
+
 def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
     """What was given for an argument that is no tensor. Raises NotRecorded."""
     if argument.name in _PLACEMENT or place >= len(facts.types):

@@ -13,7 +13,7 @@ from typing import Any
 from tracemine.errors import TracemineError
 from tracemine.ops import Argument
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.arguments import NUMBER, Names, NotRecorded, Numbers, given, is_number
+from tracemine.verify.arguments import NUMBER, Names, NotRecorded, Numbers, given, is_number, told
 from tracemine.verify.chain import (
     Call,
     Chain,
@@ -125,6 +125,8 @@ class Assembly:
             return Refs(tuple(found.get(k) for k in range(max(found) + 1)))
         if argument.is_tensor:
             numbered = place < len(facts.types) and is_number(seen[0] if seen else None, facts, form.recorded, place)
+            if numbered and (number := told(facts, place)) is not None:
+                return self.numbers.value(argument, number, self.names)
             if numbered:
                 self.assumptions.append(NUMBER)
                 return self.numbers.unknown(argument, facts.types[place], self.names)

@@ -17,6 +17,7 @@ from tracemine.ops import dtype
 from tracemine.verify.looks import Look
 
 _MOST_PARENTS = 8
+_NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor
 _TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
 
 
@@ -99,6 +100,7 @@ class Recorded:
         begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
         seen = [self._seen(int(row)) for row in self._order[begin:end]]
         schema = self._text("op_schema", op_row)
+        types = _list(self._text("input_dtypes", op_row)) or ()
         codes, names = self._kernel
         return NodeFacts(
             node=node,
@@ -108,12 +110,24 @@ class Recorded:
             parents=self._parents(op_row),
             inputs=self._inputs(seen),
             outputs=tuple(s for s in seen if self._is_output[s.row]),
-            types=_list(self._text("input_dtypes", op_row)) or (),
-            texts=_list(self._text("concrete_inputs", op_row)),
+            types=types,
+            texts=self._told(op_row, types),
             shapes=_decoded(self._text("input_shapes", op_row)),
             strides=_decoded(self._text("input_strides", op_row)),
             kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
         )
+
+    def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
+        """Arguments as texts. A number that became a tensor has none, but in the same operator's call around it."""
+        texts = _list(self._text("concrete_inputs", op_row))
+        parent = int(self._parent[op_row])
+        if texts is None or parent < 0 or self._text("name", parent) != self._text("name", op_row):
+            return texts
+        around_types = _list(self._text("input_dtypes", parent)) or ()
+        around = _list(self._text("concrete_inputs", parent)) or ()
+        told = {k for k, kind in enumerate(around_types[: len(around)]) if kind == "Scalar"}
+        numbers_ = {k for k, kind in enumerate(types) if kind in _NUMBER_TYPES} & told
+        return tuple(around[k] if k in numbers_ and not text else text for k, text in enumerate(texts))
 
     def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
         """What is overwritten unread has its result's buffer: the storage may have been another's before."""

@@ -16,7 +16,7 @@ import numpy as np
 from tracemine.columns import numbers
 from tracemine.flow.effects import effects
 from tracemine.ops import Overload, lookup
-from tracemine.verify.arguments import NotRecorded, given, is_number
+from tracemine.verify.arguments import NotRecorded, given, is_number, told
 from tracemine.verify.recorded import NodeFacts, Recorded, Seen
 from tracemine.verify.step.program import Plain
 
@@ -61,12 +61,13 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Tree:
-    """The operators of a step, and what each launched itself."""
+    """The operators of a step, and what each launched itself. Threads take turns: all is in order of time."""
 
     rows: list[int]
     parent: dict[int, int]
     children: dict[int, list[int]] = field(default_factory=dict)
     launched: dict[int, list[int]] = field(default_factory=dict)
+    ended: list[list[int]] = field(default_factory=list)  # of each place in `rows`, who ends there, from the inside
 
     @staticmethod
     def of(recorded: Recorded, begin_ns: int, end_ns: int) -> Tree:
@@ -85,6 +86,12 @@ class Tree:
         owner = numbers(activities.column("op_row"), -1)
         for activity in np.flatnonzero(inside[owner] & (owner >= 0)).tolist():
             tree.launched.setdefault(int(owner[activity]), []).append(activity)
+        last: dict[int, int] = {}
+        for at, row in enumerate(tree.rows):
+            last.update(dict.fromkeys(tree.around(row), at))
+        tree.ended = [[] for _ in tree.rows]
+        for row in reversed(tree.rows):
+            tree.ended[last[row]].append(row)
         return tree
 
     def subtree(self, row: int) -> list[int]:
@@ -123,22 +130,18 @@ class Cover:
 
     def parts(self) -> Iterator[Taken | LeftOut]:
         """What is replayed and what is not, in order."""
-        todo: list[tuple[int, bool]] = [(row, False) for row in reversed(self.tree.children.get(-1, ()))]
-        while todo:
-            row, done = todo.pop()
-            if done:
-                yield from self._around(row)
-                continue
-            taken = self._taken(row)
-            if isinstance(taken, Taken):
-                yield taken
-                continue
-            inside = self.tree.children.get(row, ())
-            if not inside or self.tree.launched.get(row):
-                yield from self._left(row, taken)
-            if inside:
-                todo.append((row, True))
-                todo.extend((child, False) for child in reversed(inside))
+        done: set[int] = set()
+        for at, row in enumerate(self.tree.rows):
+            if row not in done:
+                taken = self._taken(row)
+                if isinstance(taken, Taken):
+                    done.update(taken.inside)
+                    yield taken
+                elif not self.tree.children.get(row) or self.tree.launched.get(row):
+                    yield from self._left(row, taken)
+            for ended in self.tree.ended[at]:
+                if ended not in done and self.tree.children.get(ended):
+                    yield from self._around(ended)
 
     def _left(self, row: int, reason: str) -> Iterator[LeftOut]:
         facts, launched = self.facts(row), self.tree.launched.get(row, ())
@@ -198,6 +201,8 @@ class Cover:
                 raise NotRecorded("the members of a list are not recorded")
             return tuple(members.get(k) for k in range(max(members, default=-1) + 1))
         number = is_number(seen[0] if seen else None, facts, overload, place)
+        if number and (known := told(facts, place)) is not None:
+            return Plain(known)
         if number and argument.name not in _NO_NUMBERS:
             self.assumptions[UNKNOWN] = None
             return Plain(_NUMBER[facts.types[place] not in ("double", "float64")])
@@ -243,29 +248,24 @@ class Cover:
         made: list[int] = []  # of a generation, its maker
         readers: list[set[int]] = []
         gives: dict[int, set[int]] = {}  # of an operator, the generations among its results
-        todo: list[tuple[int, bool]] = [(row, False) for row in reversed(self.tree.children.get(-1, ()))]
-        while todo:
-            row, done = todo.pop()
-            facts = self.facts(row)
-            if not done:
-                for seen in facts.inputs:
-                    if 0 not in seen.look.shape and (known := current.get(storage(seen.row))) is not None:
-                        readers[known[0]].add(row)
-                todo.append((row, True))
-                todo.extend((child, False) for child in reversed(self.tree.children.get(row, ())))
-                continue
-            taken = {storage(s.row) for s in facts.inputs}
-            for seen in facts.outputs:
-                key = storage(seen.row)
-                known = current.get(key)
-                inner = known is not None and row in self.tree.around(known[1])
-                if key not in taken and not inner and facts.overload is not None:
-                    current[key] = known = (len(made), row)
-                    made.append(row)
-                    readers.append(set())
-                if known is not None:
-                    gives.setdefault(row, set()).add(known[0])
-                    self.maker[row, key] = known[1]
+        for at, row in enumerate(self.tree.rows):
+            for seen in self.facts(row).inputs:
+                if 0 not in seen.look.shape and (known := current.get(storage(seen.row))) is not None:
+                    readers[known[0]].add(row)
+            for ended in self.tree.ended[at]:
+                facts = self.facts(ended)
+                taken = {storage(s.row) for s in facts.inputs}
+                for seen in facts.outputs:
+                    key = storage(seen.row)
+                    known = current.get(key)
+                    inner = known is not None and ended in self.tree.around(known[1])
+                    if key not in taken and not inner and facts.overload is not None:
+                        current[key] = known = (len(made), ended)
+                        made.append(ended)
+                        readers.append(set())
+                    if known is not None:
+                        gives.setdefault(ended, set()).add(known[0])
+                        self.maker[ended, key] = known[1]
         found: set[int] = set()
         for generation, maker in enumerate(made):
             above = list(self.tree.around(maker))

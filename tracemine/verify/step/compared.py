@@ -22,6 +22,7 @@ from tracemine.rows import row_sets
 from tracemine.verify.step.placing import Placed
 from tracemine.verify.step.program import Left
 
+_WIRED_APART = 0.01  # as a share of a tensor: the same calls in another order may round otherwise, and no more
 HOST_BOUND = 0.8  # the device's busy share of a step below which the host sets the pace
 
 
@@ -159,13 +160,14 @@ def step_verdict(
     savings, times = answer.get("savings", {}), answer.get("times", {})
     replay = answer.get("replay")
     shorter = None
-    if "fused" in savings:
+    wrong = _wrong(answer.get("right"))
+    if "fused" in savings and not wrong:
         shorter = bool(any(kept.values()) and savings["fused"]["low"] > savings["eager_noise_ns"])
     changes = _changes(expects, kept, answer) if savings else ()
     return StepVerdict(
         step=about.step,
         device=answer.get("device"),
-        says=_says(ran, kept, changes, shorter),
+        says=wrong or _says(ran, kept, changes, shorter),
         shorter=shorter,
         share=about.share,
         launches=about.launches,
@@ -193,6 +195,17 @@ def step_verdict(
         assumptions=about.assumptions,
         source=source,
     )
+
+
+def _wrong(right: Mapping[str, Any] | None) -> str:
+    """Why the step's results with kernels in place are not trusted; "" where they are."""
+    if right is None:
+        return ""
+    if right["wired_apart"] > _WIRED_APART:
+        return "with the rebuilt chains in place, run eagerly, the step gives other results"
+    if right["beyond"] and not right["draws"]:
+        return f"with fused kernels in place {right['beyond']} of {right['tensors']} final tensors differ"
+    return ""
 
 
 def _kept(about: Summary, kernels: Sequence[Mapping[str, Any]]) -> dict[str, int]:
