@@ -49,8 +49,9 @@ _FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOC
 class Body:
     """Prints one kernel. `mode`: its shape. `exact`: correctly rounded division and roots."""
 
-    def __init__(self, program: Program, kernel: Kernel, mode: str, exact: bool) -> None:
+    def __init__(self, program: Program, kernel: Kernel, mode: str, exact: bool, one_row: bool = False) -> None:
         self.program, self.kernel, self.mode, self.exact = program, kernel, mode, exact
+        self.one_row = one_row
         self.lines: list[str] = []
         self.strides: dict[str, None] = {}
         self.sizes: dict[Axis, None] = {}
@@ -70,7 +71,7 @@ class Body:
 
     def print(self) -> list[str]:
         """The lines, indented."""
-        for line in _FLAT_HEAD if self.flat else _SPLIT_HEAD if self.kernel.split else _HEADS[self.mode]:
+        for line in self._head():
             self.say(line.replace("parts", self.kernel.split.name) if self.kernel.split else line)
         if self.kernel.split:
             self._note_sizes((self.kernel.split,))
@@ -98,6 +99,13 @@ class Body:
                 for store in inside:
                     self.store(store)
         return self.lines
+
+    def _head(self) -> tuple[str, ...]:
+        if self.flat:
+            return _FLAT_HEAD
+        if self.kernel.split:
+            return _SPLIT_HEAD
+        return _HEADS[self.mode][self.one_row :]  # where all may be one row, the launcher says how many blocks one has
 
     # Lines.
 

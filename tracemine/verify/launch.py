@@ -15,7 +15,7 @@ from tracemine.verify.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.cuts import Cuts, cuts
 from tracemine.verify.expressions import number, sizes
 from tracemine.verify.ir import Axis, Buffer, Kernel, Program
-from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, grain, shape_of, writes_across
+from tracemine.verify.shapes import ACROSS, ALONG, LONGEST_ROW, flat_orders, grain, shape_of, writes_across
 
 _MOST_PARTS = 16  # of one launch
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
@@ -28,7 +28,9 @@ class Part:
         self.program, self.kernel, self.longest_row = program, kernel, longest_row
         self.mode = shape_of(program.buffers, kernel, longest_row)
         self.grain = grain(program.buffers, kernel)
-        self.body = Body(program, kernel, self.mode, exact)
+        along = self.mode == POINTWISE and self.grain == ALONG
+        self.flat = flat_orders(program.buffers, kernel) if along else {}
+        self.body = Body(program, kernel, self.mode, exact, bool(self.flat))
         self.lines = self.body.print()
         sized = [a.name for a in self.body.sizes]
         pointers = [f"{b}_ptr" for b in self.body.pointers]
@@ -46,9 +48,11 @@ class Part:
         return [f"{name}: tl.constexpr" if name in sized else name for name in self.takes]
 
     @property
-    def columns(self) -> str:
-        """The parameter of the columns: known to the compiler where a program divides by their blocks or masks them."""
-        return "columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"
+    def columns(self) -> list[str]:
+        """The parameters of the columns: known to the compiler where a program divides by their blocks or masks."""
+        if self.flat:
+            return ["columns", "blocks: tl.constexpr"]
+        return ["columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"]
 
     @property
     def given(self) -> list[str]:
@@ -88,28 +92,29 @@ class Launch:
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
             part = self.parts[0]
-            return _function(self.name, [*part.signature, "rows", part.columns], constants, part.lines)
+            return _function(self.name, [*part.signature, "rows", *part.columns], constants, part.lines)
         texts: list[str] = []
         for k, part in enumerate(self.parts):
             if self.shared[k] == k:
                 lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
-                takes = ["block", *part.signature, "rows", part.columns]
+                takes = ["block", *part.signature, "rows", *part.columns]
                 texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
         return "\n\n\n".join([*texts, self._dispatch()])
 
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.signature))
         numbered = [
-            name
+            re.sub(r"^\w+", rf"\g<0>_{k}", name)
             for k, part in enumerate(self.parts)
-            for name in (f"rows_{k}", part.columns.replace("columns", f"columns_{k}"), f"end_{k}")
+            for name in ("rows", *part.columns, "end")
         ]
         blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
         lines = ["block = tl.program_id(0)"]
         for k, part in enumerate(self.parts):
             begin = f"block - end_{k - 1}" if k else "block"
             word = "else" if k == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{k}"
-            arguments = [begin, *part.takes, f"rows_{k}", f"columns_{k}", "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
+            columns = [f"{name.partition(':')[0]}_{k}" for name in part.columns]
+            arguments = [begin, *part.takes, f"rows_{k}", *columns, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
             call = f"    {self.name}_part_{self.shared[k]}("
             lines += [f"{word}:", call, *_wrapped(arguments, "        "), "    )"]
         constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
@@ -119,20 +124,22 @@ class Launch:
         """The launcher's lines for it."""
         if len(self.parts) == 1:
             part = self.parts[0]
-            taken = [*part.given, "rows", "columns", "index", "xblock", "rblock"]
+            taken = [*part.given, "rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
             return [self._cut, *_blocks(part), "grid = blocks", *self._call(taken, "warps")]
         lines = [self._cut]
         for k, part in enumerate(self.parts):
             lines += _blocks(part)
-            lines.append(f"part_{k} = rows, columns, blocks{f' + part_{k - 1}[2]' if k else ''}, xblock, rblock, warps")
+            end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
+            wide = "wide, " if part.flat else ""
+            lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
         given: dict[str, str] = {}
         for part in self.parts:
             given.update(zip(part.takes, part.given, strict=True))
         taken = list(given.values())
-        taken += [f"*part_{k}[:3]" for k in range(len(self.parts))] + ["index"]
-        taken += [f"*part_{k}[3:5]" for k in range(len(self.parts))]
-        most = "max(" + ", ".join(f"part_{k}[5]" for k in range(len(self.parts))) + ")"
-        return [*lines, f"grid = part_{len(self.parts) - 1}[2]", *self._call(taken, most)]
+        taken += [f"*part_{k}[:-3]" for k in range(len(self.parts))] + ["index"]
+        taken += [f"*part_{k}[-3:-1]" for k in range(len(self.parts))]
+        most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
+        return [*lines, f"grid = part_{len(self.parts) - 1}[-4]", *self._call(taken, most)]
 
     @property
     def _cut(self) -> str:
@@ -281,6 +288,18 @@ def _split_lines(part: Part) -> list[str]:
     return [f"{kernel.split.name} = _parts({sizes(kernel.rows)}, {sizes(kernel.columns)}, {wide}, {high})"]
 
 
+def _flattened(part: Part) -> list[str]:
+    """Rows that lie behind each other in all tensors are walked as one, where they do so at this call too."""
+    dense = []
+    for name, order in part.flat.items():
+        if part.program.buffers[name].role == "input":
+            turned = "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
+            dense.append(f"{name}{turned}.is_contiguous()")
+    if not part.flat:
+        return []
+    return [f"if {' and '.join(dense) or 'True'}:", "    rows, columns = 1, rows * columns"]
+
+
 def _blocks(part: Part) -> list[str]:
     """The lines that say how a walk is cut into blocks."""
     kernel = part.kernel
@@ -290,8 +309,11 @@ def _blocks(part: Part) -> list[str]:
         if part.grain != ALONG:
             lines.append("rblock, xblock = 32, elements // 32")
         else:
+            lines += _flattened(part)
             lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), elements)")
-            lines.append("xblock = elements // rblock")
+            lines.append("xblock = min(elements // rblock, triton.next_power_of_2(max(rows, 1)))")
+        if part.flat:
+            lines.append("wide = triton.cdiv(columns, rblock) if rows > 1 else 2**31 - 1  # blocks of a row, or more")
         many += " * triton.cdiv(columns, rblock)"
     elif part.mode == WHOLE:
         lines.append(f"if columns > {LONGEST_ROW}:")

@@ -66,15 +66,15 @@ def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
 
 def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
     """How one access lies; empty where neither columns nor rows are side by side."""
-    column = _step(buffer, index, kernel.columns[-1])
+    column = abs(_step(buffer, index, kernel.columns[-1]))
     if column == 1:
         return ALONG
-    return ACROSS if column and any(_step(buffer, index, row) == 1 for row in kernel.rows) else ""
+    return ACROSS if column and any(abs(_step(buffer, index, row)) == 1 for row in kernel.rows) else ""
 
 
 def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
     """How many elements further in memory the next place on an axis lies; 0 for the same, or where none can say."""
-    return abs(sum(_moves(place, axis) * stride for place, stride in zip(index, buffer.strides, strict=False)))
+    return sum(_moves(place, axis) * stride for place, stride in zip(index, buffer.strides, strict=False))
 
 
 def _moves(place: Node, axis: Axis) -> int:
@@ -90,3 +90,29 @@ def _moves(place: Node, axis: Axis) -> int:
         size.value if isinstance(size, ir.Int) else prod(a.size for a in size.axes) if isinstance(size, ir.Size) else 0
     )
     return {"*": left * count, "//": left // max(count, 1), "%": left}[place.symbol]
+
+
+def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, tuple[int, ...]]:
+    """For each tensor that an elementwise kernel takes, the order of dimensions in which it must lie without gaps.
+
+    Then one place says where every tensor's element is, and the kernel may be launched as if it had a single row.
+    Empty where it may not, as the tensors were recorded.
+    """
+    nodes = ir.nodes_of(kernel)
+    placed = (ir.Reduce, ir.Scan, ir.Place, ir.Random, ir.Fetched)
+    crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
+    if not kernel.rows or kernel.pieces > 1 or crooked:
+        return {}
+    axes = (*kernel.rows, *kernel.columns)
+    steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
+    walked = ir.Walked(())
+    found: dict[str, tuple[int, ...]] = {}
+    accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
+    for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:
+        buffer = buffers[name]
+        if not any(walked(place) for place in index):
+            continue  # one element, for all
+        if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
+            return {}
+        found[name] = tuple(sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d)))
+    return found
