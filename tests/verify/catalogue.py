@@ -677,3 +677,12 @@ def residual_in_place_and_read_otherwise() -> Chain:
     b.call("aten::add_.Tensor", x, y)
     parts = b.call("aten::split.Tensor", b.call("aten::view", x, [2, 6, 20]), 2, 1)
     return b.done(*(_f32(b, b.call("aten::transpose.int", part, 1, 2)) for part in parts))
+
+
+@entry
+def slice_backward() -> Chain:
+    b = Builder("slice_backward")
+    grad, other = b.input("grad", (3, 5, 24), BF16), b.input("other", (3, 9, 24), BF16)
+    whole = b.call("aten::zeros", [3, 9, 24], dtype=BF16)
+    b.call("aten::copy_", b.call("aten::slice.Tensor", whole, 1, 2, 7, 1), b.call("aten::mul.Tensor", grad, 0.5))
+    return b.done(b.call("aten::add.Tensor", whole, other))

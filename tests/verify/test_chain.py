@@ -79,6 +79,10 @@ def test_dtypes_and_strides_must_be_known() -> None:
         ("aten::mul.Tensor", (2.0,), "float64", "float64"),
         ("aten::pow.Tensor_Scalar", (2.5,), "float32", "no row in the table"),
         ("aten::erfinv", (), "float32", "not in the table of those that can be generated"),
+        ("aten::argmax", (-1, False), "float32", "the place of a maximum"),
+        ("aten::sort", (-1, False), "float32", "sorting"),
+        ("aten::roll", ([3], []), "float32", "a roll over all elements"),
+        ("aten::constant_pad_nd", ([-1, 1], 0.0), "float32", "padding that cuts"),
         ("aten::max.dim", (-1, False), "float32", "maximum with its place"),
     ],
 )
@@ -112,3 +116,58 @@ def test_reading_a_view_of_what_was_written_in_place_is_refused() -> None:
     b.call("aten::relu_", x)
     with pytest.raises(Unsupported, match="written in place since"):
         generate(b.done(b.call("aten::add.Tensor", part, y)))
+
+
+def test_writing_in_place_into_a_part_of_an_input_is_refused() -> None:
+    b = Builder("part")
+    x, y = b.input("x", (4, 8), "float32"), b.input("y", (4, 4), "float32")
+    b.call("aten::copy_", b.call("aten::slice.Tensor", x, 1, 0, 4, 1), y)
+    with pytest.raises(Unsupported, match="in place into a part of an input"):
+        generate(b.done())
+
+
+def test_rows_that_are_added_up_where_indices_say_are_refused() -> None:
+    b = Builder("embedding")
+    grad, index = b.input("grad", (9, 8), "float32"), b.input("index_1", (9,), "int64", below=5)
+    with pytest.raises(Unsupported, match="in a fixed order each element would have to look at all"):
+        generate(b.done(b.call("aten::embedding_dense_backward", grad, index, 5, -1, False)))
+
+
+def test_two_kernels_that_each_write_what_the_other_reads_are_refused() -> None:
+    b = Builder("swapped")
+    x, y = b.input("x", (4, 8), "float32"), b.input("y", (4, 8), "float32")
+    old = b.call("aten::clone", x)
+    b.call("aten::copy_", x, b.call("aten::flip", y, [0]))
+    b.call("aten::copy_", y, b.call("aten::flip", old, [0]))
+    with pytest.raises(Unsupported, match="still reads"):
+        generate(b.done())
+
+
+def test_an_enlargement_by_no_whole_number_is_refused() -> None:
+    b = Builder("enlarged")
+    x = b.input("x", (1, 2, 4, 4), "float32")
+    with pytest.raises(Unsupported, match="no whole number"):
+        generate(b.done(b.call("aten::upsample_nearest2d", x, [6, 6])))
+
+
+def test_a_batch_norm_with_a_reserve_is_refused() -> None:
+    b = Builder("reserved")
+    x = b.input("x", (2, 3, 4, 4), "float16")
+    rest = [b.input(name, (3,), "float32") for name in ("weight", "bias", "mean", "spread")]
+    b.call("aten::cudnn_batch_norm", x, *rest, True, 0.1, 1e-5)
+    chain = b.done(Ref(5))
+    call = chain.calls[0]
+    kept = (*call.outputs[:3], TensorSpec((96,), "uint8", (1,)))
+    reserved = Call(call.operator, call.overload, call.arguments, kept)
+    with pytest.raises(Unsupported, match="reserves"):
+        generate(check(Chain("reserved", chain.inputs, (reserved,), (5,))))
+
+
+def test_a_batch_norm_writes_what_it_keeps_only_where_it_trains() -> None:
+    for trains in (False, True):
+        b = Builder("kept")
+        x = b.input("x", (2, 3, 4, 4), "float32")
+        rest = [b.input(name, (3,), "float32") for name in ("weight", "bias", "mean", "spread")]
+        chain = b.done(b.call("aten::native_batch_norm", x, *rest, trains, 0.1, 1e-5)[0])
+        assert chain.written == ((3, 4) if trains else ())
+        assert ("tl.store(mean_ptr" in generate(chain).text) == trains

@@ -148,9 +148,17 @@ class Chain(msgspec.Struct, frozen=True):
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Inputs that a call writes in place."""
-        count = len(self.inputs)
-        return tuple(dict.fromkeys(v for call in self.calls for v in mutated(call) if v < count))
+        """Inputs that a call writes in place, themselves or through a view."""
+        behind = list(range(len(self.inputs)))  # of each value the one whose memory it is in
+        found: dict[int, None] = {}
+        for call in self.calls:
+            found.update((behind[v], None) for v in mutated(call) if behind[v] < len(self.inputs))
+            shares = call.schema.aliases
+            for place in range(len(call.outputs)):
+                alias = shares[min(place, len(shares) - 1)] if shares else None
+                source = None if alias is None else call.arguments[alias]
+                behind.append(behind[source.value] if isinstance(source, Ref) else len(behind))
+        return tuple(found)
 
 
 def usable(name: str) -> bool:

@@ -103,6 +103,8 @@ class Emitter:
     def converted(self, node: Node, type_: str) -> Node:
         """In another type of computing."""
         assert isinstance(node, ir.Value)  # noqa: S101  (recipes give values)
+        if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
+            return self.nodes.make(ir.Constant, type_, node.value)
         return node if node.type == type_ else self.nodes.make(ir.Cast, type_, node, type_)
 
     # Index arithmetic.
@@ -213,6 +215,8 @@ class Emitter:
     def rounded(self, tensor: Rounded, index: Index, guard: Node | None) -> Node:
         value = self.value(tensor.arg, index, guard)
         target = TYPE_OF[tensor.dtype]
+        if isinstance(value, ir.Constant) and value.value in (0, 1):
+            return self.converted(value, target)
         if tensor.dtype in NARROW and not (self.rounds or tensor.always):
             return self.converted(self._brief(value), target)
         if tensor.dtype == target or (isinstance(value, ir.Cast) and value.dtype == tensor.dtype):

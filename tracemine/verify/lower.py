@@ -14,7 +14,7 @@ from tracemine.verify.axes import Axes, Dims
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Unsupported, Value, mutated
 from tracemine.verify.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.operators import Pointwise, pointwise_rows, table
-from tracemine.verify.values import NARROW, TYPE_OF, Counted, Num, Permuted, Point, Regrouped, Rounded, Source, Tensor
+from tracemine.verify.values import NARROW, TYPE_OF, Counted, Num, Point, Regrouped, Rounded, Source, Tensor
 
 Operand = Tensor | Num
 Rule = Callable[["Lowering", "Given"], tuple[Tensor, ...]]
@@ -181,27 +181,15 @@ class Lowering:
         self._seen.append((root, self._version.setdefault(root, 0)))
 
     def _write(self, target: int, result: Tensor) -> None:
+        from tracemine.verify.lower_layout import behind
+
         root = self._seen[target][0]
         view = self._tensors[target]
         result = self.regroup(result, view.dims)
-        whole = self._behind(view, self._tensors[root], result)
+        whole = behind(self, view, self._tensors[root], result)
         self._version[root] += 1
         self._tensors[target], self._tensors[root] = result, whole
         self._seen[target] = self._seen[root] = (root, self._version[root])
-
-    def _behind(self, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
-        """What a tensor holds after all of its elements were written through a view of it."""
-        while view is not root:
-            if isinstance(view, Regrouped):
-                result = self.regroup(result, view.arg.dims)
-            elif isinstance(view, Permuted) and None not in view.source:
-                order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
-                dims = tuple(result.dims[d] for d in order)
-                result = Permuted(dims=dims, dtype=result.dtype, origin=self.at, arg=result, source=order)
-            else:
-                raise Unsupported("it writes in place into a part of another tensor")
-            view = view.arg
-        return result
 
     def _fresh_reads(self, call: Call) -> None:
         for value in call.arguments:
@@ -322,8 +310,18 @@ def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         return _foreach(low, given, bare.removeprefix("_foreach_"))
     row = pointwise_rows().get(bare)
     if row is None or given.call.operator == name:
-        raise Unsupported("the operator is not in the table of those that can be generated")
+        raise Unsupported(_REFUSED.get(bare, "the operator is not in the table of those that can be generated"))
     return (_pointwise(low, given, row),)
+
+
+_ADDS_UP = "rows are added up where indices say: in a fixed order each element would have to look at all of them"
+_WRITES_ANYWHERE = "it writes where indices say, and nothing tells that no two are the same"
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_add", "scatter_reduce"), _ADDS_UP),
+    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "scatter", "put"), _WRITES_ANYWHERE),
+    **dict.fromkeys(("sort", "argsort", "msort", "topk"), "sorting"),
+    **dict.fromkeys(("argmax", "argmin"), "the place of a maximum"),
+}
 
 
 def result_dtype(given: Given, place: int = 0) -> str:

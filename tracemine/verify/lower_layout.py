@@ -8,7 +8,7 @@ from tracemine.verify.axes import Dim, Dims
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.ir import BOOL, LONG
 from tracemine.verify.lower import Given, Lowering, rule
-from tracemine.verify.values import Joined, Num, Permuted, Picked, Point, Position, Regrouped, Sliced, Tensor
+from tracemine.verify.values import Joined, Num, Permuted, Picked, Point, Position, Regrouped, Sliced, Source, Tensor
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")
@@ -290,3 +290,29 @@ def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     inside = low.point(f"({{1}} - {{0}}) {side} {{2}}", [row, column, Num(given.integer("diagonal", 0))], LONG, BOOL)
     kept = low.point("tl.where({1} != 0, {0}, 0)", [source, inside], source.type)
     return (low.rounded(kept, source.dtype),)
+
+
+def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
+    """What a tensor holds after a view of it was written. Raises Unsupported where that is a part of an input."""
+    while view is not root:
+        if isinstance(view, Regrouped):
+            result = low.regroup(result, view.arg.dims)
+        elif isinstance(view, Permuted) and None not in view.source:
+            order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
+            result = _permuted(low, result, order, tuple(result.dims[d] for d in order))
+        elif isinstance(view, Sliced) and view.step == 1 and not view.turns and not isinstance(root, Source):
+            result = _between(low, view, result)
+        else:
+            raise Unsupported("it writes in place into a part of an input")
+        view = view.arg
+    return result
+
+
+def _between(low: Lowering, view: Sliced, result: Tensor) -> Tensor:
+    """What was there before, then what is written, then what was there behind it."""
+    shape, dim = low.shape(view.arg), view.dim
+    end = view.start + low.shape(view)[dim]
+    parts = [(0, view.start), (end, shape[dim] - end)]
+    first, last = (sliced(low, view.arg, dim, start, size) if size else None for start, size in parts)
+    members = [m for m in (first, result, last) if m is not None]
+    return _joined(low, members, dim, shape, view.dtype)
