@@ -33,7 +33,8 @@ def cuts(mode: str, grain: str, pieces: int = 1) -> Cuts:
     ((1024, 8), (512, 4))
     """
     found = (_ALONG if grain == ALONG else _OTHERWISE)[mode]
-    return tuple((max(elements // pieces, 1), max(each // pieces, 1)) for elements, each in found)
+    share = 1 << (pieces - 1).bit_length()
+    return tuple((max(elements // share, 1), max(each // share, 1)) for elements, each in found)
 
 
 def blocks_text(kernels: Iterable[tuple[str, Cuts]]) -> str:
