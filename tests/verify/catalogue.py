@@ -398,7 +398,7 @@ def norm_across_the_grain() -> Chain:
 
 
 @entry
-def sibling_scales(shapes: tuple[Shape, ...] = ((3, 50), (2, 70), (90,)), dtype: str = BF16) -> Chain:
+def sibling_scales(shapes: tuple[Shape, ...] = ((3, 50), (3, 70), (90,)), dtype: str = BF16) -> Chain:
     b = Builder("sibling_scales")
     members = [b.input(f"x{k}", s, dtype) for k, s in enumerate(shapes)]
     return b.done(*(b.call("aten::mul.Tensor", m, 0.3) for m in members))
