@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from importlib import resources
+from math import prod
 
 import msgspec
 
@@ -21,6 +22,7 @@ from tracemine.verify.step.program import Place, Program
 from tracemine.verify.step.text import Writer, items_of
 
 _LONGEST_NAME = 2000
+_LARGEST_FILTER = 11
 _WIDTH = 118
 
 
@@ -108,10 +110,9 @@ def _inputs(program: Program, writer: Writer) -> str:
     buffers = []
     for number in numbers:
         buffer, place = program.buffers[number], largest[number]
-        fan = place.shape[-1] if len(place.shape) > 1 else 1
         nbytes = max(buffer.elements * buffer.itemsize, itemsize(place.dtype) or 1)
         buffers.append(
-            f"    ({buffer.on_host}, {nbytes}, torch.{place.dtype}, {buffer.below}, {buffer.positive}, {fan}, "
+            f"    ({buffer.on_host}, {nbytes}, torch.{place.dtype}, {buffer.below}, {buffer.positive}, {_fan(place)}, "
             f"{number in written}),"
         )
     views = [
@@ -134,6 +135,14 @@ def _inputs(program: Program, writer: Writer) -> str:
             "]",
         ]
     )
+
+
+def _fan(place: Place) -> int:
+    """How many values are summed where it is a weight: a product's last axis, a convolution's but the first."""
+    if len(place.shape) < 2:
+        return 1
+    is_filter = len(place.shape) > 2 and max(place.shape[2:]) <= _LARGEST_FILTER
+    return max(prod(place.shape[1:]) if is_filter else place.shape[-1], 1)
 
 
 def _elements(place: Place) -> int:

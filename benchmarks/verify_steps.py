@@ -1,0 +1,136 @@
+"""What fused kernels and CUDA graphs save whole steps, measured on a GPU beside what a scan predicts (level L6).
+
+    python benchmarks/verify_steps.py prepare FOLDER CAPTURE...
+    python FOLDER/run.py FOLDER -o steps.json     # on a machine with a GPU: needs torch and triton only
+    python benchmarks/verify_steps.py report FOLDER steps.json -o benchmarks/results/h200/steps.json
+
+`prepare` scans captures (folders that tracemine.capture wrote) and writes each one's last step as a file that stands
+alone, with all findings that one kernel would mend in place. `run.py` looks at every kernel first; those that are wrong
+or not faster than their chain stay out. `report` joins what the files printed with the predictions, and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracemine.cli.verify import _read
+from tracemine.verify.findings import fusable
+from tracemine.verify.rebuild import Rebuilder
+from tracemine.verify.step.build import NoStep
+from tracemine.verify.step.compared import Change, Expected, StepVerdict, Summary, step_verdict
+from tracemine.verify.step.stepping import prepared
+
+_CHANGES = ("fused", "graph", "fused_graph")
+
+
+class Prepared(msgspec.Struct, kw_only=True):
+    """One step, ready to be run."""
+
+    about: Summary
+    expects: Expected
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for capture in arguments.captures:
+        name = capture.parent.name if capture.name == "eager" else capture.name
+        flow, groups, scan = _read(capture, None, (), quiet=True, given=None)
+        try:
+            about, expects, text = prepared(fusable(scan.findings), Rebuilder(flow, groups), scan)
+        except NoStep as reason:
+            print(f"{name}: {reason.message}")
+            continue
+        (folder / f"step_{name}.py").write_text(text, "utf-8")
+        (folder / f"step_{name}.json").write_bytes(msgspec.json.encode(Prepared(about=about, expects=expects)))
+        places = sum(sum(counts.values()) for counts in about.counts)
+        print(
+            f"{name:20} {about.share:.1%} of its GPU time, {about.replayed_launches} of {about.launches} launches, "
+            f"{places} chains replaced by {len(about.counts)} kernels, {sum(about.refused.values())} not",
+            flush=True,
+        )
+    shutil.copy(Path(__file__).with_name("verify_steps_run.py"), folder / "run.py")
+
+
+def report(arguments: argparse.Namespace) -> None:
+    ran: dict[str, Any] = json.loads(arguments.times.read_text("utf-8"))
+    found: dict[str, StepVerdict] = {}
+    for path in sorted(arguments.folder.glob("step_*.json")):
+        each = msgspec.json.decode(path.read_bytes(), type=Prepared)
+        name = path.stem.removeprefix("step_")
+        found[name] = step_verdict(each.about, each.expects, ran["steps"].get(name, "not run"))
+    if arguments.output is not None:
+        steps = {name: msgspec.to_builtins(verdict) for name, verdict in found.items()}
+        kept = {"where": ran["where"], "seconds": ran["seconds"], "steps": steps}
+        arguments.output.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    _table(found)
+
+
+def _table(found: dict[str, StepVerdict]) -> None:
+    print(
+        "Microseconds a step: measured, and in brackets predicted (low to high); * where the two are in other states.\n"
+    )
+    print(
+        "| step | kernels | alone | replay | fused | graph | both | " + " | ".join(_NAMES[c] for c in _CHANGES) + " |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name, verdict in found.items():
+        if not verdict.changes:
+            print(f"| {name} | {verdict.says} |")
+            continue
+        medians = verdict.medians_ns
+        by_name = {change.change: change for change in verdict.changes}
+        variants = ("eager", "fused", "eager_graph", "fused_graph")
+        times = [_us(medians[v]["step_ns"]) if v in medians else "–" for v in variants]
+        count = sum(f.occurrences for f in verdict.findings)
+        cells = [_cell(by_name.get(change)) for change in _CHANGES]
+        print(f"| {name} | {count} | {_us(verdict.recorded_ns)} | {' | '.join(times)} | {' | '.join(cells)} |")
+    timed = [verdict for verdict in found.values() if verdict.changes]
+    shorter = sum(bool(verdict.shorter) for verdict in timed)
+    print(f"\n{len(timed)} of {len(found)} steps timed; fused kernels make {shorter} of them shorter when run eagerly.")
+    for change in _CHANGES:
+        mine = [c for verdict in timed for c in verdict.changes if c.change == change and c.predicted_ns is not None]
+        compared = [c for c in mine if c.within is not None]
+        inside = sum(bool(c.within) for c in compared)
+        print(f"{_NAMES[change]}: {len(mine)} measured, {len(compared)} in the state predicted for, {inside} within")
+
+
+_NAMES = {"fused": "fused saves", "graph": "a graph saves", "fused_graph": "fused saves in a graph"}
+
+
+def _cell(change: Change | None) -> str:
+    if change is None:
+        return "–"
+    claim = change.predicted_ns
+    predicted = "" if claim is None else f" ({_us(claim.mid)}: {_us(claim.low)} to {_us(claim.high)})"
+    return f"{_us(change.measured_ns)}{predicted}{'*' if change.says else ''}"
+
+
+def _us(ns: int | None) -> str:
+    return "–" if ns is None else f"{ns / 1000:.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    first = commands.add_parser("prepare")
+    first.add_argument("folder", type=Path)
+    first.add_argument("captures", type=Path, nargs="+")
+    first.set_defaults(run=prepare)
+    second = commands.add_parser("report")
+    second.add_argument("folder", type=Path)
+    second.add_argument("times", type=Path)
+    second.add_argument("-o", "--output", type=Path)
+    second.set_defaults(run=report)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()

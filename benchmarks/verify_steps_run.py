@@ -1,0 +1,172 @@
+"""Runs steps on a GPU: looks at the kernels of all side by side first, then times one step after another.
+
+    python run.py FOLDER -o steps.json [--seconds N] [--each N]
+
+Needs torch and triton only. A step that crashes the process or hangs costs its own result; the next process goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def name_of(path: Path) -> str:
+    return path.stem.removeprefix("step_")
+
+
+def look_at_all(paths: list[Path], seconds: float) -> dict[str, Any]:
+    """What is wrong with each kernel of each step; a text where its process did not say."""
+    begun = time.time()
+    running = {
+        path: subprocess.Popen(
+            [sys.executable, str(path), "--kernels"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for path in paths
+    }
+    found: dict[str, Any] = {}
+    for path, process in running.items():
+        try:
+            out, errors = process.communicate(timeout=max(seconds - (time.time() - begun), 1))
+            lines = out.strip().splitlines()
+            said = (errors.strip().splitlines() or ["nothing"])[-1]
+            found[name_of(path)] = json.loads(lines[-1]) if process.returncode == 0 and lines else said
+        except (subprocess.TimeoutExpired, ValueError):
+            process.kill()
+            process.communicate()
+            found[name_of(path)] = f"its kernels were not looked at in {seconds:g} s"
+    return found
+
+
+def time_all(paths: list[Path], lines: Path, known: dict[str, Any], until: float, each: float, rounds: int) -> None:
+    """Results of each, a line each as they come."""
+    import torch
+
+    with lines.open("a", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
+        for path in paths:
+            name = name_of(path)
+            if time.time() > until:
+                return
+            file.write(json.dumps([name, "it ended the process, or took too long"]) + "\n")
+            file.flush()
+            begun = time.time()
+            if isinstance(known[name], str):
+                found: Any = known[name]
+            else:
+                try:
+                    found = run(path, Path(folder), known[name], each, rounds)
+                except Exception as error:
+                    found = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:400]}"
+            file.write(json.dumps([name, found]) + "\n")
+            file.flush()
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()  # raises after a fault on the device: this process ends, the next goes on
+            print(f"{name} {time.time() - begun:.1f} s", file=sys.stderr, flush=True)
+
+
+def run(path: Path, folder: Path, known: list[str], seconds: float, rounds: int) -> dict[str, Any]:
+    step = load(path)
+    mine = folder / path.stem
+    mine.mkdir()
+    inputs = step.Inputs(step.BUFFERS, step.VIEWS, step.DEVICE)
+    return dict(
+        step.step_results(
+            step.eager_step,
+            step.fused_step,
+            inputs,
+            step.modules(mine),
+            step.ABOUT,
+            None,
+            known=known,
+            rounds=rounds,
+            seconds=seconds,
+        )
+    )
+
+
+def where() -> dict[str, str]:
+    import torch
+    import triton
+
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip().splitlines()
+    return {
+        "gpu": torch.cuda.get_device_name(0),
+        "driver": driver[0] if driver else "",
+        "cuda": str(torch.version.cuda),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=Path("steps.json"))
+    parser.add_argument("--seconds", type=float, default=100.0, help="no step is begun after this")
+    parser.add_argument("--each", type=float, default=3.0, help="seconds that timing a step may take")
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a step is given up")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--time", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    paths = sorted(asked.folder.glob("step_*.py"))
+    lines, kernels = asked.output.with_suffix(".jsonl"), asked.output.with_suffix(".kernels")
+    done = [json.loads(line)[0] for line in lines.read_text("utf-8").splitlines()] if lines.exists() else []
+    if asked.time:
+        left = [p for p in paths if name_of(p) not in done]
+        time_all(left, lines, json.loads(kernels.read_text("utf-8")), asked.until, asked.each, asked.rounds)
+        return
+    begun = time.time()
+    until = begun + asked.seconds
+    kernels.write_text(json.dumps(look_at_all(paths, asked.seconds / 2)), "utf-8")
+    looked = time.time()
+    print(f"kernels looked at in {looked - begun:.1f} s", file=sys.stderr, flush=True)
+    options = ["-o", str(asked.output), "--time", "--until", str(until), "--each", str(asked.each)]
+    while time.time() < until:
+        before = len(lines.read_text("utf-8").splitlines()) if lines.exists() else 0
+        child = subprocess.Popen([sys.executable, __file__, str(asked.folder), *options, "--rounds", str(asked.rounds)])
+        _watched(child, lines, asked.limit)
+        after = len(lines.read_text("utf-8").splitlines()) if lines.exists() else 0
+        if child.returncode == 0 or after == before:
+            break
+    found = dict(json.loads(line) for line in lines.read_text("utf-8").splitlines()) if lines.exists() else {}
+    seconds = {"kernels": round(looked - begun, 1), "steps": round(time.time() - looked, 1)}
+    asked.output.write_text(json.dumps({"where": where(), "seconds": seconds, "steps": found}), "utf-8")
+    print(f"{len(found)} of {len(paths)} steps were run in {time.time() - begun:.1f} s")
+
+
+def _watched(child: subprocess.Popen[Any], lines: Path, limit: float) -> None:
+    """Waits for a process that writes lines; ends it where it writes none for too long."""
+    size, since = -1, time.time()
+    while child.poll() is None:
+        now = lines.stat().st_size if lines.exists() else 0
+        if now != size:
+            size, since = now, time.time()
+        if time.time() - since > limit:
+            child.kill()
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
