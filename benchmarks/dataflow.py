@@ -12,7 +12,8 @@ the first step, from the first in the second: parameters, caches) apart, and tho
 for reading both files, and for dataflow alone.
 
 --consistent says instead how far dataflow comes without the execution trace, held against what the execution trace
-proves. A read is right if its producers are the same nodes, and it comes from outside in both or in neither. A row:
+proves. A read is right if its producers are the same nodes, and it comes from outside in both or in neither; of two
+inputs that look alike, and that a sum or a product does not tell apart, it makes no difference which is first. A row:
 proven reads; of those that are called consistent (exactly one candidate left) the share that is right, and their share
 of all reads; the same of reads of what another node wrote, and of reads from outside the recording; the share that is
 right of all reads, guesses too; and reads of which nothing was inferred (lists that the profiler cut). Recordings in
@@ -50,6 +51,10 @@ _TUNED_ON = frozenset(
     """bert bert_train clip decode_1 decoder efficientnet_b0 gemma gpt2 gpt2_train llama llama_train mistral mixer_train
     opt phi3 qwen3 resnet50 resnet50_train swin_t tiny_mlp unet vit_train""".split()  # noqa: SIM905
 )
+
+_COMMUTE = frozenset({"aten::add", "aten::mul"})
+# (operator, position, place in a list) → operators that wrote it, whether it is from outside, evidence.
+Reads = dict[tuple[int, int, int], tuple[frozenset[int], bool, int]]
 
 
 @dataclass
@@ -149,6 +154,7 @@ def agreement(trace: Path, execution_trace: Path) -> Agreement:
     timeline = open_trace(trace, execution_trace=execution_trace)
     proven = who_wrote(flow(timeline))
     inferred = who_wrote(flow(without_execution_trace(timeline)))
+    _in_one_order(timeline, proven, inferred)
     found = Agreement(reads=len(proven))
     for place, (producers, outside, _) in proven.items():
         found.edges += bool(producers)
@@ -166,6 +172,19 @@ def agreement(trace: Path, execution_trace: Path) -> Agreement:
     return found
 
 
+def _in_one_order(timeline: Timeline, proven: Reads, inferred: Reads) -> None:
+    """Swap what an operator was found to take where it is the other way round, and the operator does not tell."""
+    names = timeline.ops.column("name").to_pylist()
+    texts = [timeline.ops.column(column).to_pylist() for column in ("input_shapes", "input_dtypes", "input_strides")]
+    for row in {row for row, position, _ in proven if position == 1 and names[row] in _COMMUTE}:
+        first, second = (row, 0, -1), (row, 1, -1)
+        looks = [json.loads(column[row] or "[]") for column in texts]
+        if first in inferred and second in inferred and all(look[:1] == look[1:2] for look in looks):
+            swapped = inferred[second][:2] == proven[first][:2] and inferred[first][:2] == proven[second][:2]
+            if swapped:
+                inferred[first], inferred[second] = inferred[second], inferred[first]
+
+
 def without_execution_trace(timeline: Timeline) -> Timeline:
     """The timeline as it is read from the trace alone."""
     ops = timeline.ops
@@ -176,7 +195,7 @@ def without_execution_trace(timeline: Timeline) -> Timeline:
     return replace(timeline, ops=ops, tensors=None)
 
 
-def who_wrote(found: Flow) -> dict[tuple[int, int, int], tuple[frozenset[int], bool, int]]:
+def who_wrote(found: Flow) -> Reads:
     """(operator, position, place in a list) → operators that wrote it, whether it is from outside, evidence."""
     tensors = found.timeline.tensors
     op_row, position, index = (numbers(tensors.column(name), -1) for name in ("op_row", "position", "list_index"))

@@ -26,6 +26,8 @@ from tracemine.timeline import Timeline
 
 __all__ = ["Inferred", "inferred"]
 
+_PASSES = 3  # what a backward pass tells of its forward pass, a simulation of both takes into account; then again
+
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
@@ -51,17 +53,21 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
         (int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()
     }
     lists = {need.loose for wiring in wirings.values() for need in wiring.needs if need.listed}
-    simulation = Simulation(builder.keys, lists)
-    simulation.reasons = [] if explain else None
-    schemas: dict[int, str] = {}
     # What launches work of its own around operators that stand for themselves: nobody knows what that makes.
     stands = np.full(len(known), -1)
     stands[at] = at
     around = np.flatnonzero((launches > 0) & (order.inherited(stands) < 0))
     optimizers = updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call)
-    simulation.trains = bool(optimizers)
-    simulation.lives = Lives.of(timeline, order, at)
-    _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around, optimizers)
+    hints: dict[tuple[int, int], tuple[int, int]] = {}
+    for _ in range(_PASSES):
+        simulation = Simulation(builder.keys, lists)
+        simulation.reasons = [] if explain else None
+        simulation.trains, simulation.lives, simulation.hints = bool(optimizers), Lives.of(timeline, order, at), hints
+        schemas: dict[int, str] = {}
+        _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around, optimizers)
+        before, hints = hints, hints | simulation.resolved()
+        if len(hints) == len(before):
+            break
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
     reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]
     places = np.fromiter(schemas, np.int64, len(schemas))

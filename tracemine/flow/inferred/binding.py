@@ -6,6 +6,7 @@ whether that is evidence or a guess: `CONSISTENT` names the rules that leave one
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,7 @@ from tracemine.flow.inferred.lasting import Lasting
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Ran, Token, fitting
+from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.wiring import Give, Inside, Keys, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
@@ -40,6 +42,7 @@ CONSISTENT = frozenset(
         "made for the gradient",
         "of the optimizer",
         "as in the step before",
+        "by its gradient",
     }
 )
 
@@ -58,6 +61,9 @@ class Simulation:
         self.storages = 0
         self.trains = False  # an optimizer runs
         self.lives: Lives | None = None
+        self.hints: dict[tuple[int, int], tuple[int, int]] = {}  # by root and input: the root that made it, and which
+        self._first_new: dict[int, int] = {}  # by root the first storage that it made
+        self._ended: dict[int, int] = {}  # and the first one after those
         self._now = 0
         self._root = -1
         self._step = 0
@@ -108,13 +114,16 @@ class Simulation:
         for need in wiring.needs:
             token, why = self._bind(need, wiring, taken, apart=apart, update=update)
             token.claim = NO_CLAIM
-            if why == _NEWEST and wiring.call.op_class == "pointwise":
+            if why == _NEWEST and wiring.call.op_class in ("pointwise", "view"):
                 token.claim, token.claimed = len(bound.sure) + len(sure), self._now
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
             if self.reasons is not None:
                 self.reasons.append(why)
         new = list(range(self.storages, self.storages + wiring.new))
+        if new:
+            self._first_new[root] = self.storages
+            self._ended[root] = self.storages + wiring.new
         self.storages += wiring.new
         first = len(bound.sure)
         bound.root.append(root)
@@ -194,6 +203,10 @@ class Simulation:
     ) -> tuple[Token, str]:
         if update is not None:
             return self._lasting.update(update, need, len(taken), wiring)
+        hint = self.hints.get((self._root, len(taken))) if self.hints else None
+        told = None if hint is None else self._told(need, hint, taken)
+        if told is not None:
+            return told, "by its gradient"
         before = self._lasting.before(need, len(taken)) if self.trains else None
         if before is not None:
             return before, "as in the step before"
@@ -214,6 +227,25 @@ class Simulation:
             token, why = self._any(need, wiring, taken)
         self._updates[need.key].add(wiring.number)
         return token, why
+
+    def _told(self, need: Need, hint: tuple[int, int], taken: list[Token]) -> Token | None:
+        """The tensor that something later told of."""
+        maker, number = hint
+        storage = self._first_new.get(maker, -1) + number
+        pool = self._pools.of(need)
+        found = [token for side in (pool.unread, pool.read) for token in fitting(pool, side, need, taken)]
+        return next((token for token in found if token.storage == storage), None)
+
+    def resolved(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """What the backward passes told of the forward ones: hints for simulating all of it once more."""
+        roots = list(self._first_new)
+        firsts = list(self._first_new.values())
+        found = {}
+        for read, storage in self._engine.resolved:
+            at = bisect_right(firsts, storage) - 1
+            if read[1] >= 0 and at >= 0 and storage < self._ended[roots[at]]:
+                found[read] = roots[at], storage - firsts[at]
+        return found
 
     def _any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
@@ -266,6 +298,8 @@ class Simulation:
         if len(unread) != need.left:
             return token, "one of several unread"
         if need.twins > 1:
+            if wiring.call.name not in rules().commutes:
+                return token, "all unread, in some order"
             return token, "all unread" if need.left == need.twins or need.left == 1 else "some unread"
         if not pool.read:
             return token, "the only one unread"

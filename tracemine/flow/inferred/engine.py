@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
 from tracemine.flow.inferred.pools import Bound, Pools, Ran, Token, Value, fitting
+from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.wiring import Inside, Keys, Need, Wiring
 
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
@@ -31,6 +32,7 @@ class _Took:
     maker: _Maker | None  # where its gradient goes; None: to a leaf, or nowhere
     read: tuple[int, int]  # the root around the operator, and which of what that takes it is; below 0: none of them
     place: int  # of that read in Bound, −1: none
+    either: bool  # the operator does not tell it from what else it takes
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class _Gradient:
     reads: list[tuple[int, int]]  # of the tensor that it is of, where these were not sure
     turn: int  # which node gave it, counted
     gone: bool = False
+    either: bool = False  # the operator that took the tensor does not tell it from another one
 
 
 @dataclass(slots=True)
@@ -115,6 +118,7 @@ class Engine:
                 self._makers.get(token.value),
                 (ran.root, give.slot),
                 ran.first + give.slot if give.slot >= 0 else -1,
+                inside.call.name in rules().commutes,
             )
             for number, (give, token) in enumerate(zip(inside.took, took, strict=True))
             if token is not None and give is not None
@@ -134,8 +138,8 @@ class Engine:
         self._passes = True
         self._turn += 1
         forward = self._forwards.pop(node, None)
-        for took in forward.took if forward is not None else ():
-            took.token.sure &= took.place < 0 or self.bound.sure[took.place]
+        if forward is not None:
+            self._recheck(forward)
         grads: list[Token] = []
         sure = True
         for need in record.needs if record is not None else ():
@@ -150,6 +154,17 @@ class Engine:
             saved += [made for made in forward.made if made is not None] if gradient.keeps_results else []
         self.running = _Running(gradient.kind, gradient.accumulates, forward, grads, sure, saved, None, {})
         self._choose(self.running, roots)
+
+    def _recheck(self, forward: _Forward) -> None:
+        """What was sure when it was read may have become doubtful since, and so may views of it."""
+        doubtful = set()
+        for took in forward.took:
+            if took.place >= 0 and not self.bound.sure[took.place]:
+                took.token.sure = False
+                doubtful.add(took.token.storage)
+        for made in forward.made:
+            if made is not None and made.storage in doubtful:
+                made.sure = False
 
     def end(self) -> None:
         """The node that ran has ended: what it gave goes where it belongs."""
@@ -200,12 +215,15 @@ class Engine:
         if result is not None:
             coming = [one for one in self._in_flight if one.token.key == need.key and one.of.token.key == result.key]
             if coming:
-                self._in_flight.remove(coming[-1])
-                if len(coming) > 1:
-                    return coming[-1].token, "one of several gradients"
-                if coming[-1].sure:
-                    self._resolve(coming[-1], result.storage)
-                return coming[-1].token, "gradient" if coming[-1].sure else "a gradient, perhaps"
+                last = coming[-1]
+                self._in_flight.remove(last)
+                if any(one.token.storage != last.token.storage for one in coming):
+                    for one in coming:  # what is left may be this one's
+                        one.sure = False
+                    return last.token, "one of several gradients"
+                if last.sure and result.sure and (len(coming) == 1 or last.either):
+                    self._resolve(last, result.storage)
+                return last.token, "gradient" if last.sure else "a gradient, perhaps"
         token, why = self._any(need, grads, now)
         if gradient.accumulates:
             self.accumulated.append(Leaf(token, False, None))
@@ -347,6 +365,7 @@ class Engine:
             running.given = []
             if running.forward is not None:
                 running.given = self._by_formula(running) if running.products else self._by_shape(running)
+            _forget_order(running.given)
         return running.given
 
     def _by_formula(self, running: _Running) -> list[_Gradient]:
@@ -380,7 +399,8 @@ class Engine:
         return found
 
     def _gradient(self, token: Token, sure: bool, of: _Took) -> _Gradient:
-        return _Gradient(token, sure, of, [] if of.token.sure else [of.read], self._turn)
+        reads = [] if of.token.sure else [of.read]
+        return _Gradient(token, sure, of, reads, self._turn, either=of.either)
 
     def _apart(self, running: _Running, need: Need, number: int, wiring: Wiring) -> Found | None:
         """Behind a node gradients are reduced that were broadcast, and then summed where one is there already."""
@@ -470,6 +490,13 @@ class Engine:
             if took.maker in self._buffers:  # a sum of the two was to be seen
                 given.sure = False
             self._buffers[took.maker] = given
+
+
+def _forget_order(given: list[_Gradient]) -> None:
+    """One gradient for two tensors does not tell which of them the operator took first."""
+    for one in given:
+        if any(one.reads and other.reads and other is not one and other.token is one.token for other in given):
+            one.reads = one.reads if one.either else []
 
 
 def _shifted(sources: tuple[str, ...], by: int) -> tuple[str, ...]:

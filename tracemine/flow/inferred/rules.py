@@ -16,6 +16,7 @@ class Rules:
     partners: dict[str, str]
     shaped_inside: frozenset[str]
     hands_on_idle: frozenset[str]
+    commutes: frozenset[str]
     keeps_nothing: frozenset[str]
     keeps_results: tuple[str, ...]
     parameters: dict[str, frozenset[int]]
@@ -34,6 +35,7 @@ def rules() -> Rules:
         side_by_side=frozenset(data["side_by_side"].split()),
         partners={first: second, second: first},
         shaped_inside=frozenset(f"aten::{name}" for name in data["shaped_inside"].split()),
+        commutes=frozenset(f"aten::{name}" for name in data["commutes"].split()),
         hands_on_idle=frozenset(f"aten::{name}" for name in data["hands_on_idle"].split()),
         keeps_nothing=frozenset(data["keeps_nothing"].split()),
         keeps_results=tuple(data["keeps_results"].split()),
