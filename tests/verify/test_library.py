@@ -173,7 +173,7 @@ def test_what_lasts_but_nobody_reads_is_let_go_of() -> None:
     assert "nobody is seen to read it" in found.assumptions[0]
 
 
-def test_a_gain_off_by_one_is_added_and_everything_stays_wide() -> None:
+def test_a_gain_off_by_one_is_added_and_that_it_is_rounded_is_said() -> None:
     """Gemma: (x · rsqrt(mean(x²) + eps)) · (1 + w), all in float32, rounded at the end."""
     b = Builder("gemma")
     x, w = b.input("x", (ROWS, WIDTH), "bfloat16"), b.input("w", (WIDTH,), "bfloat16")
@@ -184,8 +184,15 @@ def test_a_gain_off_by_one_is_added_and_everything_stays_wide() -> None:
     found = find(b.done(b.call("aten::_to_copy", b.call("aten::mul.Tensor", normal, gain), dtype="bfloat16")))
     assert found.replacement is not None
     assert found.replacement.says == "F.rms_norm(x, (64,), weight + 1.0, 1e-06)"
-    assert found.replacement.text.count("dtype=torch.float32") == 2
-    assert ".to(torch.bfloat16)" in found.replacement.text
+    assert "rms_norm(x, x.shape[-1:], w + other_1, other)" in found.replacement.text
+    assert "rounded to bfloat16" in found.replacement.assumptions[0]
+
+
+def test_a_wide_gain_keeps_the_call_wide() -> None:
+    """A float32 gain of a bfloat16 tensor: rounding the gain would be another function."""
+    found = find(norm(gain_dtype="float32")).replacement
+    assert found is not None
+    assert "dtype=torch.float32" in found.text
 
 
 def layer(correction: int = 0, eps_outside: bool = False, bias: int = WIDTH) -> Chain:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tracemine.ops import itemsize
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
-from tracemine.verify.library.checks import axes, heads, together
+from tracemine.verify.library.checks import MASKS, axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.table import Row
 from tracemine.verify.library.terms import INPUT, Operand, Term, Terms
@@ -29,12 +29,7 @@ class Pick:
 
 def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:
     """A match made ready to be written; None where its tensors' dtypes have no widest."""
-    tree = parse(call)
-    summed = {n for node in ast.walk(tree) if isinstance(node, ast.BinOp) for n in names(node)}
-    kinds = {str(terms.terms[root].spec.dtype)}
-    for name, number in bound.tensors.items():
-        stood = bound.seen[name][0] if name in summed else number  # a sum keeps the type that the chain has for it
-        kinds.add(str(terms.terms[stood].spec.dtype))
+    kinds = {str(terms.terms[k].spec.dtype) for k in (root, *bound.tensors.values())}
     widest = max(itemsize(kind) or 0 for kind in kinds)
     found = [kind for kind in kinds if itemsize(kind) == widest]
     if len(found) > 1:
@@ -44,6 +39,13 @@ def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick |
         for name, number in bound.tensors.items()
     }
     return Pick(row=row, call=call, bound=bound, root=root, dtype=found[0], reads=reads)
+
+
+def rounds_early(one: Pick, terms: Terms) -> list[str]:
+    """Names that the call adds up in a narrower type than the chain does."""
+    summed = {n for node in ast.walk(parse(one.call)) if isinstance(node, ast.BinOp) for n in names(node)}
+    found = (n for n in sorted(summed & one.reads.keys()) if n not in MASKS)
+    return [n for n in found if str(terms.terms[one.bound.seen[n][0]].spec.dtype) != one.dtype]
 
 
 def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
