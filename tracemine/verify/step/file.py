@@ -236,10 +236,10 @@ def on_meta(folder):
 
 
 def looked_at(folder):
-    """Every kernel compiled, so that the compiler's cache on disk has it, and what is wrong with each."""
-    found = [faults(*each) for each in zip(modules(folder), ABOUT["ulps"], ABOUT["draws"])]
-    torch.cuda.synchronize()
-    return found
+    """Every kernel compiled, so that the compiler's cache on disk has it, and what is wrong with each, a line each."""
+    for each in zip(modules(folder), ABOUT["ulps"], ABOUT["draws"]):
+        print(json.dumps(faults(*each)), flush=True)
+        torch.cuda.synchronize()
 
 
 def claimed(key, found):
@@ -269,7 +269,7 @@ def done(asked, folder):
         print(json.dumps(on_meta(folder)))
         return
     if asked.kernels:
-        print(json.dumps(looked_at(folder)))
+        looked_at(folder)
         return
     kept = None if asked.keep is None else asked.keep.split(",")
     inputs = Inputs(BUFFERS, VIEWS, DEVICE)
