@@ -191,7 +191,7 @@ def _verdict(finding: Finding) -> Iterator[Text]:
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
     """What verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
-    yield _paragraph(("refuted: nothing is claimed for these, and no other rule claims them", "bold"))
+    yield _paragraph(("refuted: what was predicted here is claimed by nobody", "bold"))
     for finding in findings[:_LINES_OF_REFUSED]:
         verified = finding.verdict
         if verified is None:

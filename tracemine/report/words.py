@@ -24,7 +24,7 @@ EVIDENCE = {
 # Keys of a scan's `dropped` that read badly as they are.
 _DROPPED = {
     "below_threshold": "below --min-saving",
-    "claimed_by_another_rule": "claimed by another rule",
+    "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",
     "device_unknown": "on a GPU that is not in the device table",
     "compute_bound": "bound by arithmetic",
