@@ -15,10 +15,12 @@ import msgspec
 import pytest
 
 from tracemine.cli.verify import _read
+from tracemine.columns import string_ids
 from tracemine.cost import NOTHING, Range
 from tracemine.findings.record import Scan
 from tracemine.flow.record import Flow
 from tracemine.fusion import Groups
+from tracemine.verify.arguments import told
 from tracemine.verify.findings import fusable
 from tracemine.verify.rebuild import Rebuilder
 from tracemine.verify.step.build import NoStep
@@ -88,6 +90,24 @@ def test_a_call_is_taken_apart_where_others_read_what_is_made_inside_it() -> Non
     assert "aten::batch_norm" not in operators  # its backward reads the means that it saved
     assert "aten::conv2d" in operators
     assert "aten::linear" in [c.operator for c in placed("decoder_prefill").program.calls]
+
+
+def test_calls_of_two_threads_run_in_order_of_time() -> None:
+    operators = [c.operator for c in placed("convnet_train").program.calls]
+    backward = [at for at, name in enumerate(operators) if "backward" in name]  # in a thread of autograd's
+    optimizer = [at for at, name in enumerate(operators) if name == "aten::mul_"]
+    assert operators.index("aten::conv2d") < min(backward)
+    assert max(backward) < min(optimizer)
+
+
+def test_a_number_that_became_a_tensor_is_the_one_that_the_call_around_it_recorded() -> None:
+    flow, groups, _ = read("convnet_train")
+    recorded = Rebuilder(flow, groups).recorded
+    names, ids = string_ids(flow.timeline.ops.column("name"))[::-1]
+    inner = [row for row, name in enumerate(ids.tolist()) if name >= 0 and names[name] == "aten::div"]
+    calls_ = [recorded.call(row, ()) for row in inner]
+    assert {c.overload for c in calls_} == {"Scalar", "Tensor"}
+    assert {told(c, 1) for c in calls_} == {256}
 
 
 def test_index_tensors_from_outside_stay_within_what_they_point_into() -> None:
