@@ -12,25 +12,37 @@ from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Chain, ChainError, Input, Literal, Ref, Value, infer_outputs
 
 _VIEWS = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
+_CUTS = frozenset({"aten::slice"})
 _SIZES = frozenset({"size", "shape", "normalized_shape"})
 _PLACES = frozenset({"start", "end"})
 
 
 def composed(chain: Chain) -> dict[int, tuple[int, ...]]:
-    """Sizes that views put together, and out of which.
+    """Sizes that views put together, and out of which; of what is cut into equal parts, the part and how many.
+
+    How many parts there are stays: it is a negative number.
 
     >>> from tracemine.verify import Builder
     >>> b = Builder("heads")
     >>> x = b.input("x", (12, 5, 7), "float32")
     >>> composed(b.done(b.call("aten::view", x, [3, 4, 5, 7])))
     {12: (3, 4)}
+    >>> b = Builder("halves")
+    >>> x = b.input("x", (5, 8), "float32")
+    >>> composed(b.done(b.call("aten::slice.Tensor", x, 1, 0, 4)))
+    {8: (4, -2)}
     """
     specs = chain.specs
     found: dict[int, tuple[int, ...]] = {}
     for number, call in enumerate(chain.calls):
-        source = call.arguments[0] if call.operator in _VIEWS else None
-        if isinstance(source, Ref):
-            before, after = specs[source.value].shape, specs[chain.first_output(number)].shape
+        source = call.arguments[0] if call.operator in (*_VIEWS, *_CUTS) else None
+        if not isinstance(source, Ref):
+            continue
+        before, after = specs[source.value].shape, specs[chain.first_output(number)].shape
+        if call.operator in _CUTS:
+            cut = ((n, part) for n, part in zip(before, after, strict=True) if part not in (0, n) and n % part == 0)
+            found.update((n, (part, -(n // part))) for n, part in cut if n not in found)
+        else:
             for one, many in (*_merged(before, after), *_merged(after, before)):
                 found.setdefault(one, many)
     return found
@@ -57,7 +69,7 @@ def free_sizes(chain: Chain) -> tuple[int, ...]:
     """Sizes that may be others, largest first: all but 1, and those that views put together."""
     parts = composed(chain)
     found = {n for e in chain.inputs for n in _parts(e.spec.shape, parts)}
-    return tuple(sorted(found - parts.keys() - {0, 1}, reverse=True))
+    return tuple(sorted((n for n in found - parts.keys() if n > 1), reverse=True))
 
 
 def _parts(shape: Sequence[int], parts: Mapping[int, tuple[int, ...]]) -> list[int]:
@@ -75,8 +87,8 @@ def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
     parts = composed(chain)
 
     def now(size: int) -> int:
-        if size in sizes:
-            return sizes[size]
+        if size in sizes or size < 0:
+            return sizes.get(size, -size)
         return prod(map(now, parts[size])) if size in parts else size
 
     inputs = tuple(
