@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
-from tracemine.flow.inferred.autograd import Gradients, steps_of
+from tracemine.flow.inferred.autograd import Gradients, is_record, steps_of
 from tracemine.flow.inferred.binding import Simulation
 from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
 from tracemine.flow.inferred.memory import Lives
@@ -48,6 +48,7 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
     builder = Builder(calls, subtrees, launches)
     at = roots(order, known)
+    at = at[known[at] | (launches[at] > 0) | ~is_record(timeline, order)[at]]
     first = at[np.unique(subtrees.number[at], return_index=True)[1]]
     wirings: dict[tuple[int, Lists], Wiring] = {
         (int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()
@@ -59,14 +60,17 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     around = np.flatnonzero((launches > 0) & (order.inherited(stands) < 0))
     optimizers = updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call)
     hints: dict[tuple[int, int], tuple[int, int]] = {}
+    own: set[int] = set()
     for _ in range(_PASSES):
         simulation = Simulation(builder.keys, lists)
         simulation.reasons = [] if explain else None
         simulation.trains, simulation.lives, simulation.hints = bool(optimizers), Lives.of(timeline, order, at), hints
+        simulation.own_roots = own
         schemas: dict[int, str] = {}
         _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around, optimizers)
-        before, hints = hints, hints | simulation.resolved()
-        if len(hints) == len(before):
+        before = len(hints), len(own)
+        hints, own = hints | simulation.resolved(), simulation.own()
+        if (len(hints), len(own)) == before:
             break
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
     reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]

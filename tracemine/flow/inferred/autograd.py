@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,8 +48,7 @@ class Gradients:
     @staticmethod
     def of(timeline: Timeline, order: Order, roots: IntArray, place: IntArray) -> Gradients:
         """`roots`: positions of the operators that stand for themselves; `place`: counted through their threads."""
-        ids, texts = string_ids(timeline.ops.column("name"))
-        is_node = np.array([*(text.startswith(_NODE) for text in texts), False], np.bool_)[ids[order.row]]
+        is_node, ids, texts = _nodes(timeline, order)
         count = len(order.row)
         around = order.inherited(np.where(is_node, np.arange(count), -1))
         positions = np.flatnonzero(is_node & (around == np.arange(count)))
@@ -92,6 +92,22 @@ class Gradients:
             if nodes[position].forward >= 0:
                 saves[nodes[position].forward].append(position)
         return Gradients(positions, around, dict(saves), nodes)
+
+
+def is_record(timeline: Timeline, order: Order) -> BoolArray:
+    """For each operator whether it says which gradients a node of autograd was given."""
+    is_node = _nodes(timeline, order)[0]
+    records = _records(order, is_node)[is_node]
+    found = np.zeros(len(order.row), np.bool_)
+    found[records[records >= 0]] = True
+    return found
+
+
+def _nodes(timeline: Timeline, order: Order) -> tuple[BoolArray, IntArray, Sequence[str]]:
+    """For each operator whether it is a node, and its name: a number, and the texts."""
+    ids, texts = string_ids(timeline.ops.column("name"))
+    is_node: BoolArray = np.array([*(text.startswith(_NODE) for text in texts), False], np.bool_)[ids[order.row]]
+    return is_node, ids, texts
 
 
 def _records(order: Order, is_node: BoolArray) -> IntArray:

@@ -62,6 +62,7 @@ class Simulation:
         self.trains = False  # an optimizer runs
         self.lives: Lives | None = None
         self.hints: dict[tuple[int, int], tuple[int, int]] = {}  # by root and input: the root that made it, and which
+        self.own_roots: set[int] = set()  # with parameters that no other operator takes
         self._first_new: dict[int, int] = {}  # by root the first storage that it made
         self._ended: dict[int, int] = {}  # and the first one after those
         self._now = 0
@@ -236,6 +237,10 @@ class Simulation:
         found = [token for side in (pool.unread, pool.read) for token in fitting(pool, side, need, taken)]
         return next((token for token in found if token.storage == storage), None)
 
+    def own(self) -> set[int]:
+        """Roots with parameters that no other operator takes, as backward passes told."""
+        return self._engine.own
+
     def resolved(self) -> dict[tuple[int, int], tuple[int, int]]:
         """What the backward passes told of the forward ones: hints for simulating all of it once more."""
         roots = list(self._first_new)
@@ -334,7 +339,7 @@ class Simulation:
         if inside:
             return inside[-1], "parameter made inside"
         token = self._outside(need, remember=False)
-        if self._unknown_wrote >= 0 or need.loose in self._written:
+        if self._unknown_wrote >= 0 or (need.loose in self._written and self._root not in self.own_roots):
             token.sure = False
             return token, "parameter, perhaps written"
         return token, "parameter"

@@ -56,6 +56,7 @@ class _Gradient:
     reads: list[tuple[int, int]]  # of the tensor that it is of, where these were not sure
     turn: int  # which node gave it, counted
     gone: bool = False
+    unexplained: bool = False  # perhaps it was summed with another one
     either: bool = False  # the operator that took the tensor does not tell it from another one
 
 
@@ -86,6 +87,7 @@ class _Running:
     results: list[Token | None] = field(default_factory=list)  # of each of its operators
     consumed: set[Value] = field(default_factory=set)
     given: list[_Gradient] | None = None  # once its own operators have run
+    unexplained: bool = False  # something was summed behind it, and it is not known what
     summed: tuple[_Gradient, _Gradient] | None = None  # whose sum runs now, the new one first
     reduced: _Gradient | None = None
 
@@ -100,6 +102,7 @@ class Engine:
     outside: Callable[[Need], Token]  # one that nobody has seen
     running: _Running | None = None
     accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
+    own: set[int] = field(default_factory=set)  # roots with parameters that no other operator takes
     resolved: list[tuple[tuple[int, int], int]] = field(default_factory=list)  # a read, and the storage that it is of
     _forwards: dict[int, _Forward] = field(default_factory=dict)
     _makers: dict[Value, _Maker] = field(default_factory=dict)
@@ -175,6 +178,7 @@ class Engine:
             leaf, kept = self.accumulated[-1], running.made[-1]
             leaf.gradient, leaf.sure = kept, leaf.sure and kept.sure and running.sure
         for given in self._given(running):
+            given.unexplained = running.unexplained
             if not given.gone:
                 self._deliver(given)
 
@@ -204,6 +208,8 @@ class Engine:
                 last = leaves[-1]
                 self._leaves.remove(last)
                 alone = sum(one.turn == last.turn for one in leaves) == 1
+                if not last.unexplained:
+                    self.own.add(last.of.read[0])
                 self.accumulated.append(Leaf(last.token, last.sure and alone, last.of.read))
                 return last.token, "gradient" if alone and last.sure else "one of several gradients"
         arrived = self._buffers.pop((node, need.position), None)
@@ -422,7 +428,9 @@ class Engine:
         if number == 1 and running.summed is not None:
             one = running.summed[0]
             return one.token, "gradient" if one.sure else "a gradient, perhaps"
-        return self._sum(running, given, wiring)
+        found = self._sum(running, given, wiring)
+        running.unexplained |= found is None
+        return found
 
     def _sum(self, running: _Running, given: list[_Gradient], wiring: Wiring) -> Found | None:
         """A gradient arrives where one is: the sum takes that first, then the new one."""
