@@ -81,7 +81,7 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
         generate(recorded or chain, rounds=rounds, export_masks=drops, longest_row=longest_row)
         for rounds in (False, True)
     )
-    if recorded is not None:
+    if recorded is not None or longest_row < LONGEST_ROW:
         source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
     return Job(
         chain=msgspec.Raw(msgspec.json.encode(chain)),
@@ -94,8 +94,12 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
 
 
 def _in_steps(text: str) -> str:
-    """A source whose loops walk short rows in more than one step: the launcher's blocks are cut, no kernel changes."""
-    return re.sub(r"(?<=rblock, xblock = )\d{3,}(?=, 1$)|(?<=, )\d{3,}(?=, 1\)$)", "32", text, flags=re.MULTILINE)
+    """A source whose loops walk short rows in more than one step: the launcher's blocks are cut, no kernel changes.
+
+    Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
+    """
+    text = re.sub(r"(?<=rblock, xblock = )\d{3,}(?=, 1$)|(?<=, )\d{3,}(?=, 1\)$)", "32", text, flags=re.MULTILINE)
+    return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
 
 
 def _wrong(chain: Chain, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None], ...]:

@@ -166,7 +166,8 @@ def _safe(access, self, pointers, *rest, **named):
 def _launch(self, *args, **named):
     if _watch:
         given = dict(zip(inspect.getfullargspec(self.fn).args, args, strict=False))
-        _watch[-1].launch({k: int(v) for k, v in given.items() if k.startswith(_SIZES) and isinstance(v, int)})
+        sizes = {k: int(v) for k, v in given.items() if k.startswith(_SIZES) and isinstance(v, int)}
+        _watch[-1].launch({"kernel": self.fn.__name__, **sizes})
     return _stock_launch(self, *args, **named)
 
 

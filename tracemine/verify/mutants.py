@@ -74,11 +74,18 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
             if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
                 continue
             needs = "rows" if spoil.needs == "row" and not _has_rows(lines, at) else spoil.needs
+            needs = f"{needs} of {_kernel(lines, at)}" if needs in ("row", "column") else needs
             needs = next((f"{SAME}{why}" for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at)), needs)
             found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
     found += _scalars(chain, lines, inside)
     found += _stores(lines, inside)
     return found
+
+
+def _kernel(lines: list[str], at: int) -> str:
+    """The name of the kernel that a line belongs to; of all parts of a launch it is the launch's."""
+    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+    return re.sub(r"_part_\d+$", "", lines[begin][4:].partition("(")[0])
 
 
 def _has_rows(lines: list[str], at: int) -> bool:
@@ -116,24 +123,67 @@ def _squared(lines: list[str], at: int) -> bool:
     return bool(uses) and all(re.search(plain, use) for use in uses)
 
 
-def _nothing_beyond(lines: list[str], at: int) -> bool:
-    """What a mask of a reduction keeps out is 0 there already: loads give 0, and so do products with it."""
-    found = re.search(r"tl\.where\(\w*mask, (\w+), 0\)", lines[at])
+def _made_of(lines: list[str], at: int) -> dict[str, str]:
+    """What each name of a line's kernel is, up to that line."""
     begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
-    made = {line.strip().partition(" = ")[0]: line.partition(" = ")[2] for line in lines[begin:at]}
-    return found is not None and _is_nothing(made, found[1])
+    pairs = (line.partition("  #")[0].strip().partition(" = ") for line in lines[begin:at])
+    return {name: said for name, _, said in pairs if said}
+
+
+def _nothing_beyond(lines: list[str], at: int) -> bool:
+    """What a mask of a reduction keeps out is 0 there already: loads give 0, and so does what is made of such."""
+    found = re.search(r"tl\.where\(\w*mask, (\w+), 0\)", lines[at])
+    return found is not None and _is_nothing(_made_of(lines, at), found[1])
 
 
 def _is_nothing(made: dict[str, str], name: str) -> bool:
     """Whether a value is 0 beyond the columns, if every number that the kernel takes is finite."""
-    line = made.get(name, "").partition("  #")[0].strip()
-    if re.match(r"tl\.load\(.*\bcolumn\b.*mask=(mask|column_mask), other=0\)(\.to\(tl\.\w+\))?$", line):
+    said = made.get(name, "")
+    if re.match(r"tl\.load\(.*\bcolumn\b.*mask=(mask|column_mask), other=0\)(\.to\(tl\.\w+\))?$", said):
         return True
-    product = re.match(r"(\w+) \* ([\w.()-]+)$", line)
-    if product is None:
+    if kept := re.match(r"tl\.where\((\w+) == 0\.0, 0\.0, ", said):
+        return _is_nothing(made, kept[1])
+    found = re.match(r"([\w.()-]+) ([*+]) ([\w.()-]+)$", said)
+    if found is None:
         return False
-    scalar = product[2] not in made  # an argument, or a number
-    return _is_nothing(made, product[1]) and (scalar or _is_nothing(made, product[2]))
+    both = [_is_nothing(made, found[k]) for k in (1, 3)]
+    return any(both) if found[2] == "*" else all(both)
+
+
+def _estimated_again(lines: list[str], at: int) -> bool:
+    """What a mean is first taken for, or how it is mended: the second estimate mends the first, and is a rounding."""
+    name = lines[at].strip().partition(" = ")[0]
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    made = _made_of(lines, end)
+    for mended, said in made.items():
+        found = re.match(r"(\w+) \+ (\w+)$", said)
+        if found is None or not re.match(rf"\w+ - {found[1]}$", _gap(made, found[2])):
+            continue
+        gap = _before(made, found[2])
+        if name in {mended, *gap, *_before(made, found[1])}:
+            others = set(made) - {mended} - gap - _before(made, found[1])
+            used = {n for n in others if re.search(rf"\b{name}\b", made[n])}
+            return name == mended or not used
+    return False
+
+
+def _gap(made: dict[str, str], name: str) -> str:
+    """The difference that a sum of differences is made of; "" where it is none."""
+    for each in _before(made, name):
+        if re.match(r"\w+ - \w+$", made.get(each, "")):
+            return made[each]
+    return ""
+
+
+def _before(made: dict[str, str], name: str) -> set[str]:
+    """A name, and all names that it is made of up to loads."""
+    found, todo = set(), [name]
+    while todo:
+        each = todo.pop()
+        if each in made and each not in found and "tl.load(" not in made[each] and "tl.arange(" not in made[each]:
+            found.add(each)
+            todo += re.findall(r"\b[a-z]\w*_\d+\w*", made[each])
+    return found
 
 
 def _selects(line: str) -> bool:
@@ -143,11 +193,18 @@ def _selects(line: str) -> bool:
 
 
 # What they give of rounded numbers is rounded.
-_SELECTING = frozenset({"relu", "neg", "abs", "maximum", "minimum", "where", "cat", "slice", "clone", "sign"})
+_SELECTING = frozenset(
+    {"relu", "neg", "abs", "maximum", "minimum", "amax", "amin", "where", "cat", "slice", "clone", "sign"}
+)
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
 SAME = "same: "  # begins why a spoiled line changes no result
+_MEND = ("a second estimate of the mean mends it", _estimated_again)
 _SAME = {
-    "operands swapped": (("only its square is used", _squared),),
+    "operands swapped": (("only its square is used", _squared), _MEND),
+    "second operand dropped": (_MEND,),
+    "first operand dropped": (_MEND,),
+    "plus for times": (_MEND,),
+    "minus for plus": (_MEND,),
     "mask of a reduction dropped": (("it is 0 beyond the columns for every finite number", _nothing_beyond),),
     "mask of a loop dropped": (("it is 0 beyond the columns for every finite number", _nothing_beyond),),
 }

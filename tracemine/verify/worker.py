@@ -129,7 +129,8 @@ class _Prover:
         self.error = self.eager_error = 0.0
         self.equal_share = self._share = 1.0
         self.bytes = (0, 0)
-        self.spare = {"row": False, "column": False}  # whether any launch had lanes beyond its rows or columns
+        # Kernels of which any launch had lanes beyond its rows or columns.
+        self.spare: dict[str, set[str]] = {"row": set(), "column": set()}
         self._cases: list[_Case] | None = None
         self._loaded = 0
 
@@ -211,8 +212,9 @@ class _Prover:
             return [f"it raised {type(error).__name__}: {str(error)[:200]}"]
         for launch in ran.watch.launches:
             for part in {name.removeprefix("rows") for name in launch if name.startswith("rows")}:
-                self.spare["row"] |= launch[f"rows{part}"] % launch[f"XBLOCK{part}"] != 0
-                self.spare["column"] |= launch[f"columns{part}"] % launch[f"RBLOCK{part}"] != 0
+                for kind, size, wide in (("row", "rows", "XBLOCK"), ("column", "columns", "RBLOCK")):
+                    if launch[f"{size}{part}"] % launch[f"{wide}{part}"]:
+                        self.spare[kind].add(launch["kernel"])
         found = list(ran.faults)
         if self.lowered.drawn:
             numbers = [number for number, _ in self.lowered.drawn]
@@ -273,8 +275,9 @@ class _Prover:
 
     def mutant(self, name: str, line: str, source: str, needs: str | None) -> Mutant | None:
         """What gives a wrong source away; None where it does not even run."""
-        if needs in self.spare and not self.spare[needs]:
-            return Mutant(name, line, equivalent=f"no launch has a lane beyond its {needs}s")
+        kind, _, kernel = (needs or "").partition(" of ")
+        if kind in self.spare and kernel not in self.spare[kind]:
+            return Mutant(name, line, equivalent=f"no launch has a lane beyond its {kind}s")
         if needs == "rows":
             return Mutant(name, line, equivalent="the kernel has a single row")
         if needs is not None and needs.startswith(SAME):
