@@ -1,6 +1,7 @@
 """How well findings are verified: what one kernel in their place takes on a GPU, predicted beside measured.
 
     python benchmarks/verify.py prepare FOLDER [TRACE…] [--each N] [--catalogue] [--losing]
+    python benchmarks/verify.py write FOLDER        # again, after the generator changed
     python FOLDER/run.py FOLDER -o OUT              # on a machine with GPUs: needs torch and triton only
     python benchmarks/verify.py prove FOLDER        # on a CPU, meanwhile
     python benchmarks/verify.py report FOLDER OUT… [-o benchmarks/results/h200]
@@ -31,13 +32,10 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.findings import fusable, reproduction
-from tracemine.verify.library import find, settled
-from tracemine.verify.lower import lower
-from tracemine.verify.operators import error_ulp
+from tracemine.verify.findings import chain_text, fusable, recorded_kernels
+from tracemine.verify.library import find
 from tracemine.verify.proof import Proof
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder
-from tracemine.verify.repro import repro
+from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
 
 
@@ -45,35 +43,37 @@ def prepare(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     left_out: Counter[str] = Counter()
-    written = list(_found(arguments, left_out))
+    items = list(_found(arguments, left_out))
     if arguments.losing:
         for name, losing in verify_losing.TABLE.items():
-            item = Item(stem=f"losing_{name}", kind="losing", name=name, why=losing.why, chain=losing.make())
-            written.append((item, _alone(item)))
+            items.append(Item(stem=f"losing_{name}", kind="losing", name=name, why=losing.why, chain=losing.make()))
     if arguments.catalogue:
         for name, size, dtype, chain in verify_sizes.sized():
-            row = verify_sizes.TABLE[name]
-            stem = f"catalogue_{name}_{size}_{dtype}"
-            item = Item(
-                stem=stem,
-                kind="catalogue",
-                name=name,
-                row=row.row,
-                why=row.pattern,
-                size=size,
-                dtype=dtype,
-                chain=chain,
-            )
-            written.append((item, _alone(item)))
-    for item, text in written:
-        (folder / f"{item.stem}.py").write_text(text, "utf-8")
-    items = [item for item, _ in written]
+            row, stem = verify_sizes.TABLE[name], f"catalogue_{name}_{size}_{dtype}"
+            known = {"row": row.row, "why": row.pattern, "size": size, "dtype": dtype}
+            items.append(Item(stem=stem, kind="catalogue", name=name, chain=chain, **known))
     (folder / "prepared.json").write_bytes(msgspec.json.encode(items))
-    (folder / "order.json").write_text(json.dumps([(item.stem, _tunes(item)) for item in _ordered(items)]), "utf-8")
-    shutil.copy(Path(__file__).with_name("verify_run.py"), folder / "run.py")
-    print(f"{len(items)} reproductions in {folder}: {dict(Counter(item.kind for item in items))}")
     for reason, count in left_out.most_common():
         print(f"  left out {count:4} {reason}")
+    write(arguments)
+
+
+def write(arguments: argparse.Namespace) -> None:
+    """The files of what is prepared, by the generator as it is now."""
+    folder: Path = arguments.folder
+    items = msgspec.json.decode((folder / "prepared.json").read_bytes(), type=list[Item])
+    written = []
+    for item in items:
+        try:
+            text = _text(item)
+        except Unsupported as reason:
+            print(f"{item.stem}: {reason.message}")
+            continue
+        (folder / f"{item.stem}.py").write_text(text, "utf-8")
+        written.append(item)
+    (folder / "order.json").write_text(json.dumps([(i.stem, _tunes(i)) for i in _ordered(written)]), "utf-8")
+    shutil.copy(Path(__file__).with_name("verify_run.py"), folder / "run.py")
+    print(f"{len(written)} reproductions in {folder}: {dict(Counter(item.kind for item in written))}")
 
 
 def _ordered(items: list[Item]) -> list[Item]:
@@ -94,20 +94,20 @@ def _tunes(item: Item) -> bool:
     return (item.kind == "finding" and item.rank == 0) or (item.size == "large" and item.dtype != "float32")
 
 
-def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[tuple[Item, str]]:
+def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[Item]:
     """The largest findings of each trace, every chain once."""
     seen: set[bytes] = set()
     for trace in arguments.traces:
         flow, groups, scan = _read(trace, None, (), quiet=True, given=None)
         rebuilder = Rebuilder(flow, groups)
         rank = 0
-        name = trace.parent.name if trace.name == "eager" else trace.name
+        name = trace.parent.name if trace.name == "eager" else f"fixture_{trace.name}"
         for finding in fusable(scan.findings):
             if rank == arguments.each:
                 break
             try:
                 rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
-                text = reproduction(finding, rebuilt, flow)
+                generate(rebuilt.chain)
             except (NotRebuilt, Unsupported) as reason:
                 left_out[reason.message] += 1
                 continue
@@ -116,25 +116,28 @@ def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[tu
                 left_out["the same chain as another's"] += 1
                 continue
             seen.add(same)
-            yield (
-                Item(
-                    stem=f"finding_{name.split('.')[0]}_{rank}",
-                    kind="finding",
-                    name=name,
-                    rank=rank,
-                    chain=rebuilt.chain,
-                    finding=finding,
-                    evidence=rebuilt.evidence,
-                    assumptions=rebuilt.assumptions,
-                ),
-                text,
-            )
-            yield from _with_products(finding, rebuilder, flow, f"library_{name.split('.')[0]}_{rank}")
+            yield _item("finding", name, rank, finding, rebuilt, flow)
+            yield from _with_products(name, rank, finding, rebuilder, flow)
             rank += 1
         print(f"{trace}: {rank}", file=sys.stderr, flush=True)
 
 
-def _with_products(finding: Finding, rebuilder: Rebuilder, flow: Flow, stem: str) -> Iterator[tuple[Item, str]]:
+def _item(kind: str, name: str, rank: int, finding: Finding, rebuilt: Rebuilt, flow: Flow) -> Item:
+    return Item(
+        stem=f"{kind}_{name}_{rank}",
+        kind=kind,
+        name=name,
+        rank=rank,
+        chain=rebuilt.chain,
+        finding=finding,
+        evidence=rebuilt.evidence,
+        assumptions=rebuilt.assumptions,
+        recorded=recorded_kernels(rebuilt, flow),
+        unread=rebuilt.unread,
+    )
+
+
+def _with_products(name: str, rank: int, finding: Finding, rebuilder: Rebuilder, flow: Flow) -> Iterator[Item]:
     """The library call that does the products around a finding's chain too, where there is one."""
     try:
         rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
@@ -142,24 +145,18 @@ def _with_products(finding: Finding, rebuilder: Rebuilder, flow: Flow, stem: str
         return
     replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
     if rebuilt is not None and replacement is not None and replacement.products:
-        text = reproduction(finding, rebuilt, flow, kernel=False)
-        item = Item(stem=stem, kind="library", name=stem, why=", ".join(replacement.titles), chain=rebuilt.chain)
-        yield item, text
+        yield _item("library", name, rank, finding, rebuilt, flow)
 
 
-def _alone(item: Item) -> str:
-    """The reproduction of a chain that is of no trace."""
-    replacement = find(item.chain).replacement
-    chain = item.chain if replacement is None else settled(item.chain, replacement.at)
-    lowered = lower(chain)
-    return repro(
-        chain,
-        generate(chain),
-        fingerprint="0" * 16,
-        title=f"{item.name}: {item.why}",
-        ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
-        draws=bool(lowered.drawn),
-        library=None if replacement is None else replacement.text,
+def _text(item: Item) -> str:
+    return chain_text(
+        item.chain,
+        fingerprint="0" * 16 if item.finding is None else item.finding.fingerprint,
+        title=f"{item.name}: {item.why}" if item.finding is None else item.finding.title,
+        recorded=item.recorded,
+        assumptions=item.assumptions,
+        unread=item.unread,
+        kernel=item.kind != "library",
     )
 
 
@@ -171,7 +168,7 @@ def prove(arguments: argparse.Namespace) -> None:
     seconds = []
     with Sandbox(time_limit_s=arguments.time_limit) as sandbox, path.open("ab") as file:
         for item in items:
-            if item.stem in done or (item.kind == "catalogue" and item.size != "small"):
+            if item.stem in done or item.kind == "library" or (item.kind == "catalogue" and item.size != "small"):
                 continue
             proof = _proved(sandbox, item.chain)
             file.write(msgspec.json.encode((item.stem, proof)) + b"\n")
@@ -200,6 +197,9 @@ def main() -> None:
     first.add_argument("--catalogue", action="store_true", help="the catalogue's chains too")
     first.add_argument("--losing", action="store_true", help="chains where little is to be had too")
     first.set_defaults(run=prepare)
+    again = commands.add_parser("write")
+    again.add_argument("folder", type=Path)
+    again.set_defaults(run=write)
     second = commands.add_parser("prove")
     second.add_argument("folder", type=Path)
     second.add_argument("--time-limit", type=float, default=60.0, help="seconds of processor time a proof")

@@ -26,10 +26,16 @@ from tracemine.verify.verdict import Verdict, verdict
 REPEATS = 3  # of a chain in the trace of its own that run.py records
 LARGE_BYTES = 64e6
 GOOD_SHARE = 0.85
+KINDS = {
+    "finding": "verify.json",
+    "library": "verify_library.json",
+    "catalogue": "verify_catalogue.json",
+    "losing": "verify_losing.json",
+}
 
 
 class Item(msgspec.Struct, kw_only=True):
-    """One chain, ready to be timed. kind: `finding`, `catalogue` or `losing`."""
+    """One chain, ready to be timed. kind: of KINDS; `library` is a finding with the products around it."""
 
     stem: str
     kind: str
@@ -43,6 +49,8 @@ class Item(msgspec.Struct, kw_only=True):
     finding: Finding | None = None
     evidence: str | None = None
     assumptions: tuple[str, ...] = ()
+    recorded: Sequence[tuple[str, Sequence[int] | None]] = ()
+    unread: tuple[int, ...] = ()
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -104,7 +112,7 @@ def report(arguments: argparse.Namespace) -> None:
     rows = [_row(item, ran.get(item.stem, "not run"), proofs.get(item.stem), traces.get(item.stem)) for item in items]
     for machine in machines:
         print("machine:", machine)
-    kinds = {kind: [row for row in rows if row.kind == kind] for kind in ("finding", "catalogue", "losing")}
+    kinds = {kind: [row for row in rows if row.kind == kind] for kind in KINDS}
     for kind, own in kinds.items():
         if own:
             print(f"\n{kind}")
@@ -118,9 +126,8 @@ def report(arguments: argparse.Namespace) -> None:
     _proved(rows)
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        names = {"finding": "verify.json", "catalogue": "verify_catalogue.json", "losing": "verify_losing.json"}
         for kind, own in kinds.items():
-            _keep(arguments.output / names[kind], {"machines": machines, "rows": own})
+            _keep(arguments.output / KINDS[kind], {"machines": machines, "rows": own})
         _keep(arguments.output / "verify_same.json", {"machines": machines, "same": same})
 
 
@@ -164,7 +171,7 @@ def _proofs(path: Path) -> dict[str, Proof | str]:
 
 def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) -> Row:
     times = ran.get("times") if isinstance(ran, Mapping) else None
-    if item.finding is not None:
+    if item.finding is not None and item.kind == "finding":
         v: Verdict = verdict(item.finding, calls=len(item.chain.calls), evidence=item.evidence, proof=proof, ran=ran)
         level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
     else:

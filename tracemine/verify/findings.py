@@ -20,7 +20,7 @@ from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
-from tracemine.verify.chain import Unsupported
+from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.generate import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import LibraryVerdict, outcome
@@ -187,22 +187,49 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, kernel: bool = 
 
     kernel: False leaves the kernel out. Raises Unsupported where none can be generated.
     """
-    replacement = find(rebuilt.chain, rebuilt.unread).replacement
-    chain = rebuilt.chain if replacement is None else settled(rebuilt.chain, replacement.at)
-    said = () if replacement is None else replacement.assumptions
-    lowered = lower(chain) if kernel else None
+    return chain_text(
+        rebuilt.chain,
+        fingerprint=_mark(finding),
+        title=finding.title,
+        recorded=recorded_kernels(rebuilt, flow),
+        assumptions=rebuilt.assumptions,
+        unread=rebuilt.unread,
+        kernel=kernel,
+    )
+
+
+def recorded_kernels(rebuilt: Rebuilt, flow: Flow) -> list[tuple[str, list[int] | None]]:
+    """Name and grid of each kernel that a chain had in the trace."""
     activities = flow.timeline.activities
     codes, names = string_ids(activities.column("name"))
     grids = activities.column("grid").take(list(rebuilt.activities)).to_pylist()
     kernels = [names[codes[row]][:_LONGEST_NAME] for row in rebuilt.activities]
+    return list(zip(kernels, grids, strict=True))
+
+
+def chain_text(
+    chain: Chain,
+    *,
+    fingerprint: str,
+    title: str,
+    recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
+    assumptions: Sequence[str] = (),
+    unread: Sequence[int] = (),
+    kernel: bool = True,
+) -> str:
+    """The file that reproduces a chain: as `repro`, with all that is made of the chain. Raises Unsupported."""
+    replacement = find(chain, unread).replacement
+    chain = chain if replacement is None else settled(chain, replacement.at)
+    said = () if replacement is None else replacement.assumptions
+    lowered = lower(chain) if kernel else None
     return repro(
         chain,
         generate(chain) if kernel else None,
-        fingerprint=_mark(finding),
-        title=finding.title,
+        fingerprint=fingerprint,
+        title=title,
         ulp=LIBRARY_ULP if lowered is None else float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
-        recorded=list(zip(kernels, grids, strict=True)),
-        assumptions=(*rebuilt.assumptions, *(f"for the library's call, {text}" for text in said)),
+        recorded=recorded,
+        assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
         draws=lowered is not None and bool(lowered.drawn),
         library=None if replacement is None else replacement.text,
     )
