@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 
 from tracemine.verify import ir
 from tracemine.verify.expressions import TRITON_TYPE, constant, index, sizes, template, typed
@@ -63,7 +64,7 @@ class Body:
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
         self.walked = ir.Walked(self._columns)
-        self._ats = {n.axis: n for n in self._all() if isinstance(n, ir.At)}
+        self._spans = self._places_asked()
         self._depths: dict[Node, int] = {}
         self._reserved = {name for name, _ in program.scalars}
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
@@ -75,7 +76,7 @@ class Body:
             self.say(line.replace("parts", self.kernel.split.name) if self.kernel.split else line)
         if self.kernel.split:
             self._note_sizes((self.kernel.split,))
-            self._names |= {n: "part" for axis, n in self._ats.items() if axis == self.kernel.split}
+            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.At) and n.axis == self.kernel.split}
         self._places(self.kernel.rows, _ROW)
         values = [s.value for s in self.kernel.stores]
         if self.mode != LOOPED:
@@ -148,24 +149,50 @@ class Body:
         self._places(self.kernel.columns, _COLUMN)
 
     def _places(self, axes: tuple[Axis, ...], whole: str) -> None:
-        """Where the program stands on each of several axes that are walked as one."""
-        for place, axis in enumerate(axes):
-            inner = axes[place + 1 :]
-            text = whole
-            if inner:
-                text = f"{whole} // {_grouped(sizes(inner))}"
-            if place > 0:
-                text = f"{text} % {sizes((axis,))}" if inner else f"{whole} % {sizes((axis,))}"
+        """Where the program stands on each of several axes that are walked as one, or on some of them together."""
+        for node, (first, last) in self._spans.get(axes, {}).items():
+            inner, here = axes[last:], axes[first:last]
+            text = f"{whole} // {_grouped(sizes(inner))}" if inner else whole
+            if first > 0:
+                text = f"{text} % {_grouped(sizes(here))}"
+                self._note_sizes(here)
             self._note_sizes(inner)
-            self._note_sizes((axis,) if place > 0 else ())
-            node = self._ats.get(axis)
-            if node is None:
+            if len(here) < len(axes):
+                self.say(f"{whole}_{'_'.join(a.name for a in here)} = {text}")
+                text = f"{whole}_{'_'.join(a.name for a in here)}"
+            self._names[node] = text
+
+    def _places_asked(self) -> dict[tuple[Axis, ...], dict[Node, tuple[int, int]]]:
+        """For rows and columns, the indices that are places on consecutive axes of theirs, and on which of them."""
+        found: dict[tuple[Axis, ...], dict[Node, tuple[int, int]]] = {}
+        seen: set[Node] = set()
+        todo = [n for s in self.kernel.stores for n in (*s.index, s.value)]
+        while todo:
+            node = todo.pop()
+            if node in seen:
                 continue
-            if len(axes) == 1:
-                self._names[node] = whole
+            seen.add(node)
+            span = self._span(node)
+            if span is None:
+                todo.extend(ir.children(node))
             else:
-                self.say(f"{whole}_{axis.name} = {text}")
-                self._names[node] = f"{whole}_{axis.name}"
+                found.setdefault(span[0], {})[node] = span[1:]
+        return {axes: dict(sorted(spans.items(), key=lambda item: item[1])) for axes, spans in found.items()}
+
+    def _span(self, node: Node) -> tuple[tuple[Axis, ...], int, int] | None:
+        """The axes, of rows or columns, along which an index is the place: one, or several that follow each other."""
+        if isinstance(node, ir.At):
+            for axes in (self.kernel.rows, self.kernel.columns):
+                if node.axis in axes:
+                    return axes, axes.index(node.axis), axes.index(node.axis) + 1
+        if not (isinstance(node, ir.Arithmetic) and isinstance(node.left, ir.Arithmetic) and node.symbol == "+"):
+            return None
+        outer, inner, by = self._span(node.left.left), self._span(node.right), node.left.right
+        if node.left.symbol != "*" or outer is None or inner is None or outer[0] != inner[0] or outer[2] != inner[1]:
+            return None
+        passed = outer[0][inner[1] : inner[2]]
+        pinned = isinstance(by, ir.Int) and all(a.pinned for a in passed) and by.value == prod(a.size for a in passed)
+        return (outer[0], outer[1], inner[2]) if pinned or (isinstance(by, ir.Size) and by.axes == passed) else None
 
     def _all(self) -> list[Node]:
         found: dict[Node, None] = {}
