@@ -20,6 +20,7 @@ from tracemine.verify.findings import fusable
 from tracemine.verify.generate import generate
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.shorten import shorter
 
 PROVED = 3
 
@@ -33,7 +34,8 @@ def reached(
     except NotRebuilt as reason:
         return 0, f"not rebuilt: {reason.message}"
     try:
-        small = smaller(chain) if sandbox is not None else chain
+        tried = shorter(chain) if sandbox is not None else chain
+        small = smaller(tried) if sandbox is not None else chain
         generate(small)
     except Unsupported as reason:
         text = reason.message.split("(", 1)[-1] if reason.message.startswith("call") else reason.message
@@ -42,7 +44,7 @@ def reached(
         return 2, ""
     if elements(small) > 64 * MOST_ELEMENTS:
         return 2, "a kernel, not proved: no size of an argument makes it small enough"
-    proof = sandbox.prove(small, mutants=False, recorded=chain)
+    proof = sandbox.prove(small, mutants=False, recorded=tried)
     if isinstance(proof, str):
         return 2, f"a kernel, not proved: {proof}"
     if proof.faults:

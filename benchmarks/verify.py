@@ -37,6 +37,7 @@ from tracemine.verify.library import find
 from tracemine.verify.proof import Proof
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.shorten import shorter
 
 
 def prepare(arguments: argparse.Namespace) -> None:
@@ -181,6 +182,7 @@ def prove(arguments: argparse.Namespace) -> None:
 
 
 def _proved(sandbox: Sandbox, chain: Chain) -> Proof | str:
+    chain = shorter(chain)
     small = smaller(chain)
     if elements(small) > 64 * MOST_ELEMENTS:
         return "too large to prove on a CPU"

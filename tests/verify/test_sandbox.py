@@ -11,6 +11,7 @@ from tracemine.verify import Builder, Chain
 from tracemine.verify.check import make_job
 from tracemine.verify.generate import generate
 from tracemine.verify.sandbox import Sandbox, elements, smaller
+from tracemine.verify.shorten import shorter
 
 
 def chain(rows: int = 4) -> Chain:
@@ -73,6 +74,27 @@ def test_what_is_tried_small_is_the_source_at_the_recorded_sizes() -> None:
     assert "for start in" not in make_job(small, mutants=False).source
     assert "rblock, xblock = 32, 1" in job.source  # in several steps
     assert generate(large).text == job.source.replace(" 32, 1", " 2048, 1")
+
+
+def test_of_long_lists_a_few_members_of_each_kind_are_tried_whose_code_the_others_share() -> None:
+    b = Builder("many")
+    shapes = [(6, 5) if k % 2 else (7,) for k in range(40)]
+    given = [[b.input(f"{name}{k}", shape, "float32") for k, shape in enumerate(shapes)] for name in ("p", "g")]
+    b.call("aten::_foreach_mul_.Scalar", given[0], 0.9)
+    b.call("aten::_foreach_add_.List", *given, alpha=0.5)
+    long = b.done()
+    short = shorter(long)
+    assert len(short.inputs) == 2 * 2 * 3  # of each shape three members, of either list
+    assert shorter(short) == short
+    assert "tl.load" in generate(short).text
+
+
+def test_a_list_among_other_calls_is_left_as_it_is() -> None:
+    b = Builder("norms")
+    grads = [b.input(f"g{k}", (5,), "float32") for k in range(20)]
+    total = b.call("aten::stack", list(b.call("aten::_foreach_norm.Scalar", grads, 2)), 0)
+    chain = b.done(b.call("aten::linalg_vector_norm", total, 2))
+    assert shorter(chain) == chain
 
 
 def test_indices_stay_within_the_smallest_table_that_they_point_into() -> None:

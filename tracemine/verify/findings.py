@@ -33,11 +33,13 @@ from tracemine.verify.proof import Proof
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.shorten import shorter
 from tracemine.verify.verdict import Verdict, verdict
 
 GPU_LIMIT_S = 60.0  # a chain: of which torch.compile may take half
 _LONGEST_NAME = 2000
 _MARK = re.compile(r"[0-9a-f]{16}")
+SHORTER = "the proof on the CPU is of a few members of each kind of its lists, whose code the others share"
 SMALLER = "the proof on the CPU is of the same source at smaller sizes"
 
 
@@ -113,18 +115,19 @@ def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: S
     known["with_products"] = _around(finding, rebuilder, calls, how)
     try:
         text = reproduction(finding, rebuilt, rebuilder.flow)
-        small = smaller(rebuilt.chain)
+        tried = shorter(rebuilt.chain)
+        small = smaller(tried)
     except (Unsupported, RecursionError) as reason:
         why = reason.message if isinstance(reason, Unsupported) else "the chain is too deep"
         if replacement is not None:
             known["library"] = _alone(finding, rebuilt, replacement, rebuilder, calls, how)
         return verdict(finding, **known, refused=f"no kernel is generated: {why}")
-    if small != rebuilt.chain:
-        known["assumptions"] = (*rebuilt.assumptions, SMALLER)
+    said = [SHORTER] * (tried != rebuilt.chain) + [SMALLER] * (small != tried)
+    known["assumptions"] = (*rebuilt.assumptions, *said)
     if elements(small) > 64 * MOST_ELEMENTS:
         proof: Any = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
     else:
-        proof = sandbox.prove(small, how.mutants, rebuilt.chain)
+        proof = sandbox.prove(small, how.mutants, tried)
     _emit(how, f"repro_{_mark(finding)}.py", text)
     ran = run(text) if how.gpu is not None else None
     if replacement is not None:
