@@ -23,6 +23,7 @@ from tracemine.verify.step.placing import Placed
 from tracemine.verify.step.program import Left
 
 _WIRED_APART = 0.01  # as a share of a tensor: the same calls in another order may round otherwise, and no more
+_FINITE = 0.5  # share of a final tensor; of one with fewer finite elements a comparison says little
 HOST_BOUND = 0.8  # the device's busy share of a step below which the host sets the pace
 
 
@@ -201,6 +202,8 @@ def _wrong(right: Mapping[str, Any] | None) -> str:
     """Why the step's results with kernels in place are not trusted; "" where they are."""
     if right is None:
         return ""
+    if right["finite"] < _FINITE:
+        return "with random values the step's results are not finite: whether kernels are right in it is not known"
     if right["wired_apart"] > _WIRED_APART:
         return "with the rebuilt chains in place, run eagerly, the step gives other results"
     if right["beyond"] and not right["draws"]:
