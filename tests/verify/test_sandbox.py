@@ -73,7 +73,8 @@ def test_what_is_tried_small_is_the_source_at_the_recorded_sizes() -> None:
     assert "for start in" in job.source  # which rows as short as these would not need
     assert "for start in" not in make_job(small, mutants=False).source
     assert "rblock, xblock = 32, 1" in job.source  # in several steps
-    assert generate(large).text == job.source.replace(" 32, 1", " 2048, 1")
+    kernels = generate(large).text.partition("def fused(")[0].partition("def _expect(")[0]
+    assert job.source.startswith(kernels)  # to the letter
 
 
 def test_of_long_lists_a_few_members_of_each_kind_are_tried_whose_code_the_others_share() -> None:
