@@ -5,7 +5,7 @@
 Needs torch and triton only. FOLDER/order.json names the files in the order in which they matter, and for which of them
 max-autotune is tried. What comes out is written as it comes: a line a reproduction in OUT/times.GPU.jsonl, traces of
 those that have none in OUT/traces. One that crashes its process or outlasts its time costs its own result; the next
-process goes on. OUT/machine.json says what machine it is.
+process goes on. OUT/machine.json says what machine it is. Called again with the same OUT, it does what is not done.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("times"))
     parser.add_argument("--seconds", type=float, default=240.0, help="no reproduction is begun after this")
-    parser.add_argument("--compile-seconds", type=float, default=100.0, help="of those, for compiling ahead")
+    parser.add_argument("--compile-seconds", type=float, default=100.0, help="of those, most for compiling ahead")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 8)
     parser.add_argument(
         "--same", type=int, default=0, help="comparisons of the same with the same, a chain and variant"
@@ -202,7 +202,8 @@ def main() -> None:
     ]
     if asked.compile:
         part, parts = map(int, asked.compile.split("/"))
-        compile_all(paths[part::parts])
+        done = set().union(*map(begun, asked.output.glob("times.*.jsonl")))
+        compile_all([p for p in paths if p[0].stem not in done][part::parts])
         return
     if asked.time:
         part, parts = map(int, asked.time.split("/"))
