@@ -9,14 +9,13 @@ import pytest
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import Builder, generate
 
-# A row reduction and one over its results, a norm over several tensors and what it scales, a table and the heads that
-# load it, what is read before it is overwritten: no one walk does both.
+# A row reduction and one over its results, a norm over several tensors and what it scales, what is
+# read before it is overwritten: no one walk does both.
 SEVERAL_KERNELS = {
     "cross_entropy": 2,
     "long_cross_entropy": 2,
     "kl_divergence": 2,
     "clip_grad_norm": 3,
-    "rope_of_angles": 2,
     "residual_in_place_and_read_otherwise": 2,
 }
 

@@ -101,6 +101,10 @@ def test_a_table_of_angles_is_made_before_the_heads_that_load_it() -> None:
     assert sorted(k.level for k in _kernels("rope_of_angles")) == [0, 1, 1]
 
 
+def test_a_few_elements_are_not_worth_a_table() -> None:
+    assert {k.level for k in plan(CATALOGUE["rope_of_angles"]()).kernels} == {0}
+
+
 def test_halves_that_are_turned_into_each_other_are_walked_together() -> None:
     source = generate(CATALOGUE["rope"]()).text
     assert "tl.where" not in source

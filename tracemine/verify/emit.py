@@ -53,10 +53,16 @@ class Piece:
 
 
 class Emitter:
-    """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does."""
+    """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does.
 
-    def __init__(self, axes: Axes, nodes: Nodes, origins: dict[Node, int], columns: Dim, rounds: bool) -> None:
+    large: elements from which on it takes longer to compute what is repeated than to launch a kernel for it.
+    """
+
+    def __init__(
+        self, axes: Axes, nodes: Nodes, origins: dict[Node, int], columns: Dim, rounds: bool, large: int
+    ) -> None:
         self.axes, self.nodes, self.origins, self.columns, self.rounds = axes, nodes, origins, columns, rounds
+        self.large = large
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
         self._elements = 0  # that the kernel walks for it
@@ -178,7 +184,9 @@ class Emitter:
     def _is_table(self, tensor: Tensor, index: Index) -> bool:
         """Changes along the columns, takes long to compute, and is asked for the same elements again and again."""
         size = self._size(tensor)
-        if self._elements < _REPEATS * size or not any(self.walked(node) & {*self.columns} for node in index):
+        if self._elements < max(self.large, _REPEATS * size) or not any(
+            self.walked(node) & {*self.columns} for node in index
+        ):
             return False
         return any(self._size(t) == size for t in dear(tensor))
 

@@ -20,6 +20,7 @@ from tracemine.verify.values import Reduced, Tensor
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
 _FEW_ROWS, _LONG_ROW = 32, 8192
 
+_LARGE = 16  # kernels of so many times the longest row's elements take longer than a launch
 _SHORTEST_PIECE, _MOST_PIECES = 4, 4  # of columns that are walked in pieces
 
 
@@ -41,6 +42,7 @@ class _Planner:
     chain: Chain
     lowered: Lowered
     rounds: bool
+    large: int  # elements of a kernel that takes some microseconds
     nodes: Nodes = field(default_factory=Nodes)
     origins: dict[Node, int] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -72,7 +74,7 @@ def _planned(
     chain: Chain, lowered: Lowered, rounds: bool, export_masks: bool, longest_row: int
 ) -> tuple[Program, set[Reduced]]:
     """A program, and the reductions in it that leave most of a GPU idle."""
-    p = _Planner(chain, lowered, rounds)
+    p = _Planner(chain, lowered, rounds, _LARGE * longest_row)
     for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
         p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
     outputs = _homes(p, export_masks)
@@ -138,7 +140,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduced) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
-    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds)
+    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds, p.large)
     trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
         raise Unsupported("a reduction that needs its own result elsewhere")
@@ -229,7 +231,7 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
     """A kernel, and what it reduces."""
-    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds)
+    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds, p.large)
     stores = [
         _renamed(p, emitter.store(target.tensor, target.buffer, piece))
         for target in members
