@@ -179,9 +179,12 @@ def _in_one_order(timeline: Timeline, proven: Reads, inferred: Reads) -> None:
     for row in {row for row, position, _ in proven if position == 1 and names[row] in _COMMUTE}:
         first, second = (row, 0, -1), (row, 1, -1)
         looks = [json.loads(column[row] or "[]") for column in texts]
-        if first in inferred and second in inferred and all(look[:1] == look[1:2] for look in looks):
-            swapped = inferred[second][:2] == proven[first][:2] and inferred[first][:2] == proven[second][:2]
-            if swapped:
+        if {first, second} <= inferred.keys() & proven.keys() and all(look[:1] == look[1:2] for look in looks):
+            ways = (
+                sum(inferred[one][:2] == proven[other][:2] for one, other in zip((first, second), order, strict=True))
+                for order in ((first, second), (second, first))
+            )
+            if next(ways) < next(ways):
                 inferred[first], inferred[second] = inferred[second], inferred[first]
 
 

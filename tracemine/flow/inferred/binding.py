@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.calls import NOTHING, Lists
@@ -17,7 +18,6 @@ from tracemine.flow.inferred.lasting import Lasting
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Ran, Token, fitting
-from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.wiring import Give, Inside, Keys, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
@@ -208,6 +208,12 @@ class Simulation:
         told = None if hint is None else self._told(need, hint, taken)
         if told is not None:
             return told, "by its gradient"
+        if self.hints and need.left > 1:  # what the others are told to take is not for this one
+            later = wiring.needs[len(taken) + 1 :]
+            hinted = [self.hints.get((self._root, slot)) for slot in range(len(taken) + 1, len(wiring.needs))]
+            others = [one for one in map(self._told_if, later, hinted) if one is not None]
+            if others:
+                return self._any(replace(need, left=1), wiring, [*taken, *others])
         before = self._lasting.before(need, len(taken)) if self.trains else None
         if before is not None:
             return before, "as in the step before"
@@ -228,6 +234,9 @@ class Simulation:
             token, why = self._any(need, wiring, taken)
         self._updates[need.key].add(wiring.number)
         return token, why
+
+    def _told_if(self, need: Need, hint: tuple[int, int] | None) -> Token | None:
+        return None if hint is None else self._told(need, hint, [])
 
     def _told(self, need: Need, hint: tuple[int, int], taken: list[Token]) -> Token | None:
         """The tensor that something later told of."""
@@ -266,6 +275,9 @@ class Simulation:
                 return self._none(need, pool, taken)
             current = [token for token in read if token.step == self._step or token.outside]
             read = current or read
+            before, took = self._beside
+            if wiring.call.op_class == "gemm" and wiring.number == before and read[-1].storage in took:
+                return read[-1], "side by side"
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
         if token.born < self._unknown_made:
             if not self._unknown_unseen and token.born > self._unknown_around:
@@ -303,7 +315,7 @@ class Simulation:
         if len(unread) != need.left:
             return token, "one of several unread"
         if need.twins > 1:
-            if wiring.call.name not in rules().commutes:
+            if wiring.call.op_class == "attention":  # the value is often made before the key is rotated
                 return token, "all unread, in some order"
             return token, "all unread" if need.left == need.twins or need.left == 1 else "some unread"
         if not pool.read:
