@@ -16,7 +16,7 @@ from tracemine.verify.chain import Chain, Scalar, Scalars, Value
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
 from tracemine.verify.library.record import Found, Replacement, Spoiled
-from tracemine.verify.library.source import Pick, function, pick, reads, rounds_early, shown
+from tracemine.verify.library.source import Pick, function, pick, reads, shown
 from tracemine.verify.library.table import table
 from tracemine.verify.library.terms import INPUT, Opaque, Terms, terms
 
@@ -124,10 +124,6 @@ class _Finding:
             if one.bound.assumed:
                 numbers = ", ".join(f"{value:.6g}" for value in one.bound.assumed.values())
                 said.append(f"numbers that are not recorded are those of {one.row.title}: {numbers}")
-            early = rounds_early(one, self.terms)
-            said += [
-                f"{name} with what is added is rounded to {one.dtype}, where eager keeps float32" for name in early
-            ]
             eps = one.bound.scalars.get("eps")
             if eps is not None and not eps.recorded:
                 said.append("the epsilon, which is not recorded, is positive and finite")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tracemine.ops import itemsize
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
-from tracemine.verify.library.checks import MASKS, axes, heads, together
+from tracemine.verify.library.checks import axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.table import Row
 from tracemine.verify.library.terms import INPUT, Operand, Term, Terms
@@ -29,7 +29,12 @@ class Pick:
 
 def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:
     """A match made ready to be written; None where its tensors' dtypes have no widest."""
-    kinds = {str(terms.terms[k].spec.dtype) for k in (root, *bound.tensors.values())}
+    tree = parse(call)
+    summed = {n for node in ast.walk(tree) if isinstance(node, ast.BinOp) for n in names(node)}
+    kinds = {str(terms.terms[root].spec.dtype)}
+    for name, number in bound.tensors.items():
+        stood = bound.seen[name][0] if name in summed else number  # a sum keeps the type that the chain has for it
+        kinds.add(str(terms.terms[stood].spec.dtype))
     widest = max(itemsize(kind) or 0 for kind in kinds)
     found = [kind for kind in kinds if itemsize(kind) == widest]
     if len(found) > 1:
@@ -39,13 +44,6 @@ def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick |
         for name, number in bound.tensors.items()
     }
     return Pick(row=row, call=call, bound=bound, root=root, dtype=found[0], reads=reads)
-
-
-def rounds_early(one: Pick, terms: Terms) -> list[str]:
-    """Names that the call adds up in a narrower type than the chain does."""
-    summed = {n for node in ast.walk(parse(one.call)) if isinstance(node, ast.BinOp) for n in names(node)}
-    found = (n for n in sorted(summed & one.reads.keys()) if n not in MASKS)
-    return [n for n in found if str(terms.terms[one.bound.seen[n][0]].spec.dtype) != one.dtype]
 
 
 def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
@@ -75,7 +73,11 @@ def shown(terms: Terms, one: Pick) -> str:
             found[name] = number_text(scalar.value) if scalar.recorded else name
         elif name == "shape":
             found[name] = repr(terms.terms[one.bound.tensors["x"]].spec.shape[-len(axes(terms, one.bound) or ()) :])
-    return substituted(one.call, found)
+    for name, number in one.bound.tensors.items():
+        if terms.terms[number].spec.dtype != one.dtype:
+            found[name] = f"{name}.to({one.dtype})"
+    root = terms.terms[one.root].spec.dtype
+    return substituted(one.call, found) + ("" if root == one.dtype else f".to({root})")
 
 
 def substituted(call: str, found: Mapping[str, str]) -> str:
