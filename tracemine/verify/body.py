@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import prod
 
 from tracemine.verify import ir
 from tracemine.verify.expressions import TRITON_TYPE, constant, index, sizes, template, typed
 from tracemine.verify.ir import Axis, Buffer, Kernel, Node, Program
 from tracemine.verify.operators import DROPPED, table
+from tracemine.verify.places import spans
 from tracemine.verify.running import RUNNING
 
 POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
@@ -64,7 +64,7 @@ class Body:
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
         self.walked = ir.Walked(self._columns)
-        self._spans = self._places_asked()
+        self._spans = spans(kernel)
         self._depths: dict[Node, int] = {}
         self._reserved = {name for name, _ in program.scalars}
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
@@ -161,38 +161,6 @@ class Body:
                 self.say(f"{whole}_{'_'.join(a.name for a in here)} = {text}")
                 text = f"{whole}_{'_'.join(a.name for a in here)}"
             self._names[node] = text
-
-    def _places_asked(self) -> dict[tuple[Axis, ...], dict[Node, tuple[int, int]]]:
-        """For rows and columns, the indices that are places on consecutive axes of theirs, and on which of them."""
-        found: dict[tuple[Axis, ...], dict[Node, tuple[int, int]]] = {}
-        seen: set[Node] = set()
-        todo = [n for s in self.kernel.stores for n in (*s.index, s.value)]
-        while todo:
-            node = todo.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            span = self._span(node)
-            if span is None:
-                todo.extend(ir.children(node))
-            else:
-                found.setdefault(span[0], {})[node] = span[1:]
-        return {axes: dict(sorted(spans.items(), key=lambda item: item[1])) for axes, spans in found.items()}
-
-    def _span(self, node: Node) -> tuple[tuple[Axis, ...], int, int] | None:
-        """The axes, of rows or columns, along which an index is the place: one, or several that follow each other."""
-        if isinstance(node, ir.At):
-            for axes in (self.kernel.rows, self.kernel.columns):
-                if node.axis in axes:
-                    return axes, axes.index(node.axis), axes.index(node.axis) + 1
-        if not (isinstance(node, ir.Arithmetic) and isinstance(node.left, ir.Arithmetic) and node.symbol == "+"):
-            return None
-        outer, inner, by = self._span(node.left.left), self._span(node.right), node.left.right
-        if node.left.symbol != "*" or outer is None or inner is None or outer[0] != inner[0] or outer[2] != inner[1]:
-            return None
-        passed = outer[0][inner[1] : inner[2]]
-        pinned = isinstance(by, ir.Int) and all(a.pinned for a in passed) and by.value == prod(a.size for a in passed)
-        return (outer[0], outer[1], inner[2]) if pinned or (isinstance(by, ir.Size) and by.axes == passed) else None
 
     def _all(self) -> list[Node]:
         found: dict[Node, None] = {}

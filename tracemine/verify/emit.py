@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -16,6 +15,7 @@ from tracemine.verify import ir
 from tracemine.verify.axes import Axes, Dim, Dims
 from tracemine.verify.ir import BOOL, FLOAT, LONG, Node, Nodes
 from tracemine.verify.operators import brief_templates
+from tracemine.verify.recipes import columns_of, dear, fronts
 from tracemine.verify.values import (
     NARROW,
     TYPE_OF,
@@ -38,9 +38,7 @@ from tracemine.verify.values import (
 
 Index = tuple[Node, ...]  # one for each axis of a tensor, over all its dimensions
 
-# Functions of some 50 instructions an element, with a slow path that keeps arrays in memory: where a kernel would call
-# them again for as many elements as this, a table of their values is made first, and loaded.
-_DEAR = ("tl.cos(", "tl.sin(")
+# Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
 
 
@@ -386,53 +384,3 @@ _EMIT: dict[type[Tensor], Callable[[Emitter, Any, Index, Node | None], Node]] = 
     Position: Emitter.position,
     Counted: Emitter.counted,
 }
-
-
-def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The recipes that a recipe is made of."""
-    if isinstance(tensor, Point | Joined):
-        return tuple(a for a in tensor.args if isinstance(a, Tensor))
-    if isinstance(tensor, Picked):
-        return (tensor.table, *(p for p in tensor.places if isinstance(p, Tensor)))
-    arg = getattr(tensor, "arg", None)
-    return () if arg is None else (arg,)
-
-
-def fronts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The reductions and scans that a recipe meets first, itself included."""
-    found: dict[Tensor, None] = {}
-    seen: set[Tensor] = set()
-    todo = [tensor]
-    while todo:
-        here = todo.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here, Reduced | Scanned):
-            found[here] = None
-        else:
-            todo.extend(reversed(arguments(here)))
-    return tuple(found)
-
-
-def dear(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The recipes that take long to compute among those that a recipe is made of, short of reductions."""
-    found: list[Tensor] = []
-    seen: set[Tensor] = set()
-    todo = [tensor]
-    while todo:
-        here = todo.pop()
-        if here in seen or isinstance(here, Reduced | Scanned):
-            continue
-        seen.add(here)
-        if isinstance(here, Point) and any(name in here.template for name in _DEAR):
-            found.append(here)
-        todo.extend(arguments(here))
-    return tuple(found)
-
-
-def columns_of(axes: Axes, tensor: Tensor) -> Dim:
-    """The axes that a reduction or a scan walks, in the order of its argument's dimensions."""
-    assert isinstance(tensor, Reduced | Scanned)  # noqa: S101  (what `fronts` gives)
-    over = tensor.over if isinstance(tensor, Reduced) else (tensor.along,)
-    return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())

@@ -10,9 +10,10 @@ from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify import ir
 from tracemine.verify.axes import Axes, Dim
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.emit import Emitter, Piece, columns_of, fronts
+from tracemine.verify.emit import Emitter, Piece
 from tracemine.verify.ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.verify.lower import Lowered, lower
+from tracemine.verify.recipes import columns_of, fronts
 from tracemine.verify.shapes import LONGEST_ROW, few_programs
 from tracemine.verify.split import split
 from tracemine.verify.values import Reduced, Tensor

@@ -7,8 +7,8 @@ from math import prod
 
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Chain, Input, Literal, Value, infer_outputs
-from tracemine.verify.emit import arguments, columns_of
 from tracemine.verify.lower import Lowered
+from tracemine.verify.recipes import arguments, columns_of
 from tracemine.verify.values import Reduced, Scanned, Tensor
 
 _SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
