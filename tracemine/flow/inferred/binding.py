@@ -278,6 +278,9 @@ class Simulation:
             before, took = self._beside
             if wiring.call.op_class == "gemm" and wiring.number == before and read[-1].storage in took:
                 return read[-1], "side by side"
+        either = need.twins == 2 and wiring.commutes
+        if either and len(unread) == 1:  # it is one of the two, and which makes no difference
+            need = replace(need, left=1, twins=1)
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
         if token.born < self._unknown_made:
             if not self._unknown_unseen and token.born > self._unknown_around:
@@ -302,7 +305,7 @@ class Simulation:
         if len(unread) < need.left and not self._engine.running:
             self._doubt(read)
         if not unread:
-            alone = len(read) == 1 and need.twins == 1 and (bool(current) or token.outside)
+            alone = len(read) == 1 and (need.twins == 1 or either) and (bool(current) or token.outside)
             if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
                 return self._outside(need, remember=False), "one of those from outside"
             if token.outside and wiring.number in token.readers and len(taken) not in wiring.mutated:

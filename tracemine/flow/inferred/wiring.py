@@ -135,6 +135,7 @@ class Wiring:
     number: int = 0
     parameters: frozenset[int] = frozenset()  # positions
     partner: str | None = None  # an operator that takes the same tensor as this one does
+    commutes: bool = False  # it does not tell two inputs apart that look alike
     beside: bool = False  # its kind is seldom applied to its own result
     mutated: list[int] = field(default_factory=list)  # slots that are written
     place: dict[int, int] = field(default_factory=dict)  # storage → GPU or HOST, where that is known
@@ -182,6 +183,7 @@ class Builder:
         wiring.new = self._next - len(call.slots)
         wiring.number = self._built = self._built + 1
         wiring.parameters = rules().parameters.get(call.name, frozenset())
+        wiring.commutes = call.name in rules().commutes
         wiring.beside = call.op_class in rules().side_by_side
         wiring.partner = rules().partners.get(call.name)
         return wiring
