@@ -686,3 +686,11 @@ def slice_backward() -> Chain:
     whole = b.call("aten::zeros", [3, 9, 24], dtype=BF16)
     b.call("aten::copy_", b.call("aten::slice.Tensor", whole, 1, 2, 7, 1), b.call("aten::mul.Tensor", grad, 0.5))
     return b.done(b.call("aten::add.Tensor", whole, other))
+
+
+@entry
+def differences_of_each_two() -> Chain:
+    """A vector meets itself turned: one axis is walked twice."""
+    b = Builder("differences_of_each_two")
+    x = b.input("x", (4, 12), F32)
+    return b.done(b.call("aten::sub.Tensor", b.call("aten::view", x, [4, 1, 12]), b.call("aten::view", x, [4, 12, 1])))

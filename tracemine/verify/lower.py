@@ -245,9 +245,15 @@ class Lowering:
         for back in range(len(shape), 0, -1):
             here = [t.dims[-back] for t in tensors if len(t.dims) >= back]
             wide = [d for d in here if self.axes.size(self.axes.leaves(d)) != 1]
-            dims.append(wide[0] if wide else ())
-            for other in wide[1:]:
-                self.axes.join(wide[0], other)
+            # A vector that meets itself turned: its axis is walked once already, the second time by one of its own.
+            walked = set(self.axes.flat(tuple(dims)))
+            free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
+            if wide and not free:
+                self.axes.pin(wide[0])
+                free = list(self.axes.dims((shape[-back],)))
+            dims.append(free[0] if wide else ())
+            for other in free[1:]:
+                self.axes.join(free[0], other)
         return self._apart(tuple(dims))
 
     def op(self, name: str, *args: Operand) -> Point:
