@@ -120,7 +120,7 @@ class Axes:
         return axis
 
     def _split(self, axis: int, inner: int) -> Dim:
-        parts = (self._new(self._size[axis] // inner, True), self._new(inner, True))
+        parts = (self._new(self._size[axis] // inner, self._pinned[axis]), self._new(inner, True))
         self._parts[axis] = parts
         return parts
 
