@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Change, Expected, StepVerdict, Summary, step_verdict
 from tracemine.verify.step.stepping import prepared
 
-_CHANGES = ("fused", "graph", "fused_graph")
+_CHANGES = {"fused": "eager", "graph": "eager", "fused_graph": "eager_graph"}  # and what each is taken off
 
 
 class Prepared(msgspec.Struct, kw_only=True):
@@ -94,11 +95,21 @@ def _table(found: dict[str, StepVerdict]) -> None:
     timed = [verdict for verdict in found.values() if verdict.changes]
     shorter = sum(bool(verdict.shorter) for verdict in timed)
     print(f"\n{len(timed)} of {len(found)} steps timed; fused kernels make {shorter} of them shorter when run eagerly.")
-    for change in _CHANGES:
-        mine = [c for verdict in timed for c in verdict.changes if c.change == change and c.predicted_ns is not None]
-        compared = [c for c in mine if c.within is not None]
-        inside = sum(bool(c.within) for c in compared)
-        print(f"{_NAMES[change]}: {len(mine)} measured, {len(compared)} in the state predicted for, {inside} within")
+    busy = [abs(v.gpu_ns["replayed"] / v.gpu_ns["recorded"] - 1) for v in timed]
+    print(f"The replay's GPU time is off by {statistics.median(busy):.1%} (median), {max(busy):.1%} at most.")
+    for change, before in _CHANGES.items():
+        mine = [(v, c) for v in timed for c in v.changes if c.change == change]
+        compared = [(v, c) for v, c in mine if c.within is not None]
+        inside = sum(bool(c.within) for _, c in compared)
+        text = f"{_NAMES[change]}: {len(mine)} measured, {len(compared)} in the state predicted for, {inside} within"
+        errors = [
+            abs(c.measured_ns - c.predicted_ns.mid) / v.medians_ns[before]["step_ns"]
+            for v, c in compared
+            if c.predicted_ns is not None
+        ]
+        if errors:
+            text += f"; off by {statistics.median(errors):.1%} of the step before (median), {max(errors):.1%} at most"
+        print(text)
 
 
 _NAMES = {"fused": "fused saves", "graph": "a graph saves", "fused_graph": "fused saves in a graph"}

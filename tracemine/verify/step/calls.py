@@ -32,8 +32,11 @@ _BY_VALUE = frozenset(
 )
 # Tensors of one number in the host's memory, which look like Python numbers.
 _NO_NUMBERS = frozenset({"philox_seed", "philox_offset", "rng_state", "unused"})
-_NUMBER = {True: 2, False: 0.5}  # a Python number that is not recorded, whole or not
-UNKNOWN = "Python numbers that are not recorded are taken to be 0.5, and 2 where they are whole"
+_WHOLE = ("long int", "int64", "long")
+# A Python number that is not recorded: small enough that exponentials of what it scales stay finite in 16 bits.
+WHOLE_NUMBER, NUMBER = 2, 0.02
+UNKNOWN = f"Python numbers that are not recorded are taken to be {NUMBER}, and {WHOLE_NUMBER} where they are whole"
+_SHAPING = ("exponent", "ord", "correction")  # as in chain.py: kernels have them as constants
 
 Argument = Seen | tuple[Seen | None, ...] | Plain | None
 
@@ -205,7 +208,7 @@ class Cover:
             return Plain(known)
         if number and argument.name not in _NO_NUMBERS:
             self.assumptions[UNKNOWN] = None
-            return Plain(_NUMBER[facts.types[place] not in ("double", "float64")])
+            return Plain(WHOLE_NUMBER if facts.types[place] in _WHOLE else NUMBER)
         if not seen:
             if facts.types[place : place + 1] in ((), ("",)):  # not given, or undefined as autograd leaves them
                 return None
@@ -223,11 +226,12 @@ class Cover:
             text = (facts.texts or ())[place : place + 1]
             if argument.type == "Scalar[]" and text == ("",):
                 self.assumptions[UNKNOWN] = None
-                return Plain((0.5,) * len({s.member for s in facts.inputs if s.position == 0}))
+                return Plain((NUMBER,) * len({s.member for s in facts.inputs if s.position == 0}))
             raise
-        if not read.recorded:
+        if not read.recorded and argument.name not in _SHAPING:
             self.assumptions[UNKNOWN] = None
-        elif read.assumptions:
+            return Plain(NUMBER)
+        if read.assumptions:
             self.assumptions.update(dict.fromkeys(read.assumptions))
         return None if read.value is None else Plain(read.value)
 

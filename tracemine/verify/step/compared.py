@@ -246,7 +246,7 @@ def _says(
     predicted = "" if fused.predicted_ns is None else f", predicted {_us(fused.predicted_ns.mid)} µs"
     if shorter:
         return f"with {count} fused kernels in place the step got shorter by {measured}{predicted}"
-    return f"with {count} fused kernels in place the step did not get shorter: saved {measured}{predicted}"
+    return f"with {count} fused kernels in place the step did not get shorter beyond noise: saved {measured}{predicted}"
 
 
 def _us(ns: int) -> str:

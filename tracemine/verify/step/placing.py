@@ -12,13 +12,14 @@ import numpy as np
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
 from tracemine.verify.assembly import Lies
-from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.chain import Chain, Scalar, Unsupported
 from tracemine.verify.generate import Source, generate
 from tracemine.verify.lower import lower
 from tracemine.verify.operators import error_ulp
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.recorded import Recorded
 from tracemine.verify.step.build import Built, build, step_of
+from tracemine.verify.step.calls import NUMBER, WHOLE_NUMBER
 from tracemine.verify.step.order import Schedule, follows, schedule, touches
 from tracemine.verify.step.program import Place, Program
 
@@ -193,8 +194,15 @@ def _fused(each: _Occurrence, chain: Chain, built: Built, recorded: Recorded) ->
         calls=calls,
         takes=tuple(takes),
         gives=tuple(gives),
-        scalars=tuple((s.name, s.value) for s in own.scalars),
+        scalars=tuple((s.name, _number(s)) for s in own.scalars),
     )
+
+
+def _number(scalar: Scalar) -> float | int:
+    """As in the program's calls."""
+    if scalar.recorded:
+        return scalar.value
+    return WHOLE_NUMBER if isinstance(scalar.value, int) else NUMBER
 
 
 def _specs(chain: Chain) -> list[tuple[tuple[int, ...], str | None]]:
