@@ -119,6 +119,8 @@ MEASURED = Verified(
     assumptions=("a number is not recorded",),
     not_tested=("L2: not among these results", "L6: no step was run with it"),
     file="results/0123456789abcdef.json",
+    library="F.rms_norm(x, (4096,), w, eps)",
+    library_ns=19_000,
 )
 LOST = msgspec.structs.replace(
     MEASURED,
@@ -126,14 +128,16 @@ LOST = msgspec.structs.replace(
     level="L3",
     says="this fusion loses",
     fused_ns=36_000,
-    predicted_ns=Range(1, 2_000, 3_000),
+    predicted_ns=HEADLONG.gpu_saving_ns,
+    library=None,
+    library_ns=None,
 )
 PROVED = msgspec.structs.replace(
     MEASURED,
     basis="predicted",
     level="L2",
     says="right in the interpreter, on a CPU",
-    **dict.fromkeys(("device", "state", "eager_ns", "fused_ns", "compiled_ns", "saved_share")),
+    **dict.fromkeys(("device", "state", "eager_ns", "fused_ns", "compiled_ns", "saved_share", "library", "library_ns")),
     not_tested=tuple(f"{level}: this machine has no GPU" for level in ("L1", "L3", "L4", "L5")),
 )
 # One measured, one proved and not timed, one refuted.
@@ -223,7 +227,7 @@ def hostile(text: str) -> Scan:
 def hostile_verdicts(text: str) -> Scan:
     """As `hostile`, with verdicts: of these `basis` alone is our own word."""
     scan = hostile(text)
-    poisoned = {"level": text, "says": text, "device": text, "state": text, "file": text}
+    poisoned = {"level": text, "says": text, "device": text, "state": text, "file": text, "library": text, "by": text}
     texts = {"assumptions": (text,), "not_tested": (text, f"L6: {text}")}
     findings = [
         msgspec.structs.replace(

@@ -21,6 +21,7 @@ from tracemine.errors import InputError
 from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
 from tracemine.verify.evidence import Evidence, read_evidence, same_gpu
+from tracemine.verify.library.outcome import LibraryVerdict
 from tracemine.verify.stored import LARGEST_BYTES
 from tracemine.verify.verdict import Verdict, Verdicts, table
 
@@ -175,6 +176,89 @@ def test_one_model_has_several_names_and_a_slice_of_it_is_another() -> None:
     assert same_gpu("My GPU", "my  gpu")
     assert not same_gpu("NVIDIA H200", "NVIDIA H200 MIG 1g.18gb")
     assert not same_gpu("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB")
+
+
+# --- a library's call beside the kernel -------------------------------------------------------------------------------
+
+
+def with_library(call_ns: int, **times: int) -> dict[str, Any]:
+    """What a reproduction prints that has a call of so many ns beside the kernel."""
+    found = printed(**times)
+    eager_ns = times.get("eager", 20_000)
+    ratio = {"ratio": eager_ns / call_ns, "low": eager_ns / call_ns, "high": eager_ns / call_ns}
+    for state, scale in (("cold", 3), ("warm", 1)):
+        found["times"]["samples"][state]["library"] = {"sum_ns": [call_ns * scale] * 4}
+        found["times"]["judged"][state] |= {
+            "library": {**ratio},
+            "to_library": {"eager": ratio, "compiled": ratio},
+            "library_faster_than_eager": eager_ns > 1.01 * call_ns,
+            "library_slower_than_eager": eager_ns < 0.99 * call_ns,
+            "library_not_slower_than_compile": True,
+        }
+    return found | {"right_others": {"library": {"faults": []}}}
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "kernel_ns", "basis", "by", "share"),
+    [
+        (4_000, 5_000, "measured", "a library's call", 0.8),
+        (6_000, 5_000, "measured", "kernel", 0.75),
+        (10_000, 30_000, "measured", "a library's call", 0.5),
+        (40_000, 5_000, "measured", "kernel", 0.75),
+        (40_000, 30_000, "refuted", "kernel", -0.5),
+    ],
+)
+def test_of_kernel_and_library_call_the_faster_counts(
+    tmp_path: Path, call_ns: int, kernel_ns: int, basis: str, by: str, share: float
+) -> None:
+    path = put(tmp_path / "out.json", with_library(call_ns, fused=kernel_ns))
+    found = read_evidence([path]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.by, found.fused_ns, found.library_ns) == (basis, by, kernel_ns, call_ns)
+    assert found.saved_share is not None
+    assert found.saved_share.mid == pytest.approx(share, abs=1e-4)
+
+
+def test_a_wrong_library_call_counts_for_nothing(tmp_path: Path) -> None:
+    wrong = with_library(4_000) | {"right_others": {"library": {"faults": ["element 3"]}}}
+    found = read_evidence([put(tmp_path / "out.json", wrong)]).on(FINDING, H200)
+    assert found is not None
+    assert (found.by, found.fused_ns) == ("kernel", 5_000)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_the_library_call_of_a_verdict_is_read_back(tmp_path: Path, form: str) -> None:
+    kernel = verified()
+    assert kernel.measured is not None
+    took = msgspec.structs.replace(
+        kernel.measured, fused_ns=4_000, eager_to_fused={"ratio": 5.0, "low": 4.9, "high": 5.1}
+    )
+    call = LibraryVerdict(
+        call="F.rms_norm", text="F.rms_norm(x, (64,), w)", level="L5", says="not slower than torch.compile",
+        products=False, calls=2, eager_calls=0, measured=took, proof=None, right=None, source=None, assumptions=(),
+        not_tested=(),
+    )  # fmt: skip
+    path = written(tmp_path, msgspec.structs.replace(kernel, library=call), form=form)
+    found = read_evidence([path]).on(FINDING, H200)
+    assert found is not None
+    assert (found.by, found.library, found.library_ns) == (call.text, call.text, 4_000)
+    assert found.saved_share is not None
+    assert (found.saved_share.low, found.saved_share.mid) == (pytest.approx(1 - 1 / 4.9, abs=1e-5), 0.8)
+
+
+def test_a_call_where_no_kernel_is_generated_counts_as_one(tmp_path: Path) -> None:
+    found = read_evidence([put(tmp_path / "out.json", printed() | {"kernel": False})]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.by, found.fused_ns, found.library_ns) == ("measured", "a library's call", None, 5_000)
+
+
+def test_results_of_a_chain_with_other_kernels_are_not_of_the_finding(tmp_path: Path) -> None:
+    """A call that does the products around the chain too is timed against all of that."""
+    around = printed()
+    around["replay"]["kernels"] = [["product", [1]], ["a", [1]], ["b", [1]]]
+    found = read_evidence([put(tmp_path / "out.json", around)]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.says) == ("predicted", "of another chain: 3 kernels where the finding has 2")
 
 
 # --- several on one finding -------------------------------------------------------------------------------------------

@@ -97,12 +97,15 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     eager_ns: int | None
     fused_ns: int | None
     compiled_ns: int | None  # under torch.compile
-    saved_share: Share | None  # of eager's time, 1 − fused ÷ eager, with its 95 % interval
+    saved_share: Share | None  # of eager's time that `by` takes off, 1 − its time ÷ eager's, with the 95 % interval
     predicted_ns: Range  # saving of GPU time that was predicted, over the trace
     occurrences: int  # that it speaks for
     assumptions: tuple[str, ...]
     not_tested: tuple[str, ...]
     file: str  # that it was read from
+    library: str | None = None  # a call of PyTorch's library that says the same; null: none is known
+    library_ns: int | None = None
+    by: str = "kernel"  # what the verdict is of: the kernel, or where that is faster and right, the `library` call
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,7 +134,8 @@ def _where(finding: Finding) -> Iterator[str]:
 
 
 def _verdict(finding: Finding, verified: Verified) -> Iterator[str]:
-    yield f"- {prose(f'{verified.level}, {verified.says}')}"
+    by = "" if verified.by == "kernel" else f" · with {code(verified.by)}"
+    yield f"- {prose(f'{verified.level}, {verified.says}')}{by}"
     if text := times_text(verified):
         yield f"- {prose(text)}"
     if text := error_text(finding):

@@ -82,7 +82,8 @@ _UNUSED = {
 def said_text(verified: Verified) -> str:
     """How far a verdict got, what it says, and the levels that nobody tried, in a line."""
     untried = ", ".join(text.partition(":")[0] for text in verified.not_tested)
-    return f"{verified.level}, {verified.says}" + (f" · not tested: {untried}" if untried else "")
+    by = "" if verified.by == "kernel" else f" · with {verified.by}"
+    return f"{verified.level}, {verified.says}{by}" + (f" · not tested: {untried}" if untried else "")
 
 
 def times_text(verified: Verified) -> str:
@@ -99,6 +100,7 @@ def times_text(verified: Verified) -> str:
         for name, ns in (
             ("eager", verified.eager_ns),
             ("one kernel", verified.fused_ns),
+            (verified.library or "a library's call", verified.library_ns),
             ("torch.compile", verified.compiled_ns),
         )
         if ns is not None

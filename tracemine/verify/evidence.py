@@ -13,7 +13,7 @@ from tracemine.findings.record import Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
 from tracemine.verify.levels import CANNOT_TELL, LOSES, WRONG
-from tracemine.verify.stored import LARGEST_BYTES, Entry, Said, in_table, in_text, is_table
+from tracemine.verify.stored import LARGEST_BYTES, Beside, Entry, Said, in_table, in_text, is_table
 
 MOST_FILES = 10_000  # of one folder
 _TABLE = ".parquet"
@@ -162,19 +162,24 @@ def _content(path: Path, most_bytes: int) -> bytes:
 
 def _verified(said: Said, finding: Finding, file: str) -> Verified:
     """A verdict as a finding shows it. Texts keep within bounds: they come from a file."""
-    measured = said.measured
+    beside = said.library
+    of: Said | Beside = said
+    if beside is not None and _basis(beside) == "measured" and beside.says != CANNOT_TELL and _faster(beside, said):
+        of = beside
+    measured = of.measured
     share = None
     if measured is not None:
         ratio = measured.eager_to_fused
         share = Share(*(round(1 - 1 / each, 6) for each in (ratio.low, ratio.ratio, ratio.high)))
+    library = None if beside is None else _text(beside.text)
     return Verified(
-        basis="predicted" if finding.alike is None else _basis(said),
-        level=said.level,
-        says=_text(said.says),
+        basis="predicted" if finding.alike is None else _basis(of),
+        level=of.level,
+        says=_text(of.says),
         device=None if measured is None else _text(measured.device),
         state=None if measured is None else _text(measured.state),
         eager_ns=None if measured is None else measured.eager_ns,
-        fused_ns=None if measured is None else measured.fused_ns,
+        fused_ns=None if said.measured is None else said.measured.fused_ns,
         compiled_ns=None if measured is None else measured.compiled_ns,
         saved_share=share,
         predicted_ns=finding.gpu_saving_ns,
@@ -182,7 +187,17 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
         assumptions=tuple(map(_text, said.assumptions[:_MOST_TEXTS])),
         not_tested=tuple(map(_text, said.not_tested[:_MOST_TEXTS])),
         file=file,
+        library=library,
+        library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
+        by="kernel" if of is said else library or "library",
     )
+
+
+def _faster(beside: Beside, said: Said) -> bool:
+    """Whether a library's call, itself faster than eager, is what to use: the kernel is not, or takes longer."""
+    if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
+        return True
+    return beside.measured.fused_ns < said.measured.fused_ns
 
 
 def _text(text: str) -> str:
@@ -190,7 +205,7 @@ def _text(text: str) -> str:
     return text[:_LONGEST].encode("utf-8", "replace").decode()
 
 
-def _basis(said: Said) -> str:
+def _basis(said: Said | Beside) -> str:
     """What a verdict does to a claim.
 
     >>> _basis(Said("0" * 16, "L3", LOSES)), _basis(Said("0" * 16, "L2", "right in the interpreter, on a CPU"))

@@ -68,6 +68,7 @@ def repro(
             cuts="{}" if source is None else "tuned(fused, BLOCKS, INPUTS)",
             variants=_VARIANTS[source is not None, library is not None],
             fingerprint=fingerprint,
+            kernel=source is not None,
             ulp=ulp,
             nbytes=moved.both,
             read_bytes=moved.read,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +16,12 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from tracemine.errors import InputError, Location
 from tracemine.findings.record import Finding
 from tracemine.units import count_text
+from tracemine.verify.library.outcome import LIBRARY, in_place_of_kernel
 from tracemine.verify.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
 
 LARGEST_BYTES = 1 << 26  # of one file; a verdict with every sample and its source has some 100 kB
@@ -29,6 +30,7 @@ _PROOF = "the results of a reproduction come without it"
 
 Ns = Annotated[int, Meta(ge=0, le=1 << 53)]
 Ratio = Annotated[float, Meta(gt=0, le=1e9)]
+Level = Annotated[str, Meta(pattern="^L[0-6]$")]
 Mark = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 
@@ -51,13 +53,23 @@ class Timed(msgspec.Struct, frozen=True):
     compiled_ns: Ns | None = None
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """Of `verify.library.LibraryVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
+
+    text: str
+    level: Level
+    says: str
+    measured: Timed | None = None
+
+
 class Said(msgspec.Struct, frozen=True):
     """Of `verify.verdict.Verdict` what a scan needs."""
 
     fingerprint: Mark
-    level: Annotated[str, Meta(pattern="^L[0-6]$")]
+    level: Level
     says: str
     measured: Timed | None = None
+    library: Beside | None = None
     assumptions: list[str] = []
     not_tested: list[str] = []
 
@@ -92,6 +104,7 @@ class _Times(msgspec.Struct, frozen=True):
 class _Replay(msgspec.Struct, frozen=True):
     same_names: bool
     same_grids: bool
+    kernels: list[Any] = []  # that eager launched
 
 
 class _Right(msgspec.Struct, frozen=True):
@@ -106,6 +119,7 @@ class Ran(msgspec.Struct, frozen=True):
     right: _Right | None = None
     times: _Times | None = None
     device: str | None = None
+    kernel: bool = True  # false: a library's call stands in the kernel's place
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +139,33 @@ class Entry:
         """The verdict on a finding; from a reproduction's results it is made here, beside what the finding measured."""
         if isinstance(self.said, Said):
             return self.said
+        launched, there = len(self.said.replay.kernels), len(finding.activities[0]) if finding.activities else 0
+        if self.said.replay.same_names and launched not in (0, there):
+            return Said(
+                finding.fingerprint, "L0", f"of another chain: {launched} kernels where the finding has {there}"
+            )
         try:
-            return msgspec.convert(verdict(finding, ran=self.whole, proof=_PROOF), Said, from_attributes=True)
+            return _judged(finding, self.said, self.whole or {})
         except _CANNOT_BE_JUDGED as error:  # what is not checked above is not as a reproduction prints it
             return Said(finding.fingerprint, "L0", f"its results cannot be judged: {type(error).__name__}")
+
+
+def _judged(finding: Finding, said: Ran, whole: dict[str, Any]) -> Said:
+    """What a reproduction printed as a verdict, of the kernel and of the library's call that may stand beside it."""
+
+    def of(ran: Mapping[str, Any] | str) -> Said:
+        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF), Said, from_attributes=True)
+
+    if not said.kernel:
+        call = of(whole)
+        return Said(finding.fingerprint, "L0", "no kernel is generated", library=_beside(call))
+    kernel = of(whole)
+    timed = said.times is not None and all(LIBRARY in samples for samples in whole["times"]["samples"].values())
+    return structs.replace(kernel, library=_beside(of(in_place_of_kernel(whole)))) if timed else kernel
+
+
+def _beside(call: Said) -> Beside:
+    return Beside("a library's call", call.level, call.says, call.measured)
 
 
 _CANNOT_BE_JUDGED = (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -165,14 +202,28 @@ def in_table(path: Path) -> tuple[list[Entry], list[str]]:
         raise InputError(f"cannot be read: {str(error)[:100]}", where=where) from None
     found, wrong = [], Counter[str]()
     for row in rows:
-        if row.get("device") is not None:
-            ends = {"low": "eager_to_fused_low", "ratio": "eager_to_fused", "high": "eager_to_fused_high"}
-            row["measured"] = {**row, "eager_to_fused": {end: row.get(name) for end, name in ends.items()}}
         try:
-            found.append(_entry(row, row.get("gpu")))
+            found.append(_entry(_nested(row), row.get("gpu")))
         except msgspec.ValidationError as error:
             wrong[str(error)[:200]] += 1
     return found, [f"{path}: left out, {count_text(count, 'row')}: {text}" for text, count in wrong.items()]
+
+
+def _nested(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table as the JSON has it."""
+
+    def ratio(name: str) -> dict[str, Any]:
+        return {end: row.get(name + suffix) for end, suffix in (("low", "_low"), ("ratio", ""), ("high", "_high"))}
+
+    found = {**row, "library": None}
+    if row.get("device") is not None:
+        found["measured"] = {**row, "eager_to_fused": ratio("eager_to_fused")}
+    if row.get("library") is not None:
+        found["library"] = {"text": row["library"], "level": row.get("library_level"), "says": row.get("library_says")}
+        if row.get("device") is not None and row.get("library_ns") is not None:
+            took = {"fused_ns": row["library_ns"], "eager_to_fused": ratio("eager_to_library")}
+            found["library"]["measured"] = {**row, **took}
+    return found
 
 
 def is_table(path: Path) -> bool:
@@ -233,13 +284,15 @@ def _entry(value: Any, gpu: str | None) -> Entry:
         _check(ran.times)
         return Entry(ran, ran.times.device, value)
     said = msgspec.convert(value, Said)
-    if said.measured is None:
-        return Entry(said, gpu)
-    ratio = said.measured.eager_to_fused
-    of_medians = said.measured.eager_ns / max(said.measured.fused_ns, 1)
-    if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
-        raise msgspec.ValidationError("its times and their ratio contradict each other")
-    return Entry(said, said.measured.device)
+    of_library = None if said.library is None else said.library.measured
+    taken = [each for each in (said.measured, of_library) if each is not None]
+    for each in taken:
+        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
+        if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
+            raise msgspec.ValidationError("its times and their ratio contradict each other")
+    if len({each.device for each in taken}) > 1:
+        raise msgspec.ValidationError("its times are of several GPUs")
+    return Entry(said, taken[0].device if taken else gpu)
 
 
 def _check(times: _Times) -> None:

@@ -145,7 +145,10 @@ def _of_library(library: LibraryVerdict) -> dict[str, object]:
         "library": library.text,
         "library_level": library.level,
         "library_ns": None if took is None else took.fused_ns,
+        "library_says": library.says,
         "eager_to_library": library.ratio,
+        "eager_to_library_low": None if took is None else took.eager_to_fused["low"],
+        "eager_to_library_high": None if took is None else took.eager_to_fused["high"],
     }
 
 
@@ -156,7 +159,7 @@ def _schema() -> pa.Schema:
             *("calls", "predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
             *("eager_ns", "fused_ns", "compiled_ns", "copy_ns", "library_ns"),
         ),
-        pa.float64(): ("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high", "eager_to_library"),
+        pa.float64(): tuple(f"eager_to_{what}{end}" for what in ("fused", "library") for end in ("_low", "", "_high")),
         pa.list_(pa.string()): ("assumptions", "not_tested"),
     }
     of = {name: kind for kind, names in kinds.items() for name in names}
@@ -169,8 +172,9 @@ _COLUMNS = (
     *("predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
     *("gpu", "device", "state", "eager_ns", "fused_ns", "compiled_ns", "copy_ns"),
     *("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high", "assumptions", "not_tested"),
-    *("best", "library", "library_level", "library_ns", "eager_to_library"),
+    *("best", "library", "library_level", "library_says", "library_ns"),
+    *("eager_to_library_low", "eager_to_library", "eager_to_library_high"),
 )
-_TEXTS = ("best", "library", "library_level")
+_TEXTS = ("best", "library", "library_level", "library_says")
 TABLE_MARK = b"tracemine.verdicts"  # metadata by which the table is known; its value is the schema's version
 TABLE = _schema()
