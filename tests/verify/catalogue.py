@@ -15,7 +15,7 @@ CATALOGUE: dict[str, Callable[..., Chain]] = {}  # without arguments: at the sma
 LONGEST_ROW = {"rope_of_angles": 8} | dict.fromkeys(
     (
         "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
-        "bias_gradient", "long_extremes", "column_variance", "long_mean",
+        "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",
     ),
     64,
 )  # fmt: skip
@@ -473,6 +473,14 @@ def bias_gradient() -> Chain:
     back = b.call("aten::add.Tensor", b.call("aten::tanh_backward", grad, out), 0.25)
     flat = b.call("aten::view", back, [150, 45])
     return b.done(back, b.call("aten::sum.dim_IntList", flat, [0], True))
+
+
+@entry
+def conv_bias_gradient() -> Chain:
+    """Summed over all but the channels, which lie side by side."""
+    b = Builder("conv_bias_gradient")
+    grad = b.input("grad", (3, 6, 5, 7), BF16, (210, 1, 42, 6))
+    return b.done(b.call("aten::sum.dim_IntList", b.call("aten::add.Tensor", grad, 0.5), [0, 2, 3], False))
 
 
 @entry

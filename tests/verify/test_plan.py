@@ -117,5 +117,12 @@ def test_a_long_sum_of_few_columns_is_cut_into_parts_and_its_terms_are_written_o
     assert {len(parts.stores), len(whole.stores)} == {2, 1}
 
 
+def test_columns_are_walked_as_they_lie_in_memory() -> None:
+    b = Builder("channels_last")
+    x = b.input("x", (2, 8, 5, 7), "float32", (280, 1, 56, 8))
+    (kernel,) = plan(b.done(b.call("aten::sum.dim_IntList", x, [1, 2, 3], False))).kernels
+    assert [axis.size for axis in kernel.columns] == [5, 7, 8]
+
+
 def test_rows_of_many_programs_are_not_cut() -> None:
     assert all(k.split is None for k in _kernels("looped_softmax") + _kernels("column_sum"))

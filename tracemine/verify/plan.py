@@ -14,7 +14,7 @@ from tracemine.verify.emit import Emitter, Piece
 from tracemine.verify.ir import Buffer, Kernel, Node, Nodes, Program, Store
 from tracemine.verify.lower import Lowered, lower
 from tracemine.verify.recipes import columns_of, fronts
-from tracemine.verify.shapes import LONGEST_ROW, few_programs
+from tracemine.verify.shapes import LONGEST_ROW, by_memory, few_programs
 from tracemine.verify.split import split
 from tracemine.verify.values import Reduced, Tensor
 
@@ -254,6 +254,8 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
         split=p.axes.axis(members[0].part[0]) if members[0].part else None,
         pieces=len(members[0].pieces) or 1,
     )
+    if emitter.reduces and not emitter.scans:  # a sum has no order
+        kernel = replace(kernel, columns=by_memory(p.buffers, kernel))
     return kernel, emitter.reduces
 
 

@@ -48,6 +48,16 @@ def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -
     return length > shortest and rows < few * (_HIGH if across else 1)
 
 
+def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
+    """The columns in the order in which the largest tensor that is loaded along all of them lies in memory."""
+    sized = ((prod(buffers[n.buffer].shape), n) for n in ir.loads(kernel))
+    for _, load in sorted(sized, key=lambda item: -item[0]):
+        steps = {axis: abs(_step(buffers[load.buffer], load.index, axis)) for axis in kernel.columns}
+        if all(steps.values()):
+            return tuple(sorted(kernel.columns, key=lambda axis: -steps[axis]))
+    return kernel.columns
+
+
 def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
     """How the largest tensors that a kernel loads and stores lie: columns side by side, rows side by side, or both."""
     if not kernel.columns or not kernel.rows:
