@@ -25,9 +25,11 @@ from tracemine.verify.levels import Measured
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import LibraryVerdict, best, outcome
 from tracemine.verify.library.prove import WORKER, Job, job
+from tracemine.verify.library.source import function
+from tracemine.verify.library.terms import Opaque, terms
 from tracemine.verify.library.worker import prove
 from tracemine.verify.proof import Proof
-from tracemine.verify.repro import repro
+from tracemine.verify.repro import eager_text, repro
 from tracemine.verify.sandbox import Sandbox
 
 
@@ -189,6 +191,44 @@ def test_the_function_gives_what_eager_gives(chain: Chain, seed: int) -> None:
         assert ours.shape == theirs.shape
         error, its = ((t.double() - right).abs().max().item() for t in (ours, theirs))
         assert error <= 2 * its + 2 * torch.finfo(ours.dtype).eps * right.abs().max().item()
+
+
+@st.composite
+def in_place(draw: st.DrawFn) -> Chain:
+    """Calls in place and not, on tensors and on views of them."""
+    b = Builder("in_place")
+    tensors: list[Any] = [b.input("x", (2, 6), "float32"), b.input("y", (2, 6), "float32")]
+    tensors.append(b.call("aten::neg", tensors[0]))
+    for _ in range(draw(st.integers(1, 9))):
+        of = draw(st.sampled_from(tensors))
+        shape = b._specs[of.value].shape
+        alike = [t for t in tensors if b._specs[t.value].shape == shape]
+        kind = draw(st.sampled_from(["add", "mul_", "view", "slice", "clone", "add_"]))
+        if kind == "view":
+            tensors.append(b.call("aten::view", of, [12] if len(shape) == 2 else [2, 6]))
+        elif kind == "slice" and shape == (12,):
+            tensors.append(b.call("aten::slice.Tensor", of, 0, 0, 12))
+        elif kind in ("add", "mul_", "add_"):
+            tensors.append(b.call(f"aten::{kind}.Tensor", of, draw(st.sampled_from(alike))))
+        else:
+            tensors.append(b.call("aten::clone", of))
+    return b.done(*draw(st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=4)))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(chain=in_place())
+def test_terms_hold_what_memory_holds_whatever_is_written_in_place(chain: Chain) -> None:
+    try:
+        found = terms(chain)
+    except Opaque:
+        return
+    inputs = [torch.randn(e.spec.shape, generator=torch.Generator().manual_seed(k)) for k, e in enumerate(chain.inputs)]
+    space: dict[str, Any] = {"torch": torch}
+    exec(function(found, []), space)  # noqa: S102
+    by_terms = space["library"](*(t.clone() for t in inputs))
+    exec(eager_text(chain), space)  # noqa: S102
+    for ours, theirs in zip(by_terms, space["eager"](*inputs), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 # A reproduction.
