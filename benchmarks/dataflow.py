@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
 from tracemine.flow import Evidence, Flow, Source, compare_steps, flow
+from tracemine.flow.inferred.rules import rules
 from tracemine.formats import open_trace
 from tracemine.timeline import Timeline
 
@@ -52,7 +53,6 @@ _TUNED_ON = frozenset(
     opt phi3 qwen3 resnet50 resnet50_train swin_t tiny_mlp unet vit_train""".split()  # noqa: SIM905
 )
 
-_COMMUTE = frozenset({"aten::add", "aten::mul"})
 # (operator, position, place in a list) → operators that wrote it, whether it is from outside, evidence.
 Reads = dict[tuple[int, int, int], tuple[frozenset[int], bool, int]]
 
@@ -176,7 +176,7 @@ def _in_one_order(timeline: Timeline, proven: Reads, inferred: Reads) -> None:
     """Swap what an operator was found to take where it is the other way round, and the operator does not tell."""
     names = timeline.ops.column("name").to_pylist()
     texts = [timeline.ops.column(column).to_pylist() for column in ("input_shapes", "input_dtypes", "input_strides")]
-    for row in {row for row, position, _ in proven if position == 1 and names[row] in _COMMUTE}:
+    for row in {row for row, position, _ in proven if position == 1 and names[row] in rules().commutes}:
         first, second = (row, 0, -1), (row, 1, -1)
         looks = [json.loads(column[row] or "[]") for column in texts]
         if {first, second} <= inferred.keys() & proven.keys() and all(look[:1] == look[1:2] for look in looks):

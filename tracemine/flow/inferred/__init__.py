@@ -62,9 +62,9 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
     hints: dict[tuple[int, int], tuple[int, int]] = {}
     own: set[int] = set()
     for _ in range(_PASSES):
-        simulation = Simulation(builder.keys, lists)
+        simulation = Simulation(builder.keys, lists, Lives.of(timeline, order, at))
         simulation.reasons = [] if explain else None
-        simulation.trains, simulation.lives, simulation.hints = bool(optimizers), Lives.of(timeline, order, at), hints
+        simulation.trains, simulation.hints = bool(optimizers), hints
         simulation.own_roots = own
         schemas: dict[int, str] = {}
         _simulate(timeline, order, subtrees, builder, wirings, simulation, schemas, at, around, optimizers)

@@ -50,8 +50,9 @@ CONSISTENT = frozenset(
 class Simulation:
     """Tensors by what they look like, and who reads them."""
 
-    def __init__(self, keys: Keys, lists: Iterable[int]) -> None:
-        """lists: what members of lists look like, without the dtype, which nobody recorded of them."""
+    def __init__(self, keys: Keys, lists: Iterable[int], lives: Lives | None = None) -> None:
+        """lists: what members of lists look like, without the dtype, which nobody recorded of them. lives: how long
+        tensors live, where that was recorded."""
         self._keys = keys
         self._pools = Pools(keys, lists)
         self.bound = Bound()
@@ -60,7 +61,7 @@ class Simulation:
         self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0
         self.trains = False  # an optimizer runs
-        self.lives: Lives | None = None
+        self.lives = self._lasting.lives = lives
         self.hints: dict[tuple[int, int], tuple[int, int]] = {}  # by root and input: the root that made it, and which
         self.own_roots: set[int] = set()  # with parameters that no other operator takes
         self._first_new: dict[int, int] = {}  # by root the first storage that it made

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.calls import NOTHING, Call, Lists
 from tracemine.flow.inferred.engine import Leaf
+from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import COUNT, GRADIENT, PARAMETER, UNUSED, Update
 from tracemine.flow.inferred.pools import Token
 from tracemine.flow.inferred.wiring import Keys, Need, Wiring
@@ -36,6 +37,9 @@ class Lasting:
     _by_root: dict[tuple[int, int], Token] = field(default_factory=dict)  # of this step, by root and input
     _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
     _turn: int = -1
+    lives: Lives | None = None
+    _ordered: bool = False  # in which order the optimizer goes through its parameters is known
+    _order: list[int] = field(default_factory=list)  # and then their storages
     _cut: bool = False  # lists of this turn were: in which order their members stand, nobody knows
     _left: list[Leaf] = field(default_factory=list)  # that no parameter of this turn has been found for
     _of: dict[tuple[int, int], Leaf] = field(default_factory=dict)  # by sequence and place in a list
@@ -72,7 +76,10 @@ class Lasting:
         self._begin(update)
         if not (update.lists and update.alone and self.gradients):
             return NOTHING
-        specs = [self.keys.spec_of[self._look(leaf)] for leaf in reversed(self.gradients)]
+        kept = [self._kept.get((update.instance, PARAMETER, at)) for at in range(len(self.gradients))]
+        before = [token.key for token in kept if token is not None]  # in the order of the turn before
+        looks = before if len(before) == len(kept) else [self._look(leaf) for leaf in self._in_order()[0]]
+        specs = [self.keys.spec_of[look] for look in looks]
         counts = tuple(TensorSpec((), specs[0].dtype, ()) for _ in specs)
         self._cut |= any(
             source != UNUSED and all(slot.position != position for slot in call.slots)
@@ -95,8 +102,9 @@ class Lasting:
             return self._gradient(update, need, index)
         token = self._kept.get((update.instance, source, index))
         if token is None or not self._alike(token, need):
+            lost = token is not None  # what was there in the turn before is another one
             token = self._parameter(update, need, index) if source == PARAMETER else self.outside(need)
-            token.sure &= update.whole or source == PARAMETER
+            token.sure &= not lost and (update.whole or source == PARAMETER)
             self._kept[update.instance, source, index] = token
         return token, _STATE if token.sure else _PERHAPS
 
@@ -108,12 +116,30 @@ class Lasting:
     def _begin(self, update: Update) -> None:
         if update.turn != self._turn:
             self._turn, self._trains, self._cut = update.turn, True, False
-            self._left = self.gradients[::-1]
             self._of.clear()
-            for leaf in self._left:
+            for leaf in self.gradients:
                 leaf.parameter = None if leaf.read is None else self._by_root.get(leaf.read)
                 if leaf.parameter is not None:
                     leaf.parameter.lasts = True
+            self._left, self._ordered = self._in_order()
+
+    def _in_order(self) -> tuple[list[Leaf], bool]:
+        """The leaves as the optimizer goes through them, and whether that is known: by the order in which it lets go
+        of their gradients, or as in the turn before. Else as they are used, which is likely."""
+        freed = [None if self.lives is None else self.lives.cleared(leaf.gradient.storage) for leaf in self.gradients]
+        times = [one for one in freed if one is not None]
+        if times and len(set(times)) == len(freed):
+            leaves = [self.gradients[at] for at in sorted(range(len(freed)), key=lambda at: freed[at] or 0)]
+        else:
+            place = {storage: at for at, storage in enumerate(self._order)}
+            places = [
+                -1 if leaf.parameter is None else place.get(leaf.parameter.storage, -1) for leaf in self.gradients
+            ]
+            if sorted(places) != list(range(len(self._order))) or not places:
+                return self.gradients[::-1], False
+            leaves = [self.gradients[places.index(at)] for at in range(len(places))]
+        self._order = [-1 if leaf.parameter is None else leaf.parameter.storage for leaf in leaves]
+        return leaves, True
 
     def _look(self, leaf: Leaf) -> int:
         return leaf.gradient.key if leaf.parameter is None else leaf.parameter.key
@@ -123,15 +149,16 @@ class Lasting:
 
     def _leaf(self, update: Update, need: Need, index: int, parameter: Token | None) -> Leaf | None:
         """The gradient that belongs to a parameter of an optimizer, by its storage or by what it looks like."""
-        known = self._of.get((update.instance, index))
-        if known is not None:
-            return known
+        found = self._of.get((update.instance, index))
+        if found is not None:
+            return found
         fits = [leaf for leaf in self._left if self._alike_leaf(leaf, need)]
         own = [leaf for leaf in fits if leaf.parameter and parameter and leaf.parameter.storage == parameter.storage]
         if not fits:
             return None
         found = (own or fits)[0]
-        found.alone = not self._cut and sum(self._alike_leaf(leaf, need) for leaf in self.gradients) == 1
+        known = self._ordered and (update.alone or not update.lists)
+        found.alone = known or (not self._cut and sum(self._alike_leaf(leaf, need) for leaf in self.gradients) == 1)
         self._left.remove(found)
         self._of[update.instance, index] = found
         return found

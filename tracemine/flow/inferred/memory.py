@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ _ROUNDED_TO = 512  # bytes, by the CUDA caching allocator (kMinBlockSize)
 _NOT_SPLIT = 1 << 20  # it leaves as much at the end of a large block (kSmallSize)
 _FOREVER = np.iinfo(np.int64).max
 _HOST = "cpu"
+_CLEARS = "Optimizer.zero_grad#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Lives:
 
     _start: list[int]  # of each root, by position
     _blocks: dict[int, list[_Block]]  # by root, in the order in which they were allocated
+    _clears: list[tuple[int, int]]  # from when to when optimizers let go of gradients
     _freed: dict[int, int] = field(default_factory=dict)  # by storage
 
     @staticmethod
@@ -57,7 +60,11 @@ class Lives:
         kept = np.flatnonzero((size > 0) & (owner >= 0) & (freed > ends))
         for one in kept.tolist():
             blocks[int(owner[one])].append(_Block(int(size[one]), int(freed[one])))
-        return Lives(numbers(timeline.ops.column("start_ns"))[order.row].tolist(), dict(blocks))
+        start, dur = (numbers(timeline.ops.column(name)) for name in ("start_ns", "dur_ns"))
+        ids, texts = string_ids(timeline.ops.column("name"))
+        clears = np.array([*(text.startswith(_CLEARS) for text in texts), False], np.bool_)[ids]
+        spans = list(zip(start[clears].tolist(), (start + dur)[clears].tolist(), strict=True))
+        return Lives(start[order.row].tolist(), dict(blocks), spans)
 
     def made(self, root: int, storages: list[int], specs: list[TensorSpec]) -> None:
         """An operator gives these in new storages: each is a block that it left, where the size tells which."""
@@ -73,9 +80,11 @@ class Lives:
         freed = self._freed.get(storage)
         return freed is not None and freed <= self._start[root]
 
-    def known(self, storage: int) -> bool:
-        """Whether it is known how long a storage lives."""
-        return storage in self._freed
+    def cleared(self, storage: int) -> int | None:
+        """When a gradient was freed, if by an optimizer that goes through its parameters for that."""
+        freed = self._freed.get(storage, _FOREVER)
+        at = bisect_right(self._clears, (freed, _FOREVER)) - 1
+        return freed if at >= 0 and freed < self._clears[at][1] else None
 
 
 def _freed(where: IntArray, size: IntArray, at: IntArray) -> IntArray:
