@@ -142,6 +142,7 @@ def _program(builder):
 _stock_load = interpreter.InterpreterBuilder.create_masked_load
 _stock_store = interpreter.InterpreterBuilder.create_masked_store
 _stock_launch = interpreter.GridExecutor.__call__
+_stock_number = interpreter._implicit_cvt
 
 
 def _load(self, pointers, mask, *rest, **named):
@@ -171,6 +172,14 @@ def _launch(self, *args, **named):
     return _stock_launch(self, *args, **named)
 
 
+def _number(arg):
+    """A Python float is a float32 in a kernel, as on a GPU."""
+    if type(arg) is float:
+        with np.errstate(over="ignore"):
+            return tl.tensor(interpreter.TensorHandle(np.array([arg], dtype=np.float32), tl.float32), tl.float32)
+    return _stock_number(arg)
+
+
 class OutOfBounds(Exception):
     """A kernel touched memory that is none of its tensors'."""
 
@@ -192,4 +201,5 @@ def install():
     interpreter.InterpreterBuilder.create_masked_load = _load
     interpreter.InterpreterBuilder.create_masked_store = _store
     interpreter.GridExecutor.__call__ = _launch
+    interpreter._implicit_cvt = _number
     libdevice.fast_logf = lambda x: tl.log(x)  # none of the GPU's own functions is here; tl.log is patched at a launch

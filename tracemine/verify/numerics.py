@@ -39,12 +39,15 @@ def compare(
     ulp: float,
     usual: float = 0.0,
     noise: torch.Tensor | None = None,
+    terms: int = 1,
 ) -> Comparison:
     """One output.
 
     ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
     another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any. noise:
     what each element of eager may be off by, root mean square over the signs of its roundings (`roundings.py`).
+    terms: how many numbers may be summed on the way. Where their mean is within as many times of what the dtype holds,
+    their sum is not, and which order of summing overflows is chance.
     """
     if fused.shape != eager.shape:
         return Comparison(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
@@ -55,7 +58,7 @@ def compare(
     if not fused.dtype.is_floating_point or fused.dtype in _CODES:
         return Comparison(faults=_discrete(fused, eager, truth), equal_share=share)
     f, e, r = fused.double(), eager.double(), truth.double()
-    faults = list(_classes(f, e, r, fused.dtype))
+    faults = list(_classes(f, e, r, fused.dtype, terms))
     finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r)
     unit = _UNIT[fused.dtype]
     f, e, r = (torch.where(finite, t, 0.0) for t in (f, e, r))
@@ -103,7 +106,7 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (x == y) | (x.isnan() & y.isnan())
 
 
-def _classes(f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype) -> list[str]:
+def _classes(f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype, terms: int) -> list[str]:
     """NaN and infinities where eager has them. Where eager itself left the truth (an overflow on the way), either."""
 
     def kind(t: torch.Tensor) -> torch.Tensor:
@@ -112,7 +115,7 @@ def _classes(f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dty
     beyond = r.isfinite() & (r.abs() > torch.finfo(dtype).max)
     r = r.to(dtype).double()
     agreed = (kind(e) == kind(r)) & ~beyond
-    edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype])) & e.isfinite()
+    edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype]) / max(terms, 1)) & e.isfinite()
     # Where eager overflowed on the way, another order of summing may overflow elsewhere, or meet inf − inf.
     # Where the truth itself is beyond the dtype and eager has no number, it says nothing.
     excused = ~agreed & ((kind(f) == kind(r)) | ((kind(e) > 0) & (kind(f) > 0)) | (beyond & e.isnan()))

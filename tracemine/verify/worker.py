@@ -221,7 +221,8 @@ class _Prover:
             self._references(case, dict(zip(numbers, ran.masks, strict=True)))
             found += self._drops(case, ran)
         for name, ours, eager, truth, noise in self._pairs(case, ran):
-            result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise)
+            terms = max((t.numel() for t in case.inputs), default=1) if self.reduced else 1
+            result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise, terms)
             if first and result.size > 0:
                 self.usual[name] = result.eager_error / result.size
             found += [f"{name}: {text}" for text in result.faults]
