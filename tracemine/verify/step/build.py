@@ -23,6 +23,7 @@ from tracemine.verify.step.program import Argument as Operand
 from tracemine.verify.step.program import Buffer, Left, Place, Places, Program, StepCall
 
 _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
+_MOST_OPERATORS = 200_000
 _FEW = 2  # whole numbers that places are computed from stay below this
 _KEEPS = KEEPS | {"to", "contiguous", "reshape", "t", "transpose", "flatten", "unflatten", "detach", "narrow", "split"}
 # Arguments that a root, a logarithm or a division is taken of: without a sign.
@@ -103,6 +104,8 @@ def build(flow: Flow, recorded: Recorded, together: Mapping[int, int]) -> Built:
     proven(flow)
     name, begin, end = step_of(flow)
     tree = Tree.of(recorded, begin, end)
+    if len(tree.rows) > _MOST_OPERATORS:
+        raise NoStep(f"the step has {len(tree.rows):,} operators, and {_MOST_OPERATORS:,} are looked at")
     cover = Cover(recorded, tree, together)
     making = _Making(recorded, cover)
     for part in cover.parts():

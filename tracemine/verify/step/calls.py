@@ -82,7 +82,10 @@ class Tree:
         inside = np.zeros(len(start) + 1, np.bool_)
         inside[rows] = True
         above = numbers(ops.column("parent_row"), -1)
+        place = np.full(len(start) + 1, -1, np.int64)
+        place[rows] = np.arange(len(rows))
         above = np.where(inside[above] & (above >= 0), above, -1)
+        above[rows] = np.where(place[above[rows]] < place[rows], above[rows], -1)  # whoever is around it began before
         tree = Tree(rows.tolist(), dict(zip(rows.tolist(), above[rows].tolist(), strict=True)))
         for row, parent in tree.parent.items():
             tree.children.setdefault(parent, []).append(row)

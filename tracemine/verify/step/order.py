@@ -60,19 +60,23 @@ def follows(touched: Sequence[Sequence[Touch]]) -> list[set[int]]:
     >>> follows([[write], [read], [read], [write]])
     [set(), {0}, {0}, {0, 1, 2}]
     """
-    seen: dict[int, list[tuple[int, Touch]]] = {}
+    readers: dict[int, list[tuple[int, Touch]]] = {}
+    writers: dict[int, list[tuple[int, Touch]]] = {}
     found: list[set[int]] = []
     for item, mine in enumerate(touched):
         before: set[int] = set()
         for touch in mine:
-            for other, earlier in seen.get(touch.buffer, ()):
-                if (touch.writes or earlier.writes) and earlier.begin < touch.end and touch.begin < earlier.end:
-                    before.add(other)
+            earlier = [*writers.get(touch.buffer, ()), *(readers.get(touch.buffer, ()) if touch.writes else ())]
+            before.update(i for i, t in earlier if t.begin < touch.end and touch.begin < t.end)
         for touch in mine:
-            known = seen.setdefault(touch.buffer, [])
             if touch.writes:  # what it covers need not be looked at again: whoever touches it comes after this item
-                known[:] = [(i, t) for i, t in known if not (touch.begin <= t.begin and t.end <= touch.end)]
-            known.append((item, touch))
+                for known in (readers, writers):
+                    known[touch.buffer] = [
+                        (i, t)
+                        for i, t in known.get(touch.buffer, ())
+                        if not (touch.begin <= t.begin and t.end <= touch.end)
+                    ]
+            (writers if touch.writes else readers).setdefault(touch.buffer, []).append((item, touch))
         before.discard(item)
         found.append(before)
     return found
