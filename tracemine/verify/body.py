@@ -201,9 +201,10 @@ class Body:
         return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
 
     def _load_first(self) -> None:
-        """Everything whose place is known: what is loaded after a reduction or a store is waited for once more."""
+        """Everything whose place needs no other load: what follows a reduction or a store is waited for once more."""
+        waits = (ir.Load, ir.Reduce, ir.Scan, ir.Random)
         for node in reversed(self._all()):
-            if isinstance(node, ir.Load) and not any(isinstance(n, ir.Value) for n in _below(node)):
+            if isinstance(node, ir.Load) and not any(isinstance(n, waits) for n in _below(node)):
                 self.value(node)
 
     # Passes of a looped kernel.

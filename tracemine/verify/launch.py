@@ -328,6 +328,7 @@ def _blocks(part: Part) -> list[str]:
         lines.append("rblock, xblock = {}, {}".format(*_loop(part)))
     if not kernel.rows:
         lines.append("xblock = 1")
-    # Few rows leave room: then a thread takes 8 elements of one at most.
-    each = "each if rows > 1024 else min(each, 8)" if part.mode == WHOLE and part.grain == ALONG else "each"
-    return [*lines, f"blocks, warps = {many}, _warps(xblock * rblock, {each})"]
+    lines.append(f"blocks = {many}")
+    # Few blocks leave room: then a thread takes 8 elements of a row at most.
+    each = "each if blocks >= 1024 else min(each, 8)" if part.mode == WHOLE and part.grain == ALONG else "each"
+    return [*lines, f"warps = _warps(xblock * rblock, {each})"]
