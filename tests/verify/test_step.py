@@ -5,30 +5,36 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from tracemine.cli.verify import _read
 from tracemine.columns import string_ids
 from tracemine.cost import NOTHING, Range
 from tracemine.findings.record import Scan
+from tracemine.flow import flow
 from tracemine.flow.record import Flow
-from tracemine.fusion import Groups
+from tracemine.formats import open_trace
+from tracemine.fusion import Groups, groups
 from tracemine.verify.arguments import told
 from tracemine.verify.findings import fusable
 from tracemine.verify.rebuild import Rebuilder
-from tracemine.verify.step.build import NoStep
+from tracemine.verify.recorded import Recorded
+from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict, summary
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
-from tracemine.verify.step.stepping import raised, recorded_names
+from tracemine.verify.step.stepping import prepared, raised, recorded_names
 from tracemine.verify.verdict import verdict
 
 CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
@@ -220,6 +226,43 @@ def test_a_step_of_another_trace_is_none() -> None:
     flow, groups, scan = read("chain/trace.json.gz")
     with pytest.raises(NoStep, match="there is none"):
         place(fusable(scan.findings), Rebuilder(flow, groups))
+
+
+def without(*operators: str) -> tuple[Flow, Recorded]:
+    """A decoder's recording in which operators have names that no table has."""
+    names = re.compile(rf"aten::({'|'.join(operators)})(?=[.(]|$)")
+    timeline = open_trace(CAPTURES / "decoder_prefill")
+    changed = {}
+    for column in ("name", "op_schema"):
+        values = timeline.ops[column].to_pylist()
+        changed[column] = [v and names.sub("custom::thing", v) for v in values]
+    ops = timeline.ops
+    for column, values in changed.items():
+        at = ops.schema.get_field_index(column)
+        encoded = pa.chunked_array([pa.array(values, pa.string()).dictionary_encode()])
+        ops = ops.set_column(at, ops.schema.field(at), encoded.cast(ops.schema.field(at).type))
+    found = flow(replace(timeline, ops=ops))
+    return found, Recorded(found)
+
+
+def test_what_cannot_be_called_is_left_out_and_counted_and_what_it_gave_comes_from_outside() -> None:
+    whole = build(read("decoder_prefill")[0], Recorded(read("decoder_prefill")[0]), {}).program
+    program = build(*without("silu"), {}).program
+    (left,) = program.left
+    assert (left.reason, left.calls) == ("it is not in the operator table", 2)
+    assert left.gpu_ns > 0
+    assert program.gpu_ns == whole.gpu_ns == program.replayed_ns + left.gpu_ns
+    assert sum(b.outside for b in program.buffers) == sum(b.outside for b in whole.buffers) + 2
+
+
+def test_below_the_least_share_no_step_is_replayed() -> None:
+    found, _ = without("linear")
+    kept, _ = without("linear", "addmm", "mm")  # most of the time
+    _, _, scan = read("decoder_prefill")
+    about, _, _ = prepared((), Rebuilder(found, groups(found)), scan)
+    assert about.share > 0.99  # what is inside an operator of another name is called instead
+    with pytest.raises(NoStep, match="of the step's GPU time can be replayed, 80% are asked for: it is not in the"):
+        prepared((), Rebuilder(kept, groups(kept)), scan)
 
 
 # What it comes to.
