@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,28 @@ def test_what_a_verdict_has_settled_is_not_verified_again_unless_asked_for(
     assert len(found["verdicts"]) == len(everything["verdicts"]) - 2
     predicted = {v["fingerprint"]: v["predicted_ns"] for v in everything["verdicts"]}
     assert {v["fingerprint"]: v["predicted_ns"] for v in again["verdicts"]} == predicted
+
+
+def numbers(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where whole numbers stand in a JSON value."""
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value[:3])
+        return [place for key, inner in pairs for place in numbers(inner, (*at, key))]
+    return [at] if type(value) is int else []
+
+
+def test_numbers_of_stored_findings_may_be_anything(run: Run, results: Path, tmp_path: Path) -> None:
+    path = tmp_path / "judged.json"
+    assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0
+    text = path.read_text()
+    chosen = random.Random(0)
+    for _ in range(25):
+        scan = json.loads(text)
+        for place in chosen.sample(numbers(scan), 3):
+            inner = scan
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = chosen.choice((0, -1, 7, 10**18, -(10**18), 2**63 - 1))
+        path.write_text(json.dumps(scan))
+        form = chosen.choice(("text", "json", "markdown"))
+        assert run("report", path, "--format", form, "--evidence", results)[0] in (0, 2)

@@ -93,6 +93,23 @@ def test_what_a_reproduction_printed_elsewhere_is_judged_as_verify_does(tmp_path
     assert any(text.startswith("L2") for text in found.not_tested)
 
 
+def test_what_reproductions_make_of_their_samples_is_read(tmp_path: Path) -> None:
+    """Ratios, noise and judgements by the code that every reproduction holds."""
+    timing = pytest.importorskip("tracemine.verify.timing")
+    nominal = {"eager": 20_000, "fused": 8_000, "library": 5_000, "compiled": 6_000, "tuned": 5_500, "copy": 4_000}
+    samples = {
+        state: {name: {"sum_ns": [scale * ns + 37 * k for k in range(20)]} for name, ns in nominal.items()}
+        for state, scale in (("cold", 3), ("warm", 1))
+    }
+    found = printed() | {"right_others": {"library": {"faults": []}, "compiled": {"faults": []}}}
+    found["times"] |= {"samples": samples, "judged": {name: timing.judged(each) for name, each in samples.items()}}
+    read = read_evidence([put(tmp_path / "out.json", found)]).on(FINDING, H200)
+    assert read is not None
+    assert (read.basis, read.level, read.by, read.state) == ("measured", "L5", "a library's call", "warm")
+    assert read.saved_share is not None
+    assert 0.7 < read.saved_share.low <= read.saved_share.mid <= read.saved_share.high < 0.8
+
+
 @pytest.mark.parametrize(
     "text",
     [
