@@ -1,0 +1,235 @@
+"""One node of autograd while it runs: what its operators take, and which gradients it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
+from tracemine.flow.inferred.pools import Token, Value
+from tracemine.flow.inferred.wiring import Keys, Need, Wiring
+
+_NAMES = "aten::"
+
+Found = tuple[Token, str]  # and how it was found
+Maker = tuple[int, int]  # a node, and which of its forward operator's results
+
+
+@dataclass(slots=True)
+class Took:
+    """A tensor that a forward operator took."""
+
+    name: str  # of the argument
+    token: Token
+    maker: Maker | None  # where its gradient goes; None: to a leaf, or nowhere
+    read: tuple[int, int]  # the root around the operator, and which of what that takes it is; below 0: none of them
+    place: int  # of that read in Bound, −1: none
+    either: bool  # the operator does not tell it from what else it takes
+
+
+@dataclass(slots=True)
+class Forward:
+    """A forward operator that has a node."""
+
+    took: list[Took]
+    made: list[Token | None]
+
+    def argument(self, name: str) -> Took | None:
+        return next((took for took in self.took if took.name == name), None)
+
+
+@dataclass(slots=True)
+class Gradient:
+    """A gradient on its way."""
+
+    token: Token
+    sure: bool
+    of: Took
+    reads: list[tuple[int, int]]  # of the tensor that it is of, where these were not sure
+    turn: int  # which node gave it, counted
+    gone: bool = False
+    unexplained: bool = False  # perhaps it was summed with another one
+    either: bool = False  # the operator that took the tensor does not tell it from another one
+
+
+@dataclass(slots=True)
+class Leaf:
+    """A gradient that was accumulated into a tensor that no operator made."""
+
+    gradient: Token
+    sure: bool
+    read: tuple[int, int] | None  # of the tensor, by root and which of its inputs
+    parameter: Token | None = None
+    alone: bool = False  # no other leaf looks like it
+
+
+@dataclass(slots=True)
+class Running:
+    """The node that runs now."""
+
+    keys: Keys
+    turn: int  # which node it is, counted
+    name: str
+    accumulates: bool
+    forward: Forward | None
+    grads: list[Token]
+    sure: bool  # of what it takes
+    saved: list[Token]
+    sources: list[tuple[str, ...]] | None = None  # for each of its operators what it takes, where a formula fits
+    products: dict[str, int] = field(default_factory=dict)  # argument → what gives its gradient, −1: handed on
+    made: list[Token] = field(default_factory=list)
+    results: list[Token | None] = field(default_factory=list)  # of each of its operators
+    consumed: set[Value] = field(default_factory=set)
+    given: list[Gradient] | None = None  # once its own operators have run
+    unexplained: bool = False  # something was summed behind it, and it is not known what
+    summed: tuple[Gradient, Gradient] | None = None  # whose sum runs now, the new one first
+    reduced: Gradient | None = None
+
+    def takes(self, need: Need, number: int) -> Found | None:
+        sure = "" if self.sure else ", perhaps"
+        at = len(self.results)
+        if self.sources is not None and at < len(self.sources):
+            source = self.sources[at][number]
+            token = self._source(source)
+            if token is not None and token.key == need.key:
+                kind = "made for the gradient" if source[0] == "#" else "gradient" if source == GRADIENT else "saved"
+                return token, kind + (sure if source == GRADIENT else "")
+        if need.name.startswith("grad") and len(self.grads) == 1 and self.grads[0].key == need.key:
+            return self.grads[0], "gradient" + sure
+        named = self._named(need)
+        if named is not None:
+            return named, "saved"
+        parts: tuple[tuple[list[Token], str], ...] = (
+            (self.grads, "gradient" + sure),
+            (self.made, "made for the gradient"),
+            (self.saved, "saved"),
+        )
+        if need.name.startswith("grad"):
+            parts = parts[:2]
+        found = [(token, why) for part, why in parts for token in part if token.key == need.key]
+        if len({token.storage for token, _ in found}) == 1:
+            return found[-1]
+        return (found[0][0], "one of the gradient's") if found else None
+
+    def _source(self, source: str) -> Token | None:
+        if source == GRADIENT:
+            return self.grads[0] if self.grads else None
+        if source[0] == "#":
+            return self.results[int(source[1:])]
+        forward = self.forward
+        if forward is None:
+            return None
+        if source == RESULT:
+            return forward.made[0] if forward.made else None
+        took = forward.argument(source)
+        return took.token if took is not None else None
+
+    def _named(self, need: Need) -> Token | None:
+        """What an operator takes by the name of its argument."""
+        forward = self.forward
+        if forward is None:
+            return None
+        took = forward.argument(need.name)
+        result = derivatives().results.get(need.name)
+        found = took.token if took is not None else None
+        if found is None and result is not None and result < len(forward.made):
+            found = forward.made[result]
+        return found if found is not None and found.key == need.key else None
+
+    def choose(self, roots: Sequence[Wiring]) -> None:
+        """Find the formula that the node's operators follow."""
+        if self.forward is None or len(self.grads) != 1:
+            return
+        arguments = {took.name: took for took in self.forward.took}
+        fitting_ones: list[tuple[int, list[tuple[Part, int]]]] = []
+        names = [root.call.name.removeprefix(_NAMES) for root in roots]
+        for program in programs(self.name, names, arguments):
+            if self._follows(roots, program):
+                wanted = {part.argument for part, _ in program}
+                # Who has a node wants a gradient; who has none may be a leaf.
+                odd = sum((took.maker is not None) != (name in wanted) for name, took in arguments.items())
+                fitting_ones.append((odd, program))
+        least = min((odd for odd, _ in fitting_ones), default=0)
+        best = [program for odd, program in fitting_ones if odd == least]
+        if len(best) != 1:
+            return
+        self.sources = []
+        for part, at in best[0]:
+            self.sources += [_shifted(sources, at) for _, sources in part.calls]
+            self.products[part.argument] = at + len(part.calls) - 1 if part.calls else -1
+
+    def _follows(self, roots: Sequence[Wiring], program: list[tuple[Part, int]]) -> bool:
+        """Whether what each operator takes looks like what the formula says."""
+        for part, at in program:
+            for (_, sources), root in zip(part.calls, roots[at:], strict=False):
+                if len(sources) != len(root.needs):
+                    return False
+                for source, need in zip(sources, root.needs, strict=True):
+                    if source[0] == "#":
+                        gives = roots[at + int(source[1:]) - 1].gives
+                        key = gives[0].key if gives else -1
+                    else:
+                        token = self._source(source)
+                        key = -1 if token is None else token.key
+                    if key != need.key:
+                        return False
+        return True
+
+    def gives(self) -> list[Gradient]:
+        """A gradient for each tensor that the forward operator took, as far as it is known which one."""
+        if self.given is None:
+            self.given = []
+            if self.forward is not None:
+                self.given = self._by_formula() if self.products else self._by_shape()
+            _forget_order(self.given)
+        return self.given
+
+    def _by_formula(self) -> list[Gradient]:
+        found = []
+        for took in self.forward.took if self.forward is not None else ():
+            at = self.products.get(took.name)
+            token = None if at is None else self.results[at] if 0 <= at < len(self.results) else None
+            if at == -1 and self.grads:
+                token = self.grads[0]
+            if token is not None:
+                found.append(self._gradient(token, token.sure and (at != -1 or self.sure), took))
+        return found
+
+    def _by_shape(self) -> list[Gradient]:
+        shape_of, dtype_of = self.keys.shape_of, self.keys.dtype_of
+        last = {token.value: token for token in self.made if token.value not in self.consumed}
+        made = list(last.values())
+        took = [one for one in self.forward.took if _is_real(dtype_of[one.token.key])] if self.forward else []
+        found = []
+        for one in took:
+            shape = shape_of[one.token.key]
+            same = [token for token in made if shape_of[token.key] == shape]
+            alike = [other for other in took if shape_of[other.token.key] == shape]
+            if same:
+                made.remove(same[0])
+                left = alike[alike.index(one) :]
+                alone = len(same) == len(left) or (len(same) == 1 and one.maker is not None and len(left) == 1)
+                found.append(self._gradient(same[0], same[0].sure and alone, one))
+            elif not last and len(self.grads) == 1 and shape_of[self.grads[0].key] == shape:
+                found.append(self._gradient(self.grads[0], self.grads[0].sure and self.sure, one))
+        return found
+
+    def _gradient(self, token: Token, sure: bool, of: Took) -> Gradient:
+        reads = [] if of.token.sure else [of.read]
+        return Gradient(token, sure, of, reads, self.turn, either=of.either)
+
+
+def _forget_order(given: list[Gradient]) -> None:
+    """One gradient for two tensors does not tell which of them the operator took first."""
+    for one in given:
+        if any(one.reads and other.reads and other is not one and other.token is one.token for other in given):
+            one.reads = one.reads if one.either else []
+
+
+def _shifted(sources: tuple[str, ...], by: int) -> tuple[str, ...]:
+    """Numbers of operators counted from the node's first one."""
+    return tuple(f"#{int(source[1:]) - 1 + by}" if source[0] == "#" else source for source in sources)
+
+
+def _is_real(dtype: str | None) -> bool:
+    return dtype is not None and dtype.startswith(("float", "bfloat", "complex"))
