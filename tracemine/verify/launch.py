@@ -330,5 +330,6 @@ def _blocks(part: Part) -> list[str]:
         lines.append("xblock = 1")
     lines.append(f"blocks = {many}")
     # Few blocks leave room: then a thread takes 8 elements of a row at most.
-    each = "each if blocks >= 1024 else min(each, 8)" if part.mode == WHOLE and part.grain == ALONG else "each"
+    crowded = part.mode == POINTWISE or kernel.split is not None or (part.mode == WHOLE and part.grain != ALONG)
+    each = "each" if crowded else "each if blocks >= 1024 else min(each, 8)"
     return [*lines, f"warps = _warps(xblock * rblock, {each})"]

@@ -44,7 +44,7 @@ def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
     across = grain(buffers, kernel) == ACROSS
     shortest = min(_SHORT_ACROSS, longest_row) if across else longest_row
-    few = max(4, longest_row // 128)  # 128 programs, and fewer where rows are walked in a loop for trial
+    few = max(4, longest_row // (32 if across else 128))  # fewer where rows are walked in a loop for trial
     return length > shortest and rows < few * (_HIGH if across else 1)
 
 
