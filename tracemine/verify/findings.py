@@ -32,6 +32,7 @@ from tracemine.verify.operators import error_ulp
 from tracemine.verify.proof import Proof
 from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
+from tracemine.verify.resources import fitting, resources
 from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
 from tracemine.verify.shorten import shorter
 from tracemine.verify.verdict import Verdict, verdict
@@ -128,6 +129,8 @@ def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: S
         proof: Any = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
     else:
         proof = sandbox.prove(small, how.mutants, tried)
+    if how.emit is not None:
+        text = fitting(text, resources(text))
     _emit(how, f"repro_{_mark(finding)}.py", text)
     ran = run(text) if how.gpu is not None else None
     if replacement is not None:

@@ -1,0 +1,84 @@
+"""How kernels are cut into blocks: what ptxas says of each cut without a GPU, and which one a GPU finds fastest."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tracemine.verify import Builder, generate, tuning
+from tracemine.verify.chain import Chain
+from tracemine.verify.repro import repro
+from tracemine.verify.resources import fitting, resources
+
+Cut = tuple[int, int]
+
+
+def _softmax(columns: int) -> Chain:
+    b = Builder("rows")
+    return b.done(b.call("aten::_softmax", b.input("x", (65536, columns), "bfloat16"), -1, False))
+
+
+def _text(chain: Chain) -> str:
+    return repro(chain, generate(chain), fingerprint="0", title="rows", ulp=1.0)
+
+
+def test_every_cut_is_compiled_without_a_gpu_and_none_spills() -> None:
+    text = _text(_softmax(512))
+    found = resources(text)
+    assert [r.cut for r in found] == [(1024, 32), (1024, 16), (2048, 32), (1024, 8)]
+    assert [r.warps for r in found] == [1, 2, 2, 4]
+    assert all(16 <= r.registers <= 128 and r.stack_bytes == 0 for r in found)
+    assert "registers on sm_90" in fitting(text, found)
+
+
+def test_a_cut_that_spills_is_left_out() -> None:
+    text = _text(_softmax(512))
+    found = resources(text.replace("(1024, 32), (1024, 16)", "(16384, 512), (1024, 16)"))
+    wide = next(r for r in found if r.cut == (16384, 512))
+    assert wide.stack_bytes > 0
+    kept = re.search(r'"rows_kernel": (\[.*?\])', fitting(text.replace("(1024, 32)", "(16384, 512)"), found))
+    assert kept is not None
+    assert "(16384, 512)" not in kept[1]
+    assert "(1024, 16)" in kept[1]
+
+
+def test_where_nothing_can_be_compiled_a_text_stays_as_it_is() -> None:
+    assert resources("raise ValueError") == []
+    assert fitting("BLOCKS = {\n}\n", []) == "BLOCKS = {\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("took", "first"),
+    [
+        ({(1024, 8): 1000, (2048, 8): 900, (512, 8): 950}, (2048, 8)),
+        ({(1024, 8): 1000, (2048, 8): 990, (512, 8): 1200}, (1024, 8)),  # by less than noise: the default stays
+        ({(1024, 8): 1000, (2048, 8): 0, (512, 8): 900}, (512, 8)),  # 0: it cannot be launched
+    ],
+)
+def test_the_fastest_cut_comes_first(monkeypatch: pytest.MonkeyPatch, took: dict[Cut, int], first: Cut) -> None:
+    blocks = {"kernel": list(took)}
+    launched: list[Cut] = []
+
+    def fused(x: torch.Tensor) -> None:
+        if took[blocks["kernel"][0]] == 0:
+            raise RuntimeError("out of resources")
+        launched.append(blocks["kernel"][0])
+
+    def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
+        launched.clear()
+        work()
+        mark = {"name": "spin_kernel"}
+        kernels = [{"name": "kernel", "dur_ns": took[cut]} for cut in launched]
+        return [event for kernel in kernels for event in (mark, kernel, mark)]
+
+    monkeypatch.setattr(tuning, "traced", traced)
+    monkeypatch.setattr(tuning, "flusher", lambda: lambda: None)
+    monkeypatch.setattr(tuning, "make_inputs", lambda described: [torch.zeros(4)])
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    found = tuning.tuned(fused, blocks, [])
+    assert blocks["kernel"][0] == first
+    assert sorted(blocks["kernel"]) == sorted(took)
+    assert dict(found["kernel"]) == took
