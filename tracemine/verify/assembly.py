@@ -85,8 +85,9 @@ class Assembly:
         made: set[tuple[str, int]] = set()
         for each, form in zip(facts, forms, strict=True):
             for seen in self._taken(each, form):
-                if seen.buffer not in made and seen.dtype is not None:
-                    self.outside.setdefault(seen.buffer, []).append((seen.look, seen.dtype))
+                told = seen.dtype is not None and seen.look.is_told
+                if told and seen.buffer not in made:
+                    self.outside.setdefault(seen.buffer, []).append((seen.look, str(seen.dtype)))
             if form.gives_new:
                 made.update(seen.buffer for seen in each.outputs)
         for found in self.outside.values():
@@ -168,7 +169,7 @@ class Assembly:
         if seen.on_host:
             raise NotRebuilt(f"{form.operator} reads a tensor in the host's memory")
         dtype = self._dtype(seen)
-        if dtype is None or len(seen.look.strides) != len(seen.look.shape):
+        if dtype is None or not seen.look.is_told:
             raise NotRebuilt("the dtype or the strides of a tensor are not recorded")
         value = self._at(self._buffer(seen), seen.look, dtype, argument.name)
         if expand is not None and expand != seen.look.shape and argument.name in ("self", "src"):
@@ -358,9 +359,10 @@ class Assembly:
         wanted: list[tuple[int, int]] = []
         for _, row in self.recorded.wanted(nodes):
             seen = self.recorded.seen(row)
-            root = next((r for r in self.roots.get(self._buffer(seen), ()) if seen.look in r.looks), None)
+            roots = self.roots.get(self._buffer(seen), [])
+            root = next((r for r in roots if seen.look in r.looks), None)
             if root is None:
-                found = [r for r in self.roots.get(self._buffer(seen), ()) if r.look.covers(seen.look)]
+                found = [r for r in roots if not seen.look.is_told or r.look.covers(seen.look)]
                 root = found[-1] if found else None
             if root is not None and root.value not in self.inputs:
                 wanted.append((root.value, row))

@@ -21,6 +21,11 @@ class Look:
     strides: tuple[int, ...]
 
     @property
+    def is_told(self) -> bool:
+        """Whether its strides are known: not every profiler records them."""
+        return len(self.strides) == len(self.shape)
+
+    @property
     def reach(self) -> tuple[int, int]:
         """The first element and the one after the last.
 
@@ -33,8 +38,8 @@ class Look:
         return self.offset, self.offset + last + 1
 
     def covers(self, other: Look) -> bool:
-        """Whether all that the other reaches lies within."""
-        return self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]
+        """Whether all that the other reaches lies within; of what is not told it is not known, and not said."""
+        return self.is_told and other.is_told and self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]
 
 
 def views(source: Look, target: Look) -> tuple[Step, ...] | None:

@@ -87,6 +87,8 @@ def _layer_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     normed = _normed(low, source, given.tensor("mean"), scale)
     weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
+    if "bias" in given:  # it is not read: its shape alone is asked for
+        low.regroup(given.tensor("bias"), source.dims[over[0] :])
     grads = (
         _input_gradient(low, weighted, normed, scale, over)[0],
         reduced(low, "sum", low.op("mul", grad, normed), rows, False),
