@@ -11,8 +11,8 @@ from typing import Any
 from tracemine.verify import Builder, Chain
 
 CATALOGUE: dict[str, Callable[..., Chain]] = {}  # without arguments: at the small size
-# Walked in a loop at this size, and in parts where there are few rows; large enough for a table to be made first.
-LONGEST_ROW = {"rope_of_angles": 8} | dict.fromkeys(
+# Walked in a loop at this size, in parts where there are few rows; large enough for tables to be made, joins to be cut.
+LONGEST_ROW = {"rope": 16, "rope_of_angles": 8} | dict.fromkeys(
     (
         "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
         "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",

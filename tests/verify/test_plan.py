@@ -106,7 +106,7 @@ def test_a_few_elements_are_not_worth_a_table() -> None:
 
 
 def test_halves_that_are_turned_into_each_other_are_walked_together() -> None:
-    source = generate(CATALOGUE["rope"]()).text
+    source = generate(CATALOGUE["rope"](), longest_row=LONGEST_ROW["rope"]).text
     assert "tl.where" not in source
     assert all(k.pieces == 2 and len(k.stores) == 2 for k in _kernels("rope"))
 

@@ -22,7 +22,7 @@ from tracemine.verify.values import Reduced, Tensor
 _FEW_ROWS, _LONG_ROW = 32, 8192
 
 _LARGE = 16  # kernels of so many times the longest row's elements take longer than a launch
-_SHORTEST_PIECE, _MOST_PIECES = 4, 4  # of columns that are walked in pieces
+_SHORTEST_PIECE, _MOST_PIECES = 4, 2  # of columns that are walked in pieces
 
 
 @dataclass(slots=True, eq=False)
@@ -159,11 +159,13 @@ def _pieces(p: _Planner, trial: Emitter, columns: Dim, buffer: Buffer) -> tuple[
     """The parts of the columns between which joins change members, all of one size; none where they are no few.
 
     A program walks all of them at once: no element is asked which member it is of, and halves that are turned into each
-    other are loaded once.
+    other are loaded once. Small kernels are sooner done by more programs.
     """
     if not trial.cuts or trial.reduces or trial.scans or buffer.role == "input" or len(columns) != 1:
         return ()
     whole = p.axes.size(columns)
+    if prod(buffer.shape) < p.large:
+        return ()
     size = gcd(whole, *trial.cuts)
     if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_PIECE or whole > size * _MOST_PIECES:
         return ()
