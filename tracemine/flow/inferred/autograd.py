@@ -116,11 +116,3 @@ def _records(order: Order, is_node: BoolArray) -> IntArray:
     inside = np.flatnonzero((order.parent >= 0) & is_node[order.parent])
     found[order.parent[inside[::-1]]] = inside[::-1]
     return found
-
-
-def steps_of(timeline: Timeline, order: Order) -> IntArray:
-    """The step during which each operator begins, −1 before the first."""
-    start = numbers(timeline.ops.column("start_ns"))[order.row]
-    begins = numbers(timeline.steps.column("start_ns"))
-    steps: IntArray = np.searchsorted(begins, start, "right") - 1
-    return steps

@@ -6,7 +6,6 @@ whether that is evidence or a guess: `CONSISTENT` names the rules that leave one
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from dataclasses import replace
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.calls import NOTHING, Lists
 from tracemine.flow.inferred.engine import Engine
+from tracemine.flow.inferred.hints import Hints, Origins
 from tracemine.flow.inferred.lasting import Lasting
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
@@ -50,9 +50,10 @@ CONSISTENT = frozenset(
 class Simulation:
     """Tensors by what they look like, and who reads them."""
 
-    def __init__(self, keys: Keys, lists: Iterable[int], lives: Lives | None = None) -> None:
+    def __init__(self, keys: Keys, lists: Iterable[int], lives: Lives | None, hints: Hints, *, trains: bool) -> None:
         """lists: what members of lists look like, without the dtype, which nobody recorded of them. lives: how long
-        tensors live, where that was recorded."""
+        tensors live, where that was recorded. hints: what an earlier simulation has learnt. trains: an optimizer runs.
+        """
         self._keys = keys
         self._pools = Pools(keys, lists)
         self.bound = Bound()
@@ -60,12 +61,10 @@ class Simulation:
         self._lasting = Lasting(keys, lambda need: self._outside(need, remember=False), self._engine.accumulated)
         self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0
-        self.trains = False  # an optimizer runs
-        self.lives = self._lasting.lives = lives
-        self.hints: dict[tuple[int, int], tuple[int, int]] = {}  # by root and input: the root that made it, and which
-        self.own_roots: set[int] = set()  # with parameters that no other operator takes
-        self._first_new: dict[int, int] = {}  # by root the first storage that it made
-        self._ended: dict[int, int] = {}  # and the first one after those
+        self._lives = self._lasting.lives = lives
+        self._trains = trains
+        self._hints = hints
+        self._origins = Origins()
         self._now = 0
         self._root = -1
         self._step = 0
@@ -81,9 +80,9 @@ class Simulation:
         self._surely = False
         self._beside: tuple[int, set[int]] = -1, set()  # the last wiring that is `beside`, and storages that it took
 
-    def step(self, number: int) -> None:
+    def step(self) -> None:
         """A step of the program begins."""
-        self._step = number
+        self._step += 1
         self._updates = None
         self._lasting.step()
 
@@ -108,7 +107,7 @@ class Simulation:
         """
         self._now += 1
         self._root = root
-        if self.trains:
+        if self._trains:
             self._lasting.begin(wiring)
         bound = self.bound
         taken: list[Token] = []
@@ -124,8 +123,7 @@ class Simulation:
                 self.reasons.append(why)
         new = list(range(self.storages, self.storages + wiring.new))
         if new:
-            self._first_new[root] = self.storages
-            self._ended[root] = self.storages + wiring.new
+            self._origins.made(root, self.storages, wiring.new)
         self.storages += wiring.new
         first = len(bound.sure)
         bound.root.append(root)
@@ -142,7 +140,7 @@ class Simulation:
         for slot, token in enumerate(taken):
             token.step = self._step
             if token.outside:
-                if self.trains:
+                if self._trains:
                     self._lasting.took(root, slot, token)
                 token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
             token.uses += 1
@@ -165,10 +163,10 @@ class Simulation:
         self._surely = all(sure)
         ran = Ran(root, first, wiring, taken, sure, new)
         gave = [self._enter(give, ran) for give in wiring.gives]
-        if self.lives is not None and new:
+        if self._lives is not None and new:
             fresh = [give for give in wiring.gives if give.slot < 0]
             specs = [self._keys.spec_of[give.key] for give in fresh]
-            self.lives.made(root, [new[give.new] for give in fresh], specs)
+            self._lives.made(root, [new[give.new] for give in fresh], specs)
         if self._engine.running:
             self._engine.ran(gave, apart=apart)
         if update is not None:
@@ -205,17 +203,11 @@ class Simulation:
     ) -> tuple[Token, str]:
         if update is not None:
             return self._lasting.update(update, need, len(taken), wiring)
-        hint = self.hints.get((self._root, len(taken))) if self.hints else None
-        told = None if hint is None else self._told(need, hint, taken)
-        if told is not None:
-            return told, "by its gradient"
-        if self.hints and need.left > 1:  # what the others are told to take is not for this one
-            later = wiring.needs[len(taken) + 1 :]
-            hinted = [self.hints.get((self._root, slot)) for slot in range(len(taken) + 1, len(wiring.needs))]
-            others = [one for one in map(self._told_if, later, hinted) if one is not None]
-            if others:
-                return self._any(replace(need, left=1), wiring, [*taken, *others])
-        before = self._lasting.before(need, len(taken)) if self.trains else None
+        if self._hints.reads:
+            found = self._told(need, wiring, taken)
+            if found is not None:
+                return found
+        before = self._lasting.before(need, len(taken)) if self._trains else None
         if before is not None:
             return before, "as in the step before"
         if need.position in wiring.parameters:
@@ -236,36 +228,36 @@ class Simulation:
         self._updates[need.key].add(wiring.number)
         return token, why
 
-    def _told_if(self, need: Need, hint: tuple[int, int] | None) -> Token | None:
-        return None if hint is None else self._told(need, hint, [])
+    def _told(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str] | None:
+        """What an earlier simulation has learnt that it takes."""
+        slot = len(taken)
+        own = self._hinted(need, slot, taken)
+        if own is not None:
+            return own, "by its gradient"
+        if need.left == 1:
+            return None
+        # What the others are told to take is not for this one.
+        later = [self._hinted(other, slot + at, []) for at, other in enumerate(wiring.needs[slot + 1 :], 1)]
+        others = [token for token in later if token is not None]
+        return self._any(replace(need, left=1), wiring, [*taken, *others]) if others else None
 
-    def _told(self, need: Need, hint: tuple[int, int], taken: list[Token]) -> Token | None:
-        """The tensor that something later told of."""
-        maker, number = hint
-        storage = self._first_new.get(maker, -1) + number
+    def _hinted(self, need: Need, slot: int, taken: list[Token]) -> Token | None:
+        made = self._hints.reads.get((self._root, slot))
+        storage = None if made is None else self._origins.storage(made)
+        if storage is None:
+            return None
         pool = self._pools.of(need)
         found = [token for side in (pool.unread, pool.read) for token in fitting(pool, side, need, taken)]
         return next((token for token in found if token.storage == storage), None)
 
-    def own(self) -> set[int]:
-        """Roots with parameters that no other operator takes, as backward passes told."""
-        return self._engine.own
-
-    def resolved(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """What the backward passes told of the forward ones: hints for simulating all of it once more."""
-        roots = list(self._first_new)
-        firsts = list(self._first_new.values())
-        found = {}
-        for read, storage in self._engine.resolved:
-            at = bisect_right(firsts, storage) - 1
-            if read[1] >= 0 and at >= 0 and storage < self._ended[roots[at]]:
-                found[read] = roots[at], storage - firsts[at]
-        return found
+    def hints(self) -> Hints:
+        """What was known before, and what backward passes have told."""
+        return self._origins.hints(self._hints, self._engine.resolved, self._engine.own)
 
     def _any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
-        if self.lives is not None:
-            self._bury(pool, self.lives)
+        if self._lives is not None:
+            self._bury(pool, self._lives)
         unread = fitting(pool, pool.unread, need, taken)
         if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
             read = fitting(pool, pool.read, need, taken)
@@ -355,7 +347,7 @@ class Simulation:
         if inside:
             return inside[-1], "parameter made inside"
         token = self._outside(need, remember=False)
-        if self._unknown_wrote >= 0 or (need.loose in self._written and self._root not in self.own_roots):
+        if self._unknown_wrote >= 0 or (need.loose in self._written and self._root not in self._hints.own):
             token.sure = False
             return token, "parameter, perhaps written"
         return token, "parameter"

@@ -1,0 +1,160 @@
+"""All operators of a timeline as the simulation wants them, in the order in which they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import numbers
+from tracemine.flow.inferred.autograd import GradientNode, Gradients, is_record
+from tracemine.flow.inferred.binding import Simulation
+from tracemine.flow.inferred.calls import NOTHING, Calls, Lists
+from tracemine.flow.inferred.hints import Hints
+from tracemine.flow.inferred.memory import Lives
+from tracemine.flow.inferred.optimizers import Update, updates
+from tracemine.flow.inferred.pools import Ran
+from tracemine.flow.inferred.subtrees import Subtrees, roots
+from tracemine.flow.inferred.wiring import Builder, Wiring
+from tracemine.flow.order import Order, codes
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+# What a backward pass tells of its forward pass, a simulation of both takes into account; then it tells more.
+_PASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The operators of a timeline that are simulated. Positions are those of the Order."""
+
+    timeline: Timeline
+    order: Order
+    subtrees: Subtrees
+    builder: Builder
+    roots: IntArray  # positions of what stands for itself
+    around: IntArray  # of what launches work of its own around such: nobody knows what that makes
+    gradients: Gradients
+    updates: dict[int, Update]
+    wirings: dict[tuple[int, Lists], Wiring]
+
+    @staticmethod
+    def of(timeline: Timeline, order: Order, launches: IntArray) -> Program:
+        """launches: what each operator itself launched, as wiring.KERNEL and the others."""
+        calls = Calls(timeline, order.row)
+        thread = codes(*(numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")))
+        subtrees = Subtrees.of(calls, order, thread, launches)
+        known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
+        builder = Builder(calls, subtrees, launches)
+        at = _roots(timeline, order, known, launches)
+        first = at[np.unique(subtrees.number[at], return_index=True)[1]]
+        stands = np.full(len(known), -1)
+        stands[at] = at
+        return Program(
+            timeline=timeline,
+            order=order,
+            subtrees=subtrees,
+            builder=builder,
+            roots=at,
+            around=np.flatnonzero((launches > 0) & (order.inherited(stands) < 0)),
+            gradients=Gradients.of(timeline, order, at, subtrees.place),
+            updates=updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call),
+            wirings={(int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()},
+        )
+
+    def simulated(self, *, explain: bool) -> tuple[Simulation, dict[int, str]]:
+        """The simulation once it has run, and the schemas of nodes by their place; explain: with reasons."""
+        lists = {need.loose for wiring in self.wirings.values() for need in wiring.needs if need.listed}
+        hints = Hints()
+        for _ in range(_PASSES):
+            lives = Lives.of(self.timeline, self.order, self.roots)
+            simulation = Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates))
+            simulation.reasons = [] if explain else None
+            schemas = self._run(simulation)
+            before, hints = hints, simulation.hints()
+            if len(hints) == len(before):
+                break
+        return simulation, schemas
+
+    def _run(self, simulation: Simulation) -> dict[int, str]:
+        """Run every root, and pass what is unknown around some."""
+        schemas: dict[int, str] = {}
+        last_step = None
+        in_gradient = False
+        for position, root, unknown, begins, number, place, node, parent, at_step in self._happenings():
+            if at_step != last_step:
+                simulation.step()
+                last_step = at_step
+            if unknown:
+                simulation.unknown()
+            if begins and not root:
+                self._backward(simulation, position)
+                in_gradient = True
+            if not root:
+                continue
+            if in_gradient and node < 0:
+                simulation.forward()
+                in_gradient = False
+            wiring, update = self._wiring(number, position), self.updates.get(position)
+            if update is not None and update.lists:
+                wiring = self._wiring(number, position, simulation.lists(update, wiring))
+            elif wiring.has_list:
+                wiring = self._wiring(number, position, simulation.list_dtype(wiring))
+            ran = simulation.run(position, wiring, apart=parent == node, update=update)
+            self._saved(simulation, position, ran)
+            for op, schema in wiring.nodes:
+                schemas[place + op] = schema
+        return schemas
+
+    def _happenings(self) -> Iterator[tuple[int, bool, bool, bool, int, int, int, int, int]]:
+        """For each position: is it a root, is it unknown, does a node begin there; number of its subtree, its place,
+        the node around it (−1: none), its parent, its step."""
+        order, subtrees, gradients = self.order, self.subtrees, self.gradients
+        positions = np.union1d(np.union1d(self.roots, gradients.positions), self.around)
+        columns = (
+            positions,
+            *(np.isin(positions, some) for some in (self.roots, self.around, gradients.positions)),
+            subtrees.number[positions],
+            subtrees.place[positions],
+            gradients.around[positions],
+            order.parent[positions],
+            _steps(self.timeline, order)[positions],
+        )
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    def _backward(self, simulation: Simulation, position: int) -> None:
+        gradient = self.gradients.node(position)
+        record = None if gradient.record < 0 else self._wiring_at(gradient.record)
+        simulation.backward(position, gradient, record, [self._wiring_at(at) for at in gradient.roots])
+
+    def _saved(self, simulation: Simulation, position: int, ran: Ran) -> None:
+        """Autograd saves what forward operators took and made."""
+        for node in self.gradients.saves.get(position, ()):
+            gradient: GradientNode = self.gradients.node(node)
+            inside = ran.wiring.inside.get(gradient.forward_place - gradient.root_place)
+            if inside is not None:
+                simulation.saved(node, inside, ran)
+
+    def _wiring_at(self, position: int) -> Wiring:
+        return self._wiring(int(self.subtrees.number[position]), position)
+
+    def _wiring(self, number: int, position: int, lists: Lists = NOTHING) -> Wiring:
+        found = self.wirings.get((number, lists))
+        if found is None:
+            found = self.wirings[number, lists] = self.builder.build(position, lists)
+        return found
+
+
+def _roots(timeline: Timeline, order: Order, known: BoolArray, launches: IntArray) -> IntArray:
+    """Positions of the operators that stand for themselves with all that is inside them."""
+    at = roots(order, known)
+    return at[known[at] | (launches[at] > 0) | ~is_record(timeline, order)[at]]
+
+
+def _steps(timeline: Timeline, order: Order) -> IntArray:
+    """The step during which each operator begins, −1 before the first."""
+    start = numbers(timeline.ops.column("start_ns"))[order.row]
+    begins = numbers(timeline.steps.column("start_ns"))
+    steps: IntArray = np.searchsorted(begins, start, "right") - 1
+    return steps
