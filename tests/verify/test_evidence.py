@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -22,6 +23,7 @@ from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
 from tracemine.verify.evidence import Evidence, read_evidence, same_gpu
 from tracemine.verify.library.outcome import LibraryVerdict
+from tracemine.verify.proof import Fault
 from tracemine.verify.stored import LARGEST_BYTES
 from tracemine.verify.verdict import Verdict, Verdicts, table
 
@@ -301,6 +303,32 @@ def test_one_that_settles_the_matter_goes_before_a_newer_one_that_does_not(tmp_p
     found = read_evidence([tmp_path]).on(FINDING, H200)
     assert found is not None
     assert found.basis == "measured"
+
+
+def proved(source: str, **known: Any) -> Verdict:
+    """A verdict on a machine without a GPU, of this reproduction."""
+    return msgspec.structs.replace(judged(proof=msgspec.structs.replace(PROOF, **known)), source=source)
+
+
+def test_a_proof_of_the_file_that_was_run_is_part_of_the_verdict(tmp_path: Path) -> None:
+    written(tmp_path, proved("the file"), gpu=None)
+    same, other = (hashlib.sha256(text).hexdigest() for text in (b"the file", b"another"))
+    for mark, untried in ((same, ["L6"]), (other, ["L2", "L6"])):
+        put(tmp_path / "out.json", printed() | {"source_sha256": mark})
+        found = read_evidence([tmp_path]).on(FINDING, H200)
+        assert found is not None
+        assert (found.basis, found.level) == ("measured", "L5")
+        assert [text[:2] for text in found.not_tested] == untried
+
+
+def test_what_is_fast_on_a_gpu_and_wrong_by_the_proof_of_the_same_file_is_refuted(tmp_path: Path) -> None:
+    wrong = proved("the file", faults=(Fault("normal", "error 3"),))
+    written(tmp_path, wrong, gpu=None)
+    path = put(tmp_path / "out.json", printed() | {"source_sha256": hashlib.sha256(b"the file").hexdigest()})
+    os.utime(path, ns=(2**62, 2**62))  # newer
+    found = read_evidence([tmp_path]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.says) == ("refuted", "wrong on a CPU: normal: error 3")
 
 
 def test_the_table_beside_its_json_is_not_read_twice(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
 from tracemine.findings.record import Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
 from tracemine.verify.levels import CANNOT_TELL, LOSES, WRONG
-from tracemine.verify.stored import LARGEST_BYTES, Beside, Entry, Said, in_table, in_text, is_table
+from tracemine.verify.stored import LARGEST_BYTES, Beside, Entry, Ran, Said, in_table, in_text, is_table
 
 MOST_FILES = 10_000  # of one folder
 _TABLE = ".parquet"
@@ -48,12 +50,12 @@ class Evidence:
         """
         if not finding.on_gpu:
             return None
-        found = [
-            (item.rank, _verified(item.entry.on(finding), finding, item.file))
-            for item in self.items.get(finding.fingerprint, ())
-            if item.is_for(gpu)
-        ]
-        return max(found, key=lambda one: (one[1].basis != "predicted", one[0]))[1] if found else None
+        items = [item for item in self.items.get(finding.fingerprint, ()) if item.is_for(gpu)]
+        found = [(item, _verified(item.entry.on(finding), finding, item.file)) for item in items]
+        if not found:
+            return None
+        item, verified = max(found, key=lambda one: (one[1].basis != "predicted", one[0].rank))
+        return _with_proof(verified, item, items)
 
     def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
         """What became of the verdicts in a scan that was made with them: keys of ACCOUNTS, which add up to all."""
@@ -198,6 +200,23 @@ def _faster(beside: Beside, said: Said) -> bool:
     if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
         return True
     return beside.measured.fused_ns < said.measured.fused_ns
+
+
+def _with_proof(verified: Verified, item: _Item, items: Sequence[_Item]) -> Verified:
+    """What a reproduction came to on a GPU, with the proof of that same file on a CPU where there is one."""
+    if not isinstance(item.entry.said, Ran) or verified.by != "kernel":
+        return verified
+    proofs = [each for each in items if each.entry.on_cpu and each.entry.source == item.entry.source is not None]
+    if not proofs:
+        return verified
+    proof = max(proofs, key=lambda each: each.rank).entry.said
+    if not isinstance(proof, Said):
+        return verified
+    if proof.says.startswith(WRONG):
+        return replace(verified, basis="refuted", level=proof.level, says=_text(proof.says))
+    if proof.level < "L2":
+        return verified
+    return replace(verified, not_tested=tuple(text for text in verified.not_tested if not text.startswith("L2")))
 
 
 def _text(text: str) -> str:

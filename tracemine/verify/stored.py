@@ -6,6 +6,7 @@ contradicts itself is not used.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -119,6 +120,7 @@ class Ran(msgspec.Struct, frozen=True):
     right: _Right | None = None
     times: _Times | None = None
     device: str | None = None
+    source_sha256: str | None = None  # of the reproduction
     kernel: bool = True  # false: a library's call stands in the kernel's place
 
 
@@ -129,6 +131,7 @@ class Entry:
     said: Said | Ran
     gpu: str | None  # null: not named
     whole: dict[str, Any] | None = None  # of a reproduction
+    source: str | None = None  # SHA-256 of the reproduction that was proved, or run
 
     @property
     def on_cpu(self) -> bool:
@@ -280,9 +283,9 @@ def _entry(value: Any, gpu: str | None) -> Entry:
     if isinstance(value, dict) and "level" not in value:
         ran = msgspec.convert(value, Ran)
         if ran.times is None:
-            return Entry(ran, ran.device, value)
+            return Entry(ran, ran.device, value, ran.source_sha256)
         _check(ran.times)
-        return Entry(ran, ran.times.device, value)
+        return Entry(ran, ran.times.device, value, ran.source_sha256)
     said = msgspec.convert(value, Said)
     of_library = None if said.library is None else said.library.measured
     taken = [each for each in (said.measured, of_library) if each is not None]
@@ -292,7 +295,9 @@ def _entry(value: Any, gpu: str | None) -> Entry:
             raise msgspec.ValidationError("its times and their ratio contradict each other")
     if len({each.device for each in taken}) > 1:
         raise msgspec.ValidationError("its times are of several GPUs")
-    return Entry(said, taken[0].device if taken else gpu)
+    source = value.get("source") if isinstance(value, dict) else None
+    mark = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() if isinstance(source, str) else None
+    return Entry(said, taken[0].device if taken else gpu, source=mark)
 
 
 def _check(times: _Times) -> None:
