@@ -118,9 +118,9 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors hold the same, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return bool(torch.equal(*(_flat(t).view(torch.uint8) for t in (a, b))))
+    return bool(torch.equal(*(_row(t).view(torch.uint8) for t in (a, b))))
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
+def _row(tensor: torch.Tensor) -> torch.Tensor:
     """Its elements in a row, one after another in memory: a tensor of one element may have any stride."""
     return tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
