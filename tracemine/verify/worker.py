@@ -22,6 +22,7 @@ import torch
 from tracemine.errors import TracemineError
 from tracemine.verify import interpreter, numerics, reference, trials
 from tracemine.verify.chain import Chain, Scalar
+from tracemine.verify.indices import within
 from tracemine.verify.lower import Lowered, lower
 from tracemine.verify.mutants import SAME
 from tracemine.verify.operators import error_ulp
@@ -155,7 +156,7 @@ class _Prover:
     def _ready(self) -> Iterator[_Case]:
         for trial in trials.trials(self.chain, free_axes(self.lowered)):
             try:
-                chain = resized(self.chain, self.lowered, trial.sizes)
+                chain = within(resized(self.chain, self.lowered, trial.sizes))
                 if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
                     self.skipped.append(f"{trial.says}: rows of no elements")
                     continue
