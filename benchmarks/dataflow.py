@@ -151,7 +151,11 @@ def _share(part: int, whole: int) -> str:
 
 def agreement(trace: Path, execution_trace: Path) -> Agreement:
     """Infer dataflow without the execution trace and hold it against what that proves."""
-    timeline = open_trace(trace, execution_trace=execution_trace)
+    return agreement_of(open_trace(trace, execution_trace=execution_trace))
+
+
+def agreement_of(timeline: Timeline) -> Agreement:
+    """The same of a timeline that has an execution trace's tensors."""
     proven = who_wrote(flow(timeline))
     inferred = who_wrote(flow(without_execution_trace(timeline)))
     _in_one_order(timeline, proven, inferred)

@@ -1,6 +1,7 @@
 """Record what dataflow is scored on where allocations were recorded too.
 
     python benchmarks/record_dataflow.py OUT [CASE...]
+    python benchmarks/record_dataflow.py OUT CASE... --keep fixtures/memory     of recordings that are there, what is kept
 
 Per case, in OUT/CASE what tracemine.capture writes with `memory=True`: a trace with `[memory]` events, and the
 execution trace of the same two steps. Cases are those of models.py that AGAIN names, which are recorded without
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import gc
+import gzip
+import json
 import sys
 import time
 from functools import partial
@@ -39,6 +42,9 @@ from models import (
 from record_models import RECORDED, unchanged, warmed
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "fixtures"))
+
+from record import KEPT_HEADER, scrub, write_gz
 
 from tracemine.recording import capture
 
@@ -56,12 +62,27 @@ MORE = (
 )  # fmt: skip
 
 
+def keep(capture_folder: Path, into: Path) -> None:
+    """Write what is kept of a recording: nothing that names a host, a user or a path, and no Python frames."""
+    for name in ("trace.json.gz", "et.json.gz"):
+        document = json.loads(gzip.decompress((capture_folder / name).read_bytes()), strict=False)
+        if "traceEvents" in document:
+            events = [event for event in document["traceEvents"] if event.get("cat") != "python_function"]
+            document = {key: value for key, value in document.items() if key in KEPT_HEADER} | {"traceEvents": events}
+        write_gz(into / name, scrub(document))
+
+
 def main() -> None:
     """Record the cases that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="cases (all of them)")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="record nothing: write fixtures of what is there")
     chosen = parser.parse_args()
+    if chosen.keep:
+        for name in chosen.names:
+            keep(chosen.out / name, chosen.keep / name)
+        return
     for case in (*MORE, *(case for case in CASES if case.name in AGAIN)):
         if chosen.names and case.name not in chosen.names:
             continue

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.dataflow import who_wrote, without_execution_trace
+from benchmarks.dataflow import agreement_of, who_wrote, without_execution_trace
 from tracemine.flow import Evidence, flow
 from tracemine.formats import open_trace
 
@@ -15,6 +16,9 @@ CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"
 TRACES = os.environ.get("TRACEMINE_COMPAT_TRACES")
 # Share of all proven reads that are called consistent, at least; a rule that tells less shows here.
 _LEAST = {"convnet_train": 0.25, "decoder_decode": 0.65, "decoder_prefill": 0.65}
+MEMORY = CAPTURES.parent / "memory"
+# The same of recordings with allocations: without them, and with.
+_LEAST_WITH_MEMORY = {"tiny_mlp_train": (0.8, 0.9), "whisper_train": (0.75, 0.85)}
 
 
 @pytest.mark.parametrize("name", list(_LEAST))
@@ -27,6 +31,19 @@ def test_what_is_called_consistent_is_what_the_execution_trace_proves(name: str)
     assert set(inferred) <= set(proven)
     assert len(right) >= 0.97 * len(consistent)
     assert len(consistent) >= _LEAST[name] * len(proven)
+
+
+@pytest.mark.parametrize("name", list(_LEAST_WITH_MEMORY))
+def test_recorded_allocations_tell_more_and_nothing_wrong(name: str) -> None:
+    timeline = open_trace(MEMORY / name / "trace.json.gz", execution_trace=MEMORY / name / "et.json.gz")
+    assert timeline.memory.num_rows
+    without = agreement_of(replace(timeline, memory=None))
+    found = agreement_of(timeline)
+    for one, least in zip((without, found), _LEAST_WITH_MEMORY[name], strict=True):
+        assert one.consistent_right >= 0.99 * one.consistent
+        assert one.consistent >= least * one.reads
+        assert one.missing <= 0.01 * one.reads
+    assert found.consistent > without.consistent
 
 
 def test_inferred_dataflow_is_the_same_each_time_and_has_the_same_nodes() -> None:
