@@ -7,9 +7,11 @@ import json
 import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,10 @@ from tracemine.verify.arguments import told
 from tracemine.verify.findings import fusable
 from tracemine.verify.rebuild import Rebuilder
 from tracemine.verify.recorded import Recorded
+from tracemine.verify.repro import _EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict, summary
+from tracemine.verify.step.file import _EMBEDDED as STEP_TEXTS
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
@@ -192,6 +196,20 @@ def test_a_chain_that_is_wrong_is_seen_at_the_end_of_the_step(tmp_path: Path) ->
     assert seen([wrong, *chains[1:]], [wrong, *chains[1:]]) == (1, 1)
 
 
+def test_a_kernel_is_judged_within_the_file_as_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    found, _, modules = on_cpu(tmp_path)
+    chain = min(modules, key=lambda m: sum(math.prod(shape) for _, shape, *_ in m.INPUTS))
+
+    def wrong(*given: Any, **named: Any) -> Any:
+        return tuple(t * 1.5 for t in chain.eager(*given, **named))
+
+    judged = found["right"](chain.eager, {"same": chain.eager, "wrong": wrong}, chain.INPUTS, 0.0, "cpu")
+    assert judged["same"]["faults"] == []
+    assert judged["wrong"]["faults"]
+
+
 def test_names_of_a_trace_stay_strings() -> None:
     name = "'''\"\"\"\n); import os  # \\ \u2028 {0}"
     found = placed("chain")
@@ -334,3 +352,15 @@ def test_what_is_predicted_of_a_step_is_a_step_s_share_of_the_scan() -> None:
     assert found.busy_ns == scan.summary.gpu_busy_ns // 2
     for finding in scan.findings:
         assert found.gpu_ns[finding.fingerprint].mid == finding.gpu_saving_ns.mid // finding.occurrences
+
+
+@pytest.mark.parametrize("names", [tuple(f"{name}.py" for name in STEP_TEXTS), tuple(sum(REPRO_TEXTS.values(), ()))])
+def test_texts_that_are_pasted_into_one_file_have_no_name_twice(names: tuple[str, ...]) -> None:
+    found: Counter[str] = Counter()
+    for name in names:
+        for node in ast.parse((resources.files("tracemine.verify") / name).read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found[node.name] += 1
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                found.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    assert [name for name, count in found.items() if count > 1] == []
