@@ -24,8 +24,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.generate import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import LibraryVerdict, outcome
-from tracemine.verify.library.prove import LIBRARY_ULP, job, most_elements
-from tracemine.verify.library.prove import MOST_ELEMENTS as LARGEST_CALL
+from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
 from tracemine.verify.lower import lower
 from tracemine.verify.operators import error_ulp
@@ -182,9 +181,6 @@ def _proved(rebuilt: Rebuilt, replacement: Replacement, calls: Sandbox, how: How
     """The proof of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only
-    large = most_elements(rebuilt.chain, rebuilt.unread)
-    if large > LARGEST_CALL:
-        return f"the chain has {large:,} elements that no size makes fewer"
     return calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
 
 

@@ -15,7 +15,7 @@ from tracemine.verify.library.replace import find
 from tracemine.verify.library.sizes import free_sizes, scaled
 
 WORKER = (sys.executable, "-m", "tracemine.verify.library.worker")
-MOST_ELEMENTS = 1 << 22  # of the largest tensor: calls that cannot be made smaller are not tried beyond
+MOST_ELEMENTS = 1 << 20  # of the largest tensor: calls that cannot be made smaller are not tried beyond
 LIBRARY_ULP = 8.0  # that a call's functions may be off by, of float32
 _MOST_FREE = 4  # sizes that are tried at others, each
 # Told apart, and no multiple of a block; the second, where products of many axes are large with the first.
@@ -52,11 +52,6 @@ class Sizes:
     def at(self, sizes: Mapping[int, int]) -> Chain:
         """The chain with other sizes for some. Raises TracemineError where its calls do not allow them."""
         return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.chain
-
-
-def most_elements(chain: Chain, unread: tuple[int, ...]) -> int:
-    """Elements of the largest tensor of a chain, as small as it is tried."""
-    return elements(Sizes(chain, unread).chain)
 
 
 def elements(chain: Chain) -> int:

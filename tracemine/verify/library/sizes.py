@@ -103,8 +103,8 @@ def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
         made = Call(call.operator, call.overload, arguments, ())
         outputs = infer_outputs(made, specs) if call.outputs else ()
         for before, after in zip(call.outputs, outputs, strict=True):
-            if after.shape != tuple(map(now, before.shape)) or after.dtype != before.dtype:
-                raise ChainError(f"{call.label} gives another shape")
+            if len(after.shape) != len(before.shape) or after.dtype != before.dtype:
+                raise ChainError(f"{call.label} gives something else")
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs
     return Chain(chain.name, inputs, tuple(calls), chain.live)

@@ -21,7 +21,7 @@ from tracemine.errors import TracemineError
 from tracemine.verify import numerics, reference, trials
 from tracemine.verify.chain import Chain, Ref
 from tracemine.verify.check import refused
-from tracemine.verify.library.prove import LIBRARY_ULP, Job, Sizes
+from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes, elements
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
@@ -51,6 +51,8 @@ def prove(job: Job) -> Proof:
     started = time.process_time()
     chain = msgspec.json.decode(job.chain, type=Chain)
     prover = _Prover(chain, job.unread)
+    if (large := elements(prover.sizes.chain)) > MOST_ELEMENTS:
+        return refused(chain, f"the chain has {large:,} elements that no size makes fewer")
     faults: list[Fault] = []
     try:
         cases = list(prover.cases())
