@@ -62,15 +62,18 @@ def prepare(arguments: argparse.Namespace) -> None:
 def report(arguments: argparse.Namespace) -> None:
     ran: dict[str, Any] = json.loads(arguments.times.read_text("utf-8"))
     found: dict[str, StepVerdict] = {}
+    abouts: dict[str, Summary] = {}
     for path in sorted(arguments.folder.glob("step_*.json")):
         each = msgspec.json.decode(path.read_bytes(), type=Prepared)
         name = path.stem.removeprefix("step_")
+        abouts[name] = each.about
         found[name] = step_verdict(each.about, each.expects, ran["steps"].get(name, "not run"))
     if arguments.output is not None:
         steps = {name: msgspec.to_builtins(verdict) for name, verdict in found.items()}
         kept = {"where": ran["where"], "seconds": ran["seconds"], "steps": steps}
         arguments.output.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     _table(found)
+    _launching(found, abouts)
 
 
 def _table(found: dict[str, StepVerdict]) -> None:
@@ -110,6 +113,26 @@ def _table(found: dict[str, StepVerdict]) -> None:
         if errors:
             text += f"; off by {statistics.median(errors):.1%} of the step before (median), {max(errors):.1%} at most"
         print(text)
+
+
+def _launching(found: dict[str, StepVerdict], abouts: dict[str, Summary]) -> None:
+    """What the host takes for a call and for a kernel's launcher, of steps in which all kernels stood."""
+    calls, kernels = [], []
+    for name, verdict in found.items():
+        about, medians = abouts[name], verdict.medians_ns
+        places = sum(sum(counts.values()) for counts in about.counts)
+        if not verdict.changes or sum(f.occurrences for f in verdict.findings) != places or not places:
+            continue
+        calls.append(medians["eager"]["host_ns"] / about.calls)
+        kernels.append((medians["fused"]["host_ns"] - about.calls_beside * calls[-1]) / places)
+    if calls:
+        print(
+            f"The host takes {_spread(calls)} for an ATen call of a replay, {_spread(kernels)} for a kernel's launcher."
+        )
+
+
+def _spread(found: list[float]) -> str:
+    return f"{min(found) / 1000:.0f} to {max(found) / 1000:.0f} us (median {statistics.median(found) / 1000:.0f})"
 
 
 _NAMES = {"fused": "fused saves", "graph": "a graph saves", "fused_graph": "fused saves in a graph"}

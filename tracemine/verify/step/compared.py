@@ -20,7 +20,8 @@ from tracemine.findings.record import Finding, Scan
 from tracemine.flow.record import Flow
 from tracemine.rows import row_sets
 from tracemine.verify.step.placing import Placed
-from tracemine.verify.step.program import Left
+from tracemine.verify.step.program import Left, StepCall
+from tracemine.verify.step.text import items_of, needed
 
 _WIRED_APART = 0.01  # as a share of a tensor: the same calls in another order may round otherwise, and no more
 _FINITE = 0.5  # share of a final tensor; of one with fewer finite elements a comparison says little
@@ -48,6 +49,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Left, ...]
     findings: tuple[tuple[str, str], ...]  # fingerprint and title
     counts: tuple[dict[str, int], ...]  # of each kernel, how often it stands for which finding
+    calls: int  # of ATen, that the replay makes
+    calls_beside: int  # that it makes beside kernels
     refused: dict[str, int]  # occurrences that stay as they are, by reason
     assumptions: tuple[str, ...]
 
@@ -69,6 +72,8 @@ def summary(placed: Placed) -> Summary:
         left=program.left,
         findings=tuple((f.fingerprint, f.title) for f in placed.findings),
         counts=tuple(counts),
+        calls=len(program.calls),
+        calls_beside=sum(isinstance(item, StepCall) for item in needed(items_of(placed), program)),
         refused=dict(placed.refused),
         assumptions=program.assumptions,
     )

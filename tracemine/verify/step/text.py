@@ -64,7 +64,7 @@ class _Function:
     def __init__(self, writer: Writer, items: Sequence[Item]) -> None:
         self.writer = writer
         self.program = writer.program
-        self.items = _needed(items, self.program)
+        self.items = needed(items, self.program)
         self.names: dict[int, dict[Place, str]] = {}
         for place, name in writer.inputs.items():
             self.names.setdefault(place.buffer, {})[place] = name
@@ -206,7 +206,7 @@ def _buffers(item: Item) -> list[int]:
     return [*(p.buffer for p in item.reads), *item.makes, *(p.buffer for _, _, p in item.outputs)]
 
 
-def _needed(items: Sequence[Item], program: Program) -> list[Item]:
+def needed(items: Sequence[Item], program: Program) -> list[Item]:
     """Without allocations and views that nobody looks at any more: a kernel does what was done with them."""
     read = {place.buffer for place in program.live}
     kept: list[Item] = []
