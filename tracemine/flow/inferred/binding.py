@@ -269,7 +269,8 @@ class Simulation:
             current = [token for token in read if token.step == self._step or token.outside]
             read = current or read
             before, took = self._beside
-            if wiring.call.op_class == "gemm" and wiring.number == before and read[-1].storage in took:
+            again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
+            if again and read[-1].storage in took:
                 return read[-1], "side by side"
         either = need.twins == 2 and wiring.commutes
         if either and len(unread) == 1:  # it is one of the two, and which makes no difference

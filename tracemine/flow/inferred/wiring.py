@@ -173,7 +173,7 @@ class Builder:
         self._launched = 0
         self._inside: dict[int, tuple[Call, list[Local | None], list[Local | None]]] = {}
         bound: list[Local | None] = [self._slot(number, call) for number in range(len(call.slots))]
-        results = [local for local in self._visit(position, call, bound, False, 0) if local is not None]
+        results = [local for local in self._visit(position, call, bound, False, 0, set()) if local is not None]
         wiring.gives = [self._give(local, call) for local in results]
         for op, (inner, *sides) in self._inside.items():
             took, made = ([None if local is None else self._give(local, call) for local in side] for side in sides)
@@ -226,8 +226,9 @@ class Builder:
         return Local(number, 0, spec, key_of(spec))
 
     def _visit(
-        self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int
+        self, position: int, call: Call, bound: list[Local | None], inside_node: bool, depth: int, written: set[int]
     ) -> list[Local | None]:
+        """written: storages that the operator around writes."""
         wiring, launched = self._wiring, self._launches[position]
         node = bool(launched) and not inside_node
         if launched:
@@ -238,6 +239,8 @@ class Builder:
             for slot, local in zip(call.slots, bound, strict=True):
                 if local is not None:
                     self._row(position, False, slot.position, slot.list_index, local)
+                    if call.schema is None and local.storage in written:  # so it is this one that does
+                        self._row(position, True, slot.position, slot.list_index, local)
         before, launches = self._next, self._launched
         self._launched += bool(launched)
         made = self._children_of(position, bound, inside_node or node, depth)
@@ -285,7 +288,7 @@ class Builder:
             call = self._calls.get(self._of[child], Lists(self._list_dtype))
             taken = self._bound(call, scope, made, read, fixed)
             read.update(id(local) for local in taken)
-            for local in self._visit(child, call, taken, inside, depth + 1):
+            for local in self._visit(child, call, taken, inside, depth + 1, written):
                 if local is not None and local not in made and local not in scope:
                     made.append(local)
         for local in made:
