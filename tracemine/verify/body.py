@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tracemine.verify import ir
 from tracemine.verify.expressions import TRITON_TYPE, constant, index, sizes, template, typed
 from tracemine.verify.ir import Axis, Buffer, Kernel, Node, Program
-from tracemine.verify.operators import DROPPED, table
+from tracemine.verify.operators import DROPPED, QUOTIENT, table
 from tracemine.verify.places import spans
 from tracemine.verify.running import RUNNING
 
@@ -287,7 +287,10 @@ class Body:
         if isinstance(node, ir.Load):
             return self._load(node)
         if isinstance(node, ir.Compute):
-            return self._named(node, template(node.template, [self.value(a) for a in node.args], self.exact))
+            args = [self.value(a) for a in node.args]
+            if self.exact and self._by_row(node):
+                return self._named(node, f"_quotient({', '.join(args)})")
+            return self._named(node, template(node.template, args, self.exact))
         if isinstance(node, ir.Cast):
             arg = self.value(node.arg)
             assert isinstance(node.arg, ir.Value)  # noqa: S101
@@ -321,6 +324,12 @@ class Body:
         row = table().reductions[node.kind]
         kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
         return self._named(node, row.end.format(kept))
+
+    def _by_row(self, node: ir.Compute) -> bool:
+        """Whether many elements are divided by one number: then its inverse is worked out once."""
+        if self.mode == POINTWISE or node.template != QUOTIENT:
+            return False
+        return self._across(node.args[0]) and not self._across(node.args[1])
 
     def _nothing_beyond(self, node: ir.Reduce) -> bool:
         """Whether lanes beyond the row add nothing as they are."""

@@ -180,6 +180,12 @@ def _number(arg):
     return _stock_number(arg)
 
 
+def _fma(self, x, y, z):
+    """Rounded once: in float64 the product is exact."""
+    wide = x.data.astype(np.float64) * y.data + z.data
+    return interpreter.TensorHandle(wide.astype(z.data.dtype), z.dtype.scalar)
+
+
 class OutOfBounds(Exception):
     """A kernel touched memory that is none of its tensors'."""
 
@@ -202,4 +208,5 @@ def install():
     interpreter.InterpreterBuilder.create_masked_store = _store
     interpreter.GridExecutor.__call__ = _launch
     interpreter._implicit_cvt = _number
+    interpreter.InterpreterBuilder.create_fma = _fma
     libdevice.fast_logf = lambda x: tl.log(x)  # none of the GPU's own functions is here; tl.log is patched at a launch

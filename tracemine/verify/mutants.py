@@ -47,7 +47,7 @@ SPOILS = (
     Spoil("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
     Spoil("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
     Spoil("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
-    Spoil("divisor and dividend swapped", rf"= tl\.div_rn\(({_V}), ({_V})\)", r"= tl.div_rn(\2, \1)"),
+    Spoil("divisor and dividend swapped", rf"= (tl\.div_rn|_quotient)\(({_V}), ({_V})\)", r"= \1(\3, \2)"),
     Spoil("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
     Spoil("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
     Spoil("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),

@@ -12,6 +12,8 @@ import msgspec
 # What dropout makes of a number, of whether it is kept (0 or 1), and of the share that is dropped.
 DROPPED = "{0} * {1} * tl.where({2} < 1.0, 1.0 / (1.0 - {2}), 0.0)"
 
+QUOTIENT = "{0} / {1}"
+
 
 class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row of the table: the fields are explained where the rows stand."""
