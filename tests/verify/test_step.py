@@ -342,6 +342,8 @@ def test_a_finding_is_confirmed_where_its_kernel_stood_in_a_step_that_got_shorte
     assert level(answer(100_000, 99_000, 95_000), untried) == "L6"
     (found,) = raised([fast], came_to(answer(100_000, 99_000, 95_000)))
     assert found.says == "with 1 fused kernels in place the step got shorter by 1.0 µs (1.0 to 1.0), predicted 1.0 µs"
+    assert "the step got longer: saved -1.0 µs" in came_to(answer(100_000, 101_000, 95_000)).says
+    assert "not get shorter beyond noise" in came_to(answer(100_000, 99_988, 95_000)).says
     (found,) = raised([fast], came_to("the step took longer than 300 s"))
     assert found.not_tested == ("L6: the step took longer than 300 s",)
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from tracemine.columns import numbers
@@ -381,8 +380,3 @@ def _pointed(facts: NodeFacts) -> list[tuple[Seen, int]]:
 def _whole(facts: NodeFacts, place: int) -> Literal | None:
     text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
     return Literal(int(text)) if text.lstrip("-").isdigit() and len(text) < 8 else None
-
-
-def encoded(program: Program) -> bytes:
-    """As JSON, to be compared and kept."""
-    return msgspec.json.encode(program)

@@ -249,8 +249,12 @@ def _says(
     count = sum(kept.values())
     measured = f"{_us(fused.measured_ns)} µs ({_us(fused.low_ns)} to {_us(fused.high_ns)})"
     predicted = "" if fused.predicted_ns is None else f", predicted {_us(fused.predicted_ns.mid)} µs"
+    if fused.says:
+        predicted += f" where {fused.says}"
     if shorter:
         return f"with {count} fused kernels in place the step got shorter by {measured}{predicted}"
+    if fused.high_ns < 0:
+        return f"with {count} fused kernels in place the step got longer: saved {measured}{predicted}"
     return f"with {count} fused kernels in place the step did not get shorter beyond noise: saved {measured}{predicted}"
 
 
