@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,3 +235,10 @@ def test_numbers_of_stored_findings_may_be_anything(run: Run, results: Path, tmp
         path.write_text(json.dumps(scan))
         form = chosen.choice(("text", "json", "markdown"))
         assert run("report", path, "--format", form, "--evidence", results)[0] in (0, 2)
+
+
+def test_verdicts_are_read_without_torch_or_triton(results: Path) -> None:
+    arguments = ["scan", str(TRACE), "--evidence", str(results), "--format", "json", "-o", "/dev/null"]
+    code = f"import sys; from tracemine.cli import main; assert main({arguments!r}) == 0; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=FIXTURES.parent, check=True)
+    assert {"torch", "triton", "pandas", "rich"}.isdisjoint(said.stdout.split())
