@@ -702,3 +702,10 @@ def differences_of_each_two() -> Chain:
     b = Builder("differences_of_each_two")
     x = b.input("x", (4, 12), F32)
     return b.done(b.call("aten::sub.Tensor", b.call("aten::view", x, [4, 1, 12]), b.call("aten::view", x, [4, 12, 1])))
+
+
+@entry
+def by_a_whole_number() -> Chain:
+    b = Builder("by_a_whole_number")
+    x = b.input("x", (5, 60), F32)
+    return b.done(b.call("aten::mul.Tensor", b.call("aten::div.Tensor", x, 2048), 3))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracemine.verify import Builder, Chain
+from tracemine.verify.chain import Ref
 from tracemine.verify.check import make_job
 from tracemine.verify.generate import generate
 from tracemine.verify.sandbox import Sandbox, elements, smaller
@@ -107,3 +108,12 @@ def test_indices_stay_within_the_smallest_table_that_they_point_into() -> None:
     assert elements(small) <= 4096
     tables = [i.spec.shape[0] for i in small.inputs[:2]]
     assert (small.inputs[2].below or 0) <= min(tables)
+
+
+def test_a_table_that_the_chain_computes_places_in_stays_as_large() -> None:
+    b = Builder("positions")
+    table, x = b.input("table", (600, 8), "float32"), b.input("x", (900, 512, 8), "float32")
+    places = b.call("aten::add.Tensor", b.call("aten::arange.start_step", 0, 512, 1, dtype="int64"), 2)
+    small = smaller(b.done(b.call("aten::add.Tensor", x, b.call("aten::embedding", table, places))))
+    assert small.inputs[0].spec.shape[0] == 600
+    assert elements(small) < elements(b.done(Ref(1))) / 100

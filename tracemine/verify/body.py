@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tracemine.verify import ir
 from tracemine.verify.expressions import TRITON_TYPE, constant, index, sizes, template, typed
-from tracemine.verify.ir import Axis, Buffer, Kernel, Node, Program
+from tracemine.verify.ir import FLOAT, Axis, Buffer, Kernel, Node, Program
 from tracemine.verify.operators import DROPPED, QUOTIENT, table
 from tracemine.verify.places import spans
 from tracemine.verify.running import RUNNING
@@ -66,7 +66,8 @@ class Body:
         self.walked = ir.Walked(self._columns)
         self._spans = spans(kernel)
         self._depths: dict[Node, int] = {}
-        self._reserved = {name for name, _ in program.scalars}
+        self._given = dict(program.scalars)
+        self._reserved = set(self._given)
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
         self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
@@ -276,7 +277,9 @@ class Body:
             return self._names[node]
         if isinstance(node, ir.Number):
             self.scalars[node.name] = None
-            return node.name
+            # Correctly rounded division takes nothing but floats.
+            whole = self.exact and node.type == FLOAT and isinstance(self._given.get(node.name), int)
+            return f"({node.name} * 1.0)" if whole else node.name
         if isinstance(node, ir.Constant):
             return constant(node)
         if isinstance(node, ir.Count):

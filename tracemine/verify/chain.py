@@ -189,7 +189,8 @@ def asked(call: Call) -> tuple[bool, ...]:
     mask = call.given().get("output_mask")
     if isinstance(mask, Literal) and isinstance(mask.value, tuple):
         return tuple(map(bool, mask.value))
-    return (True,) * len(call.outputs)
+    count, listed = len(call.outputs), any(kind.endswith("[]") for kind in call.schema.outputs)
+    return (True,) * count + (False,) * (0 if listed else len(call.schema.outputs) - count)
 
 
 def reads(call: Call) -> tuple[int, ...]:

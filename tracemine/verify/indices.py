@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -66,9 +66,22 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
 
 def within(chain: Chain) -> Chain:
     """The chain with index tensors kept within what they point into, at the sizes that it has now."""
+    inputs = list(chain.inputs)
+    for value, below in _origins(chain):
+        if value < len(inputs) and (known := inputs[value].below) is not None:
+            inputs[value] = msgspec.structs.replace(inputs[value], below=min(known, below))
+    return msgspec.structs.replace(chain, inputs=tuple(inputs))
+
+
+def computed(chain: Chain) -> list[int]:
+    """How many places there are for each index that the chain computes itself: no smaller table would do."""
+    return [below for value, below in _origins(chain) if value >= len(chain.inputs)]
+
+
+def _origins(chain: Chain) -> Iterator[tuple[int, int]]:
+    """Of each index tensor the value that it is a view or a copy of, and the number of places that it may point to."""
     specs = chain.specs
     givers = {chain.first_output(n) + k: call for n, call in enumerate(chain.calls) for k in range(len(call.outputs))}
-    inputs = list(chain.inputs)
     for call in chain.calls:
         for value, below in pointing(call, specs):
             while (giver := givers.get(value)) is not None and giver.operator.removeprefix("aten::") in KEEPS:
@@ -76,6 +89,4 @@ def within(chain: Chain) -> Chain:
                 if not isinstance(first, Ref):
                     break
                 value = first.value
-            if value < len(inputs) and (known := inputs[value].below) is not None:
-                inputs[value] = msgspec.structs.replace(inputs[value], below=min(known, below))
-    return msgspec.structs.replace(chain, inputs=tuple(inputs))
+            yield value, below

@@ -33,8 +33,9 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
 
 
 def narrowed(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Each result rounded to the dtype that the call gives."""
-    return tuple(low.rounded(r, result_dtype(given, at)) for at, r in enumerate(results))
+    """Each result rounded to the dtype that the call gives; those that were not recorded are left out."""
+    kept = results[: len(given.call.outputs) or len(results)]
+    return tuple(low.rounded(r, result_dtype(given, at)) for at, r in enumerate(kept))
 
 
 @rule("sum")

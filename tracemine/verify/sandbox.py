@@ -20,7 +20,7 @@ from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.check import make_job
 from tracemine.verify.generate import generate
-from tracemine.verify.indices import within
+from tracemine.verify.indices import computed, within
 from tracemine.verify.lower import lower
 from tracemine.verify.proof import Proof
 from tracemine.verify.resize import free_axes, resized
@@ -202,7 +202,8 @@ def _largest_first(chain: Chain) -> list[tuple[int, int]]:
 def _resized(chain: Chain, sizes: Mapping[int, int]) -> Chain | None:
     """The chain with other sizes of axes; None where its calls do not allow them."""
     try:
-        return within(resized(chain, lower(chain), sizes))
+        found = within(resized(chain, lower(chain), sizes))
+        return found if computed(found) == computed(chain) else None
     except (TracemineError, ArithmeticError, ValueError, LookupError):
         return None
 
