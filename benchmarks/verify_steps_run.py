@@ -11,10 +11,12 @@ import argparse
 import gc
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,25 +37,25 @@ def name_of(path: Path) -> str:
 
 
 def look_at_all(paths: list[Path], seconds: float) -> dict[str, list[str]]:
-    """What is wrong with the kernels of each step, in order, as far as its process came."""
-    begun = time.time()
-    running = {
-        path: subprocess.Popen(
-            [sys.executable, str(path), "--kernels"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for path in paths
-    }
-    found: dict[str, list[str]] = {}
-    for path, process in running.items():
+    """What is wrong with the kernels of each step, in order, as far as its process came; as many at once as fit."""
+    until = time.time() + seconds
+
+    def look(path: Path) -> list[str]:
+        command = [sys.executable, str(path), "--kernels"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         try:
-            out, errors = process.communicate(timeout=max(seconds - (time.time() - begun), 1))
+            out, errors = process.communicate(timeout=max(until - time.time(), 1))
         except subprocess.TimeoutExpired:
             process.kill()
             out, errors = process.communicate()
-        found[name_of(path)] = [json.loads(line) for line in out.splitlines() if line.startswith('"')]
+        found = [json.loads(line) for line in out.splitlines() if line.startswith('"')]
         said = (errors.strip().splitlines() or [""])[-1]
-        print(f"{name_of(path)}: {len(found[name_of(path)])} kernels {said[:200]}", file=sys.stderr, flush=True)
-    return found
+        print(f"{name_of(path)}: {len(found)} kernels {said[:200]}", file=sys.stderr, flush=True)
+        return found
+
+    with ThreadPoolExecutor(max_workers=max(min(12, os.cpu_count() or 1), 1)) as pool:
+        return dict(zip(map(name_of, paths), pool.map(look, paths), strict=True))
 
 
 def time_all(
