@@ -100,6 +100,17 @@ def test_a_call_passes_and_every_wrong_one_is_caught(name: str) -> None:
     assert proof.error <= 1.25 * proof.eager_error + 1e-7
 
 
+def test_a_mask_of_one_number_may_be_left_out_and_that_is_no_fault() -> None:
+    b = Builder("zeros")
+    q, k, value = (b.input(n, s, "bfloat16") for n, s in (("q", (6, 5, 8)), ("k", (6, 8, 7)), ("v", (6, 7, 8))))
+    mask = b.call("aten::full", [1, 3, 5, 7], 0, dtype="bfloat16")
+    scores = b.call("aten::add.Tensor", b.call("aten::view", b.call("aten::bmm", q, k), [2, 3, 5, 7]), mask)
+    probs = b.call("aten::view", b.call("aten::_softmax", scores, -1, False), [6, 5, 7])
+    proof = proved(b.done(b.call("aten::bmm", probs, value)))
+    assert proof.passed
+    assert {m.equivalent for m in proof.mutants if m.killed_by is None} == {"the mask is one number"}
+
+
 def test_the_order_of_beta_is_known() -> None:
     """The control that matters most of an optimizer: its two betas changed places."""
     swapped = next(m for m in proved_of("a step of AdamW").mutants if m.name.startswith("beta1=beta1"))

@@ -13,6 +13,7 @@ class Spoiled:
     name: str
     line: str
     text: str
+    equivalent: str | None = None  # why it may not be told from the right one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from tracemine.verify.library.checks import reason
 from tracemine.verify.library.record import Found, Replacement, Spoiled
 from tracemine.verify.library.source import Pick, function, pick, reads, shown
 from tracemine.verify.library.table import table
-from tracemine.verify.library.terms import INPUT, Opaque, Terms, terms
+from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
 
 _MOST_TERMS = 2_000
 
@@ -129,6 +129,13 @@ class _Finding:
                 said.append("the epsilon, which is not recorded, is positive and finite")
         return tuple(dict.fromkeys(said))
 
+    def _equivalent(self, one: Pick, text: str) -> str | None:
+        """Why a spoiled call may be right: one number added to all scores is taken off by the softmax."""
+        if "mask" not in text or "mask" not in one.reads:
+            return None
+        mask = self.terms.terms[self.terms.peeled(one.reads["mask"], RESHAPES | {"expand"})]
+        return "the mask is one number" if mask.operator in ("full", "zeros") else None
+
     def _wrong(self) -> Iterator[Spoiled]:
         """Functions with one call spoiled, for each way to spoil one."""
         for place, one in enumerate(self.picks):
@@ -137,7 +144,8 @@ class _Finding:
                 if call != one.call and not (way.unless and way.unless in one.call):
                     changed = replace(one, call=call)
                     text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
-                    yield Spoiled(f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}", call, text)
+                    name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
+                    yield Spoiled(name, call, text, self._equivalent(one, way.text))
 
 
 def settled(chain: Chain, at: Mapping[str, float]) -> Chain:

@@ -171,7 +171,7 @@ class _Prover:
             found = self.faults(wrong[number_].text, case) if number_ < len(wrong) else []
             if found:
                 return Mutant(spoiled.name, spoiled.line, killed_by=f"{case.trial.says}: {found[0]}")
-        return Mutant(spoiled.name, spoiled.line)
+        return Mutant(spoiled.name, spoiled.line, equivalent=spoiled.equivalent)
 
 
 def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
