@@ -179,7 +179,7 @@ class Engine:
         running = self.running
         if running is None or need.listed:
             return None
-        found = self._apart(running, need, number, wiring) if apart else running.takes(need, number)
+        found = self._apart(running, need, number, wiring) if apart else running.takes(need, number, wiring.call.name)
         if found is not None:
             running.consumed.add(found[0].value)
         return found

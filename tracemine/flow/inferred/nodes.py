@@ -9,7 +9,7 @@ from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives
 from tracemine.flow.inferred.pools import Token, Value
 from tracemine.flow.inferred.wiring import Keys, Need, Wiring
 
-_NAMES = "aten::"
+_NAMES, _BACKWARD = "aten::", "_backward"
 
 Found = tuple[Token, str]  # and how it was found
 Maker = tuple[int, int]  # a node, and which of its forward operator's results
@@ -85,7 +85,8 @@ class Running:
     summed: tuple[Gradient, Gradient] | None = None  # whose sum runs now, the new one first
     reduced: Gradient | None = None
 
-    def takes(self, need: Need, number: int) -> Found | None:
+    def takes(self, need: Need, number: int, name: str) -> Found | None:
+        """What one of its operators takes: by the formula, by the argument's name, or by what it looks like."""
         sure = "" if self.sure else ", perhaps"
         at = len(self.results)
         if self.sources is not None and at < len(self.sources):
@@ -96,7 +97,8 @@ class Running:
                 return token, kind + (sure if source == GRADIENT else "")
         if need.name.startswith("grad") and len(self.grads) == 1 and self.grads[0].key == need.key:
             return self.grads[0], "gradient" + sure
-        named = self._named(need)
+        # Only operators made for it call what they take as the forward operator does.
+        named = self._named(need) if _BACKWARD in name else None
         if named is not None:
             return named, "saved"
         parts: tuple[tuple[list[Token], str], ...] = (
