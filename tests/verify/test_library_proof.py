@@ -352,3 +352,17 @@ def test_ratios_of_reproductions_are_taken_against_the_call_too() -> None:
     assert math.isclose(found["to_library"]["eager"]["ratio"], 919.5 / 319.5, rel_tol=1e-3)
     assert found["library_faster_than_eager"]
     assert not found["library_slower_than_eager"]
+
+
+def test_a_terminal_says_which_call_and_how_it_did() -> None:
+    from tests.verify.test_verdict import judged as verdict_of
+    from tracemine.cli.verdicts import library_texts
+
+    plain = verdict_of()
+    assert library_texts(plain) == []
+    call = came_to(ran())
+    (text,) = library_texts(msgspec.structs.replace(plain, library=call))
+    assert text == "or F.rms_norm(x, (64,), weight, 1e-06): 4.0x, L5"
+    around = msgspec.structs.replace(came_to(None, proved_of("a norm")), products=True)
+    (text,) = library_texts(msgspec.structs.replace(plain, with_products=around))
+    assert text.endswith("L2, right on a CPU, by the same call (another algorithm, no fusion)")
