@@ -367,7 +367,10 @@ def test_without_shapes_there_are_no_nodes() -> None:
 _NAMES = [
     *("aten::add", "aten::add_", "aten::mm", "aten::view", "aten::linear", "aten::cat", "aten::chunk", "aten::copy_"),
     *("aten::empty", "aten::_foreach_add_", "aten::native_layer_norm", "aten::slice", "aten::to", "custom::op"),
-    "autograd::engine::evaluate_function: AddBackward0",
+    *("aten::mul", "aten::mul_", "aten::_foreach_mul_", "aten::t", "aten::mm", "MulBackward0", "MmBackward0"),
+    *(f"autograd::engine::evaluate_function: {name}" for name in ("AddBackward0", "MulBackward0", "MmBackward0")),
+    *("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", "torch::autograd::AccumulateGrad"),
+    *("Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad", "ProfilerStep#1"),
 ]
 _VALUES = st.one_of(
     st.none(), st.integers(-3, 1 << 60), st.text(max_size=3), st.lists(st.integers(-2, 5), max_size=3), st.booleans()
@@ -385,9 +388,12 @@ _CALLS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(_CALLS, max_size=8))
-def test_damaged_records_give_less_and_no_error(calls: list[Any]) -> None:
+_BLOCKS = st.tuples(st.integers(0, 900), st.sampled_from([-512, 0, 512, 1 << 62]), st.integers(0, 2))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_CALLS, max_size=12), st.lists(_BLOCKS, max_size=6))
+def test_damaged_records_give_less_and_no_error(calls: list[Any], blocks: list[Any]) -> None:
     trace = Trace()
     stack: list[dict[str, Any]] = []
     for at, (name, shapes, dtypes, strides, concrete, deep, launches, sequence, tid) in enumerate(calls):
@@ -400,9 +406,17 @@ def test_damaged_records_give_less_and_no_error(calls: list[Any]) -> None:
         ):
             op[column] = json.dumps(value)
         op["sequence_number"], op["forward_thread_id"] = sequence, 0
+        if name.startswith(("Optimizer", "ProfilerStep")):
+            op["kind"] = "annotation"
+        if name.startswith("ProfilerStep"):
+            trace.step(op["start_ns"], 100)
         stack.append(op)
         if launches:
             trace.kernel("k", 100 * at + 50, 5, op=op)
+    ops = sorted(trace.rows["ops"], key=lambda op: (op["start_ns"], -op["dur_ns"]))
+    for at, size, address in blocks:
+        op = ops[at % len(ops)] if ops else None
+        trace.add("memory", start_ns=at, bytes=size, address=address, device="cuda:0", pid=1, tid=1, op_row=op)
     found = flow(trace.timeline())
     assert (found.reads.evidence < Evidence.PROVEN).all()
     assert (found.edges.producer < found.edges.consumer).all()
