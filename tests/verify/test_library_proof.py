@@ -249,7 +249,8 @@ def test_terms_hold_what_memory_holds_whatever_is_written_in_place(chain: Chain)
 def module(tmp_path: Path) -> Iterator[Callable[[Chain], ModuleType]]:
     def make(chain: Chain) -> ModuleType:
         found = replaced(chain)
-        text = repro(settled(chain, found.at), None, fingerprint="0" * 16, title="t", ulp=8.0, library=found.text)
+        known: dict[str, Any] = {"fingerprint": "0" * 16, "title": "t", "ulp": 8.0}
+        text = repro(settled(chain, found.at), None, **known, library=found.text, positive=found.positive)
         path = tmp_path / "repro.py"
         path.write_text(text, "utf-8")
         spec = importlib.util.spec_from_file_location("repro", path)
@@ -262,7 +263,7 @@ def module(tmp_path: Path) -> Iterator[Callable[[Chain], ModuleType]]:
     yield make
 
 
-@pytest.mark.parametrize("name", ["a norm", "attention with a mask", "a step of SGD"])
+@pytest.mark.parametrize("name", ["a norm", "attention with a mask", "a step of SGD", "a step of AdamW"])
 def test_a_reproduction_finds_the_call_right_and_a_wrong_one_wrong(
     module: Callable[[Chain], ModuleType], name: str
 ) -> None:

@@ -234,6 +234,7 @@ def chain_text(
         assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
         draws=lowered is not None and bool(lowered.drawn),
         library=None if replacement is None else replacement.text,
+        positive=() if replacement is None else replacement.positive,
     )
 
 

@@ -7,7 +7,7 @@ and names come from the operator table.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import resources
 from typing import Any
 
@@ -36,11 +36,13 @@ def repro(
     assumptions: Sequence[str] = (),
     draws: bool = False,
     library: str | None = None,
+    positive: Collection[int] = (),
 ) -> str:
     """The file's text.
 
     recorded: name and grid of each kernel that the chain had in the trace. library: a function of that name that says
     the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
+    positive: inputs that hold no negative numbers.
     """
     embedded = {title: [_body(_text(name)) for name in names] for title, names in _EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
@@ -60,7 +62,7 @@ def repro(
         "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
         _banner("The chain, as eager runs it"),
         eager_text(chain),
-        f"INPUTS = {_inputs(chain)}\n\n"
+        f"INPUTS = {_inputs(chain, positive)}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         *_stand_ins(source, library),
         *(text for title, bodies in embedded.items() for text in (_banner(title), *(body for body, _ in bodies))),
@@ -179,10 +181,11 @@ def number_text(value: float | int | bool) -> str:
     return repr(value)
 
 
-def _inputs(chain: Chain) -> str:
+def _inputs(chain: Chain, positive: Collection[int]) -> str:
     rows = [
-        f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {i.below!r}),'
-        for i in chain.inputs
+        f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, '
+        f"{('positive' if k in positive else i.below)!r}),"
+        for k, i in enumerate(chain.inputs)
     ]
     return "\n".join(["[  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"])
 

@@ -21,13 +21,16 @@ _RUNS = 10  # that must have the same bits
 def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
     """Tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
 
-    described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices).
+    described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
+    "positive": numbers, none of them negative, as averages of squares are).
     """
     generator = torch.Generator(device).manual_seed(seed)
     found = []
     for _, shape, dtype, strides, below in described:
         values: torch.Tensor
-        if below is not None:
+        if below == "positive":
+            values = torch.randn(shape, generator=generator, device=device).abs()
+        elif below is not None:
             values = torch.randint(0, max(below, 1), shape, generator=generator, device=device)
         elif dtype == torch.bool:
             values = torch.rand(shape, generator=generator, device=device) < 0.5
