@@ -68,3 +68,31 @@ def test_long_rows_are_walked_in_a_loop() -> None:
 
 def test_a_reduction_across_the_grain_keeps_neighbours_together() -> None:
     assert "rblock, xblock = 32, 64" in generate(CATALOGUE["column_sum"]()).text
+
+
+def test_what_eager_rounds_to_16_bits_takes_fewer_instructions() -> None:
+    def text(dtype: str, rounds: bool = False) -> str:
+        b = Builder("brief")
+        x = b.input("x", (4, 32), dtype)
+        chain = b.done(b.call("aten::log", b.call("aten::exp", b.call("aten::tanh", x))))
+        return generate(chain, rounds=rounds).text
+
+    brief = ("libdevice.fast_logf(", "_exp(", "_tanh_16(")
+    assert all(f"= {name}" in text("bfloat16") for name in brief)
+    assert not any(f"= {name}" in text(*how) for name in brief for how in (("float32",), ("bfloat16", True)))
+
+
+def test_codes_are_divided_by_a_rows_number_as_correctly_as_eager_divides() -> None:
+    text = generate(CATALOGUE["token_quant"]()).text
+    assert "= _quotient(" in text
+    assert "enable_fp_fusion=False" in text
+
+
+def test_tensors_without_gaps_are_one_long_row() -> None:
+    b = Builder("dense")
+    chain = b.done(b.call("aten::mul.Tensor", b.input("x", (4, 3, 32), "float32"), b.input("y", (4, 3, 32), "float32")))
+    text = generate(chain).text
+    assert "x.is_contiguous()" in text
+    assert "y.is_contiguous()" in text
+    assert "rows, columns = 1, rows * columns" in text
+    assert "2**31 - 1" in text
