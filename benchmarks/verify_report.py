@@ -19,7 +19,7 @@ from tracemine.findings.record import Finding
 from tracemine.verify.chain import Chain
 from tracemine.verify.findings import fusable
 from tracemine.verify.levels import measured as measured_of
-from tracemine.verify.levels import tested as tested_by
+from tracemine.verify.levels import reached
 from tracemine.verify.proof import Proof
 from tracemine.verify.verdict import Verdict, verdict
 
@@ -179,8 +179,8 @@ def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) ->
         measured = measured_of(times, traced_ns) if times else None
         if isinstance(ran, Mapping):  # of no trace: there is none whose kernels it could have
             ran = {**ran, "replay": {"same_names": True, "same_grids": True}}
-        tested = tested_by(None, proof, ran, measured)
-        level, says = tested.level, tested.says
+        verified = reached(None, proof, ran, measured)
+        level, says = verified.level, verified.says
     row = Row(
         stem=item.stem,
         kind=item.kind,

@@ -40,7 +40,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     noise: float  # what eager differs from itself, as a share
 
 
-class Tested(msgspec.Struct, frozen=True):
+class Reached(msgspec.Struct, frozen=True):
     """A level, what ended the way to the next, and what was left out."""
 
     level: str
@@ -48,12 +48,12 @@ class Tested(msgspec.Struct, frozen=True):
     not_tested: tuple[str, ...]
 
 
-def tested(
+def reached(
     refused: str | None, proof: Proof | str | None, ran: Mapping[str, Any] | str | None, measured: Measured | None
-) -> Tested:
+) -> Reached:
     """The level, by what failed first; what was not tried does not hold up what comes after it."""
     if refused is not None:
-        return Tested("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in ("L1", "L2", "L3", "L4", "L5", "L6")))
+        return Reached("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in ("L1", "L2", "L3", "L4", "L5", "L6")))
     untried = {"L6": "no step was run with the fused kernel in it"}
     if not isinstance(ran, Mapping):
         untried |= dict.fromkeys(("L1", "L3", "L4", "L5"), ran or "this machine has no GPU")
@@ -75,7 +75,7 @@ def tested(
         says = ran
     elif isinstance(proof, str) and level == "L0":
         says = proof
-    return Tested(level, says, tuple(f"{k}: {untried[k]}" for k in sorted(untried)))
+    return Reached(level, says, tuple(f"{k}: {untried[k]}" for k in sorted(untried)))
 
 
 def _passed(

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tracemine.cost import Range
 from tracemine.findings.record import Finding
-from tracemine.verify.levels import Measured, tested
+from tracemine.verify.levels import Measured, reached
 from tracemine.verify.levels import measured as measured_of
 from tracemine.verify.library.outcome import LibraryVerdict, best
 from tracemine.verify.proof import Proof
@@ -77,7 +77,7 @@ def verdict(
     predicted = Range(low=saving.low // occurrences, mid=saving.mid // occurrences, high=saving.high // occurrences)
     times = ran.get("times") if isinstance(ran, Mapping) else None
     measured = measured_of(times, finding.measured_ns / occurrences) if times else None
-    found = tested(refused, proof, ran, measured)
+    found = reached(refused, proof, ran, measured)
     error = None if measured is None else measured.saving_ns - predicted.mid
     return Verdict(
         fingerprint=finding.fingerprint,

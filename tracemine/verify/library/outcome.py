@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tracemine.verify.levels import LEVELS, LOSES, Measured, measured, tested
+from tracemine.verify.levels import LEVELS, LOSES, Measured, measured, reached
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.proof import Proof
 
@@ -59,7 +59,7 @@ def outcome(
         ran = in_place_of_kernel(ran)
     times = ran.get("times") if isinstance(ran, Mapping) else None
     took = measured(times, traced_ns) if times else None
-    found = tested(None, replacement.gpu_only or proof, ran, took)
+    found = reached(None, replacement.gpu_only or proof, ran, took)
     return LibraryVerdict(
         call=replacement.call,
         text=replacement.says,
