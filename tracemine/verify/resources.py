@@ -6,6 +6,7 @@ The compiler runs in a process of its own (`resources_worker.py`): triton's driv
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -34,8 +35,9 @@ def resources(text: str, time_limit_s: float = 120.0) -> list[Resources]:
         path = Path(folder) / "source.py"
         path.write_text(text, "utf-8")
         command = [sys.executable, "-m", "tracemine.verify.resources_worker", str(path)]
+        compiles = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         try:
-            ran = subprocess.run(command, capture_output=True, timeout=time_limit_s)  # noqa: S603
+            ran = subprocess.run(command, capture_output=True, timeout=time_limit_s, env=compiles)  # noqa: S603
         except (subprocess.TimeoutExpired, OSError):
             return []
     return [msgspec.json.decode(line, type=Resources) for line in ran.stdout.splitlines()]
