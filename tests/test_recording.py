@@ -291,11 +291,14 @@ def test_folders_above_it_are_made(tmp_path: Path, train: Callable[[], None]) ->
 
 
 def test_allocations_are_recorded_on_request(folder: Path, train: Callable[[], None]) -> None:
+    from tracemine.formats import open_trace
+
     for memory in (True, False):
         with tracemine.capture(folder, memory=memory, quiet=True):
             train()
         found = [event for event in events(folder, "cpu_instant_event") if event["name"] == "[memory]"]
         assert bool(found) is memory
+        assert open_trace(folder).memory.num_rows == len(found)
 
 
 def test_stacks_can_be_left_out(folder: Path, train: Callable[[], None]) -> None:

@@ -109,70 +109,82 @@ class Simulation:
         self._root = root
         if self._trains:
             self._lasting.begin(wiring)
-        bound = self.bound
         taken: list[Token] = []
         sure: list[bool] = []
         for need in wiring.needs:
             token, why = self._bind(need, wiring, taken, apart=apart, update=update)
             token.claim = NO_CLAIM
             if why == _NEWEST and wiring.call.op_class in ("pointwise", "view"):
-                token.claim, token.claimed = len(bound.sure) + len(sure), self._now
+                token.claim, token.claimed = len(self.bound.sure) + len(sure), self._now
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
             if self.reasons is not None:
                 self.reasons.append(why)
-        new = list(range(self.storages, self.storages + wiring.new))
-        if new:
-            self._origins.made(root, self.storages, wiring.new)
-        self.storages += wiring.new
-        first = len(bound.sure)
-        bound.root.append(root)
-        bound.wiring.append(wiring)
-        bound.storages += [token.storage for token in taken]
-        bound.offsets += [token.offset for token in taken]
-        bound.sure += sure
-        if new:
-            bound.storages += new
-            bound.offsets += [0] * len(new)
-            bound.sure += [True] * len(new)
-            if self.reasons is not None:
-                self.reasons += ["inside"] * len(new)
-        for slot, token in enumerate(taken):
-            token.step = self._step
-            if token.outside:
-                if self._trains:
-                    self._lasting.took(root, slot, token)
-                token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
-            token.uses += 1
-            if token.uses == 1:
-                self._pools.sort(token)
-        if wiring.barrier:
-            self._unknown_made = self._now
-            self._unknown_unseen += 1
-        if wiring.wrote_unknown:
-            self._unknown_wrote = self._now
-        for number in wiring.mutated:
-            self._write(taken[number], sure[number] or update is not None)
-        if not wiring.call.known:
-            for token in taken:  # perhaps it writes them
-                token.sure = False
-        if wiring.partner is not None:
-            self._last[wiring.call.name] = taken[0], self._now
-        if wiring.beside:
-            self._beside = wiring.number, {token.storage for token in taken}
-        self._surely = all(sure)
-        ran = Ran(root, first, wiring, taken, sure, new)
+        ran = self._recorded(root, wiring, taken, sure)
+        self._taken(ran)
+        self._written_by(ran, update)
         gave = [self._enter(give, ran) for give in wiring.gives]
-        if self._lives is not None and new:
+        if self._lives is not None and ran.new:
             fresh = [give for give in wiring.gives if give.slot < 0]
             specs = [self._keys.spec_of[give.key] for give in fresh]
-            self._lives.made(root, [new[give.new] for give in fresh], specs)
+            self._lives.made(root, [ran.new[give.new] for give in fresh], specs)
         if self._engine.running:
             self._engine.ran(gave, apart=apart)
         if update is not None:
             self._lasting.updated(update, gave)
             self._unknown_wrote = self._now
         return ran
+
+    def _recorded(self, root: int, wiring: Wiring, taken: list[Token], sure: list[bool]) -> Ran:
+        """Note what an operator takes, and number what it makes."""
+        bound, first = self.bound, len(self.bound.sure)
+        new = list(range(self.storages, self.storages + wiring.new))
+        bound.root.append(root)
+        bound.wiring.append(wiring)
+        bound.storages += [token.storage for token in taken]
+        bound.offsets += [token.offset for token in taken]
+        bound.sure += sure
+        if new:
+            self._origins.made(root, self.storages, wiring.new)
+            self.storages += wiring.new
+            bound.storages += new
+            bound.offsets += [0] * len(new)
+            bound.sure += [True] * len(new)
+            if self.reasons is not None:
+                self.reasons += ["inside"] * len(new)
+        return Ran(root, first, wiring, taken, sure, new)
+
+    def _taken(self, ran: Ran) -> None:
+        """What an operator took has been read."""
+        wiring, taken = ran.wiring, ran.taken
+        for slot, token in enumerate(taken):
+            token.step = self._step
+            if token.outside:
+                if self._trains:
+                    self._lasting.took(ran.root, slot, token)
+                token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
+            token.uses += 1
+            if token.uses == 1:
+                self._pools.sort(token)
+        if wiring.partner is not None:
+            self._last[wiring.call.name] = taken[0], self._now
+        if wiring.beside:
+            self._beside = wiring.number, {token.storage for token in taken}
+        self._surely = all(ran.sure)
+
+    def _written_by(self, ran: Ran, update: Update | None) -> None:
+        """What an operator wrote, or may have written."""
+        wiring = ran.wiring
+        if wiring.barrier:
+            self._unknown_made = self._now
+            self._unknown_unseen += 1
+        if wiring.wrote_unknown:
+            self._unknown_wrote = self._now
+        for number in wiring.mutated:
+            self._write(ran.taken[number], ran.sure[number] or update is not None)
+        if not wiring.call.known:
+            for token in ran.taken:  # perhaps it writes them
+                token.sure = False
 
     def unknown(self) -> None:
         """Something with operators inside begins, of which nobody knows what it makes."""
