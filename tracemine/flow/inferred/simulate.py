@@ -69,8 +69,7 @@ class Program:
         hints = Hints()
         for _ in range(_PASSES):
             lives = Lives.of(self.timeline, self.order, self.roots)
-            simulation = Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates))
-            simulation.reasons = [] if explain else None
+            simulation = Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates), explain=explain)
             schemas = self._run(simulation)
             before, hints = hints, simulation.hints()
             if len(hints) == len(before):

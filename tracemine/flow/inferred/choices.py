@@ -1,0 +1,171 @@
+"""Which of the tensors that look right an input takes, and whether that is evidence or a guess.
+
+`CONSISTENT` names the rules that leave one candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracemine.flow.inferred.memory import Lives
+from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Token, fitting
+from tracemine.flow.inferred.wiring import Keys, Need, Wiring
+
+_SOON = 4  # roots
+
+NEWEST = "the newest, the only one unread"
+
+# How an input was found, and whether exactly one candidate was left by then.
+CONSISTENT = frozenset(
+    {
+        "parameter",
+        "none fits",
+        "the only one",
+        "the only one unread",
+        NEWEST,
+        "all unread",
+        "side by side",
+        "partner",
+        "gradient",
+        "saved",
+        "made for the gradient",
+        "of the optimizer",
+        "as in the step before",
+        "by its gradient",
+    }
+)
+
+
+class Choices:
+    """The tensors that are there, and what is known of those that nobody has seen."""
+
+    def __init__(self, keys: Keys, pools: Pools, bound: Bound, lives: Lives | None, own: frozenset[int]) -> None:
+        """own: roots with parameters that no other operator takes."""
+        self._keys = keys
+        self._pools = pools
+        self._bound = bound
+        self._lives = lives
+        self._own = own
+        self.reasons: list[str] | None = None  # a list: why each was taken is noted there
+        self.storages = 0  # so many are numbered
+        self.now = 0  # roots, counted
+        self.root = -1  # position of the one that runs
+        self.step = 0
+        self.in_backward = False  # a node of autograd runs
+        self.unknown_made = -1  # root that last gave what nobody can name
+        self.unknown_unseen = 0  # so many of those gave something that nobody has read yet
+        self.unknown_around = -1  # when the last of those began that has operators inside
+        self.unknown_wrote = -1  # root that last wrote what nobody can name
+        self.written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
+        self.vague: set[int] = set()  # shapes of which something was made whose strides are not known
+        self.last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
+        self.beside: tuple[int, set[int]] = -1, set()  # the last wiring that is `beside`, and storages that it took
+
+    def any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
+        """What an input takes of all that looks like it, and how that was found. taken: what those before it take."""
+        pool = self._pools.of(need)
+        if self._lives is not None:
+            self._bury(pool, self._lives)
+        unread = fitting(pool, pool.unread, need, taken)
+        if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
+            read = fitting(pool, pool.read, need, taken)
+        else:
+            read = pool.read
+        if not unread:
+            if not read:
+                return self._none(need, pool, taken)
+            current = [token for token in read if token.step == self.step or token.outside]
+            read = current or read
+            before, took = self.beside
+            again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
+            if again and read[-1].storage in took:
+                return read[-1], "side by side"
+        either = need.twins == 2 and wiring.commutes
+        if either and len(unread) == 1:  # it is one of the two, and which makes no difference
+            need = replace(need, left=1, twins=1)
+        token = unread[-min(need.left, len(unread))] if unread else read[-1]
+        if token.born < self.unknown_made:
+            if not self.unknown_unseen and token.born > self.unknown_around:
+                return token, "before an unknown one"
+            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one,
+            # one with others inside any number.
+            self.unknown_unseen = max(self.unknown_unseen - 1, 0)
+            made = self.outside(need, remember=True)
+            made.sure = False
+            return made, "made by an unknown one"
+        if token.backward and not self.in_backward:
+            return token, "a gradient, perhaps"
+        partner = None if wiring.partner is None else self.last.get(wiring.partner)
+        if partner is not None and partner[0] in read and self.now - partner[1] <= _SOON:
+            return partner[0], "partner"
+        if token.beside and wiring.beside and need.twins == 1 and len(unread) < 2:
+            given = next((given for given in token.taken if given.key == need.key), None)
+            if given is not None and given in read:
+                before, took = self.beside
+                alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
+                return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
+        if len(unread) < need.left and not self.in_backward:
+            self._doubt(read)
+        if not unread:
+            alone = len(read) == 1 and (need.twins == 1 or either) and (bool(current) or token.outside)
+            if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
+                return self.outside(need, remember=False), "one of those from outside"
+            if token.outside and wiring.number in token.readers and len(taken) not in wiring.mutated:
+                # The same operator once more takes another one that looks alike, as each layer has its own cache.
+                token.storage, self.storages = self.storages, self.storages + 1
+                token.readers = ()
+            return token, "the only one" if alone else "read before"
+        if token.step != self.step and not token.outside and not self.in_backward:
+            return token, "unread since another step"
+        if len(unread) != need.left:
+            return token, "one of several unread"
+        if need.twins > 1:
+            if wiring.call.op_class == "attention":  # the value is often made before the key is rotated
+                return token, "all unread, in some order"
+            return token, "all unread" if need.left == need.twins or need.left == 1 else "some unread"
+        if not pool.read:
+            return token, "the only one unread"
+        return token, NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
+
+    def _bury(self, pool: Pool, lives: Lives) -> None:
+        """What was freed before the operator began, it does not take."""
+        root = self.root
+        pool.unread = [token for token in pool.unread if not lives.ended(token.storage, root)]
+        pool.read = [token for token in pool.read if not lives.ended(token.storage, root)]
+
+    def _doubt(self, read: list[Token]) -> None:
+        """Something is read once more: perhaps it waited until now, and who took it for the newest had read another."""
+        for token in read:
+            if token.claim != NO_CLAIM and self.now - token.claimed <= _SOON:
+                self._bound.sure[token.claim] = False
+                if self.reasons is not None:
+                    self.reasons[token.claim] = "the newest, but one like it is read again"
+
+    def _none(self, need: Need, pool: Pool, taken: list[Token]) -> tuple[Token, str]:
+        """Nothing that was seen looks like it."""
+        twins = [token for token in taken if token.key == need.key]
+        if twins:  # the same once more, or one from outside
+            return twins[-1], "the same again"
+        vague = self._keys.shape_of[need.key] in self.vague
+        self.unknown_unseen = max(self.unknown_unseen - 1, 0)
+        known = self.unknown_made < 0 and not (vague or need.listed or pool.forgot)
+        return self.outside(need, remember=True), "none fits" if known else "none fits that is known"
+
+    def parameter(self, need: Need) -> tuple[Token, str]:
+        """What an input takes that is a parameter by its position."""
+        inside = [token for token in self._pools.of(need).unread if not token.outside and not token.backward]
+        if inside:
+            return inside[-1], "parameter made inside"
+        token = self.outside(need, remember=False)
+        if self.unknown_wrote >= 0 or (need.loose in self.written and self.root not in self._own):
+            token.sure = False
+            return token, "parameter, perhaps written"
+        return token, "parameter"
+
+    def outside(self, need: Need, *, remember: bool) -> Token:
+        """A tensor from outside that nobody has seen; remember: others may take it too."""
+        token = Token(self.storages, 0, need.key, self.now, True, need.place, True, step=self.step)
+        self.storages += 1
+        if remember:
+            self._pools.remember(token)
+        return token
