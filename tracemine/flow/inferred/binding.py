@@ -15,11 +15,12 @@ from tracemine.flow.inferred.calls import NOTHING, Lists
 from tracemine.flow.inferred.choices import CONSISTENT, NEWEST, Choices
 from tracemine.flow.inferred.engine import Engine
 from tracemine.flow.inferred.hints import Hints, Origins
+from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.lasting import Lasting
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pools, Ran, Token, fitting
-from tracemine.flow.inferred.wiring import Give, Inside, Keys, Need, Wiring
+from tracemine.flow.inferred.wiring import Give, Inside, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
 _FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there

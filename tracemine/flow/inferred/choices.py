@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pool, Pools, Token, fitting
-from tracemine.flow.inferred.wiring import Keys, Need, Wiring
+from tracemine.flow.inferred.wiring import Need, Wiring
 
 _SOON = 4  # roots
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.autograd import GradientNode
+from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.nodes import Forward, Found, Gradient, Leaf, Maker, Running, Took
 from tracemine.flow.inferred.pools import Bound, Pools, Ran, Token, Value, fitting
 from tracemine.flow.inferred.rules import rules
-from tracemine.flow.inferred.wiring import Inside, Keys, Need, Wiring
+from tracemine.flow.inferred.wiring import Inside, Need, Wiring
 
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.calls import NOTHING, Call, Lists
+from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.nodes import Leaf
 from tracemine.flow.inferred.optimizers import COUNT, GRADIENT, PARAMETER, UNUSED, Update
 from tracemine.flow.inferred.pools import Token
-from tracemine.flow.inferred.wiring import Keys, Need, Wiring
+from tracemine.flow.inferred.wiring import Need, Wiring
 from tracemine.ops.infer import TensorSpec
 
 _STATE, _PERHAPS = "of the optimizer", "of the optimizer, perhaps"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tracemine.flow.inferred.formulas import GRADIENT, RESULT, Part, derivatives, programs
+from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.pools import Token, Value
-from tracemine.flow.inferred.wiring import Keys, Need, Wiring
+from tracemine.flow.inferred.wiring import Need, Wiring
 
 _NAMES, _BACKWARD = "aten::", "_backward"
 
