@@ -209,6 +209,20 @@ def test_lists_that_the_profiler_cut_are_one_tensor_for_each_gradient() -> None:
     assert reads["mm#2", 1] == ({"_foreach_add_#1"}, WRITTEN, SURE)
 
 
+@pytest.mark.parametrize("clipped", [True, False])
+def test_gradients_that_were_perhaps_written_in_between_are_a_guess(clipped: bool) -> None:
+    """Clipping multiplies a list of them, which the profiler may have cut."""
+    run = Training()
+    run.forward(10, "aten::mm", X, WEIGHT)
+    run.call(*ONES)
+    run.node(10, "MmBackward0", ("aten::t", X, {"kernels": 0}), ("aten::mm", ([4, 8], FLOAT), X))
+    run.node(None, "torch::autograd::AccumulateGrad", ("aten::detach", WEIGHT, {"kernels": 0}), given=[WEIGHT])
+    if clipped:
+        run.call("aten::_foreach_mul_", ([], LIST), ([], SCALAR))
+    run.marked("Optimizer.step#SGD.step", ("aten::add_", WEIGHT, WEIGHT))
+    assert run.reads()["add_", 1][2] is (GUESS if clipped else SURE)
+
+
 def test_of_an_optimizer_that_is_not_known_nothing_is_told() -> None:
     run = Training()
     unknown = ("aten::sqrt", WEIGHT), ("aten::_foreach_add_", ([], LIST), ([], LIST), ([], LIST), ([], SCALAR))

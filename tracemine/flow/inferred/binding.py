@@ -166,6 +166,10 @@ class Simulation:
             self._choices.unknown_wrote = self._choices.now
         for number in wiring.mutated:
             self._write(ran.taken[number], ran.sure[number] or update is not None)
+        if update is None and (wiring.nodes or wiring.barrier):
+            unsure = wiring.barrier or wiring.wrote_unknown or not all(ran.sure[number] for number in wiring.mutated)
+            reduces = wiring.call.op_class == "collective"
+            self._lasting.perhaps_written |= reduces or (unsure and not self._choices.in_backward)
         if not wiring.call.known:
             for token in ran.taken:  # perhaps it writes them
                 token.sure = False
@@ -185,6 +189,7 @@ class Simulation:
     def backward(self, position: int, gradient: GradientNode, record: Wiring | None, roots: Sequence[Wiring]) -> None:
         """A node of autograd begins. record: the operator that is given the gradients; roots: those inside that."""
         self._updates = None
+        self._lasting.perhaps_written &= self._choices.in_backward
         self._choices.in_backward = True
         self._engine.begin(position, gradient, record, roots, self._choices.now)
 

@@ -39,6 +39,7 @@ class Lasting:
     _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
     _turn: int = -1
     lives: Lives | None = None
+    perhaps_written: bool = False  # the gradients, since they were accumulated: clipped, unscaled, reduced over ranks
     _ordered: bool = False  # in which order the optimizer goes through its parameters is known
     _order: list[int] = field(default_factory=list)  # and then their storages
     _cut: bool = False  # lists of this turn were: in which order their members stand, nobody knows
@@ -120,8 +121,6 @@ class Lasting:
             self._of.clear()
             for leaf in self.gradients:
                 leaf.parameter = None if leaf.read is None else self._by_root.get(leaf.read)
-                if leaf.parameter is not None:
-                    leaf.parameter.lasts = True
             self._left, self._ordered = self._in_order()
 
     def _in_order(self) -> tuple[list[Leaf], bool]:
@@ -175,6 +174,7 @@ class Lasting:
         if leaf is not None and leaf.parameter is not None:
             # Which one of those that look alike does not matter where one operator writes them all.
             leaf.parameter.sure &= leaf.alone or update.lists
+            leaf.parameter.lasts = True
             token.storage, token.offset, token.key = leaf.parameter.value
         return token
 
@@ -182,4 +182,5 @@ class Lasting:
         leaf = self._leaf(update, need, index, self._kept.get((update.instance, PARAMETER, index)))
         if leaf is None:
             return self.outside(need), "no gradient known"
-        return leaf.gradient, "gradient" if leaf.sure and leaf.alone else "one of several gradients"
+        sure = leaf.sure and leaf.alone and not self.perhaps_written
+        return leaf.gradient, "gradient" if sure else "one of several gradients"
