@@ -203,6 +203,7 @@ def _resized(chain: Chain, sizes: Mapping[int, int]) -> Chain | None:
     """The chain with other sizes of axes; None where its calls do not allow them."""
     try:
         found = within(resized(chain, lower(chain), sizes))
+        lower(found)  # its views may split axes that other sizes do not nest in
         return found if computed(found) == computed(chain) else None
     except (TracemineError, ArithmeticError, ValueError, LookupError):
         return None
