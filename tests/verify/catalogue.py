@@ -709,3 +709,13 @@ def by_a_whole_number() -> Chain:
     b = Builder("by_a_whole_number")
     x = b.input("x", (5, 60), F32)
     return b.done(b.call("aten::mul.Tensor", b.call("aten::div.Tensor", x, 2048), 3))
+
+
+@entry
+def filled_mask() -> Chain:
+    b = Builder("filled_mask")
+    x = b.input("x", (5, 40), F32)
+    mask = b.call(
+        "aten::bitwise_and.Tensor", b.call("aten::full", [], 1.0, dtype="bool"), b.call("aten::gt.Scalar", x, 0.0)
+    )
+    return b.done(b.call("aten::masked_fill.Scalar", x, mask, -1.0))

@@ -81,9 +81,11 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         else None
     )
     dims = like.dims if like is not None else low.fresh(given.output.shape)
-    filled = Point(
-        dims=dims, dtype=TYPE_OF[dtype], origin=low.at, template="{0}", args=(value,), compute=TYPE_OF[dtype]
-    )
+    kind, template = TYPE_OF[dtype], "{0}"
+    compute = kind
+    if kind == BOOL and isinstance(value, Num) and value.name is not None:
+        template, compute = "{0} != 0", FLOAT
+    filled = Point(dims=dims, dtype=kind, origin=low.at, template=template, args=(value,), compute=compute)
     return (low.rounded(filled, dtype),)
 
 
