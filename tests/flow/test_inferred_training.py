@@ -194,6 +194,15 @@ def test_the_next_step_reads_the_parameters_that_the_optimizer_wrote() -> None:
     assert run.reads()["mm#2", 1] == ({"add_"}, WRITTEN, SURE)
 
 
+def test_parameters_that_something_else_may_have_written_are_a_guess() -> None:
+    """A running average of weights is a list, too, that the profiler may have cut."""
+    run = Training()
+    for number in (1, 2):
+        _step(run, ("aten::add_", WEIGHT, WEIGHT), number=number)
+        run.call("aten::_foreach_mul_", ([], LIST), ([], SCALAR))
+    assert run.reads()["mm#2", 1][2] is GUESS
+
+
 def test_lists_that_the_profiler_cut_are_one_tensor_for_each_gradient() -> None:
     run = Training()
     cut = (

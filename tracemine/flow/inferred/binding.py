@@ -169,6 +169,7 @@ class Simulation:
         if update is None and (wiring.nodes or wiring.barrier):
             unsure = wiring.barrier or wiring.wrote_unknown or not all(ran.sure[number] for number in wiring.mutated)
             reduces = wiring.call.op_class == "collective"
+            self._lasting.overwritten |= wiring.wrote_unknown
             self._lasting.perhaps_written |= reduces or (unsure and not self._choices.in_backward)
         if not wiring.call.known:
             for token in ran.taken:  # perhaps it writes them

@@ -39,6 +39,9 @@ class Lasting:
     _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
     _turn: int = -1
     lives: Lives | None = None
+    overwritten: bool = (
+        False  # parameters, perhaps, since an optimizer wrote them: a list was that the profiler has cut
+    )
     perhaps_written: bool = False  # the gradients, since they were accumulated: clipped, unscaled, reduced over ranks
     _ordered: bool = False  # in which order the optimizer goes through its parameters is known
     _order: list[int] = field(default_factory=list)  # and then their storages
@@ -61,7 +64,7 @@ class Lasting:
 
     def before(self, need: Need, slot: int) -> Token | None:
         """What the same operator took from outside in the step before."""
-        if not self._equal:
+        if not self._equal or self.overwritten:
             return None
         token = self._read_before.get((len(self._ran) - 1, slot))
         return token if token is not None and token.lasts and token.key == need.key else None
@@ -117,7 +120,7 @@ class Lasting:
 
     def _begin(self, update: Update) -> None:
         if update.turn != self._turn:
-            self._turn, self._trains, self._cut = update.turn, True, False
+            self._turn, self._trains, self._cut, self.overwritten = update.turn, True, False, False
             self._of.clear()
             for leaf in self.gradients:
                 leaf.parameter = None if leaf.read is None else self._by_root.get(leaf.read)
