@@ -109,6 +109,8 @@ class Choices:
             self._doubt(read)
         if not unread:
             alone = len(read) == 1 and (need.twins == 1 or either) and (bool(current) or token.outside)
+            # What an optimizer has written is not told from what looks like it.
+            alone &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
             if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
                 return self.outside(need, remember=False), "one of those from outside"
             if token.outside and wiring.number in token.readers and len(taken) not in wiring.mutated:
