@@ -1,7 +1,11 @@
-"""Golden files: what a report prints, kept as a file. Renew them with `pytest --renew-golden`, then read the diff."""
+"""For all tests: Triton interprets; and golden files, what a report prints, kept as a file.
+
+Renew them with `pytest --renew-golden`, then read the diff.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +13,7 @@ import pytest
 
 from tracemine.cli import main
 
+os.environ["TRITON_INTERPRET"] = "1"  # triton asks when it is imported, by whichever test comes first
 GOLDEN = Path(__file__).parent / "golden"
 
 

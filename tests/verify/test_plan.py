@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW  # noqa: E402

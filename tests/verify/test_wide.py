@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
 from tracemine.verify import Builder, generate  # noqa: E402
