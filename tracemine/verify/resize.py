@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from math import prod
 
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.chain import Call, Chain, Input, Literal, Value, infer_outputs
+from tracemine.verify.chain import Call, Chain, Input, Literal, Ref, Value, infer_outputs
 from tracemine.verify.lower import Lowered
 from tracemine.verify.recipes import arguments, columns_of
 from tracemine.verify.values import Reduced, Scanned, Tensor
 
 _SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
+_COUNTS = ("N", "C", "HxW")  # of a group norm: what its input's shape says again
 
 
 def free_axes(lowered: Lowered) -> dict[int, int]:
@@ -81,6 +82,9 @@ def _argument(
 ) -> Value:
     if call.operator == "aten::arange" and name == "end":
         return Literal(counted_to(call, shape(lowered.values[first])[0]))
+    if name in _COUNTS and isinstance(source := call.given().get("input"), Ref):
+        batch, channels, *rest = shape(lowered.values[source.value])
+        return Literal((batch, channels, prod(rest))[_COUNTS.index(name)])
     if not isinstance(value, Literal) or not isinstance(value.value, tuple):
         return value
     if name in _SHAPES and call.outputs:
