@@ -18,9 +18,9 @@ from tracemine.cli.verify import _read
 from tracemine.verify.findings import fusable
 from tracemine.verify.library import find
 from tracemine.verify.library.prove import WORKER, job
-from tracemine.verify.proof import Proof
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder
-from tracemine.verify.sandbox import Sandbox
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.proof.sandbox import Sandbox
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 from tracemine.cli.verify import _read
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.findings import fusable
-from tracemine.verify.generate import generate
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder
-from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.shorten import shorter
+from tracemine.verify.kernels.source import generate
+from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 
 PROVED = 3
 

@@ -34,10 +34,10 @@ from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.findings import chain_text, fusable, recorded_kernels
 from tracemine.verify.library import find
-from tracemine.verify.proof import Proof
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
-from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.shorten import shorter
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
 
 def prepare(arguments: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import Interpreter, Proof
-from tracemine.verify.shapes import LONGEST_ROW as USUAL
+from tracemine.verify.kernels.shapes import LONGEST_ROW as USUAL
 
 
 def verdict(proof: Proof) -> str:

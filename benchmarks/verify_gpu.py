@@ -19,12 +19,12 @@ import torch
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import generate
-from tracemine.verify.lower import lower
-from tracemine.verify.numerics import compare
-from tracemine.verify.operators import error_ulp
-from tracemine.verify.reference import run, spread
-from tracemine.verify.shapes import LONGEST_ROW as USUAL
-from tracemine.verify.trials import Trial, scalar_values, tensors
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.shapes import LONGEST_ROW as USUAL
+from tracemine.verify.proof.numerics import compare
+from tracemine.verify.proof.reference import run, spread
+from tracemine.verify.proof.trials import Trial, scalar_values, tensors
 
 
 def load(text: str, folder: Path, name: str):

@@ -18,10 +18,10 @@ from tracemine.cost import Range
 from tracemine.findings.record import Finding
 from tracemine.verify.chain import Chain
 from tracemine.verify.findings import fusable
-from tracemine.verify.levels import measured as measured_of
-from tracemine.verify.levels import reached
-from tracemine.verify.proof import Proof
-from tracemine.verify.verdict import Verdict, verdict
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.verdicts.levels import measured as measured_of
+from tracemine.verify.verdicts.levels import reached
+from tracemine.verify.verdicts.verdict import Verdict, verdict
 
 REPEATS = 3  # of a chain in the trace of its own that run.py records
 LARGE_BYTES = 64e6

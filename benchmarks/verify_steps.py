@@ -22,7 +22,7 @@ import msgspec
 
 from tracemine.cli.verify import _read
 from tracemine.verify.findings import fusable
-from tracemine.verify.rebuild import Rebuilder
+from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Change, Expected, StepVerdict, Summary, step_verdict
 from tracemine.verify.step.stepping import prepared

@@ -60,7 +60,7 @@ def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     code, out, err = run("verify", path)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tracemine.verify import Builder, generate, tuning
+from tracemine.verify import Builder, generate
 from tracemine.verify.chain import Chain
+from tracemine.verify.gpu import tuning
+from tracemine.verify.kernels.resources import fitting, resources
 from tracemine.verify.repro import repro
-from tracemine.verify.resources import fitting, resources
 
 Cut = tuple[int, int]
 

@@ -21,11 +21,11 @@ from tests.verify.test_verdict import PROOF, judged, ran
 from tracemine.errors import InputError
 from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
-from tracemine.verify.evidence import Evidence, read_evidence, same_gpu
 from tracemine.verify.library.outcome import LibraryVerdict
-from tracemine.verify.proof import Fault
-from tracemine.verify.stored import LARGEST_BYTES
-from tracemine.verify.verdict import Verdict, Verdicts, table
+from tracemine.verify.proof.record import Fault
+from tracemine.verify.verdicts.evidence import Evidence, read_evidence, same_gpu
+from tracemine.verify.verdicts.stored import LARGEST_BYTES
+from tracemine.verify.verdicts.verdict import Verdict, Verdicts, table
 
 ROOT = Path(__file__).parents[2]
 H200, A100 = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
@@ -97,7 +97,7 @@ def test_what_a_reproduction_printed_elsewhere_is_judged_as_verify_does(tmp_path
 
 def test_what_reproductions_make_of_their_samples_is_read(tmp_path: Path) -> None:
     """Ratios, noise and judgements by the code that every reproduction holds."""
-    timing = pytest.importorskip("tracemine.verify.timing")
+    timing = pytest.importorskip("tracemine.verify.gpu.timing")
     nominal = {"eager": 20_000, "fused": 8_000, "library": 5_000, "compiled": 6_000, "tuned": 5_500, "copy": 4_000}
     samples = {
         state: {name: {"sum_ns": [scale * ns + 37 * k for k in range(20)]} for name, ns in nominal.items()}

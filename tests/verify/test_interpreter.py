@@ -9,7 +9,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed: pip inst
 
 import triton.language as tl  # noqa: E402
 
-from tracemine.verify import interpreter  # noqa: E402
+from tracemine.verify.proof import interpreter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
 interpreter.install()

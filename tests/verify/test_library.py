@@ -17,7 +17,7 @@ from tracemine.verify.chain import Builder, Chain, Ref
 from tracemine.verify.library import Found, find, settled
 from tracemine.verify.library.pattern import names, parse
 from tracemine.verify.library.table import table
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 
 CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
 ROWS, WIDTH = 6, 64

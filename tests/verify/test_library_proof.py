@@ -21,16 +21,16 @@ import torch
 
 from tests.verify.test_library import MOVES, adamw, attention, layer, norm, product
 from tracemine.verify.chain import Builder, Chain
-from tracemine.verify.levels import Measured
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import LibraryVerdict, best, outcome
 from tracemine.verify.library.prove import WORKER, Job, job
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
 from tracemine.verify.library.worker import prove
-from tracemine.verify.proof import Proof
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.proof.sandbox import Sandbox
 from tracemine.verify.repro import eager_text, repro
-from tracemine.verify.sandbox import Sandbox
+from tracemine.verify.verdicts.levels import Measured
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +185,7 @@ def test_the_function_gives_what_eager_gives(chain: Chain, seed: int) -> None:
     found = find(chain).replacement
     if found is None:
         return
-    from tracemine.verify.reference import run
+    from tracemine.verify.proof.reference import run
 
     generator = torch.Generator().manual_seed(seed)
     inputs = [
@@ -345,7 +345,7 @@ def test_the_faster_of_kernel_and_call_is_named_where_it_beats_eager() -> None:
 
 
 def test_ratios_of_reproductions_are_taken_against_the_call_too() -> None:
-    from tracemine.verify.timing import judged
+    from tracemine.verify.gpu.timing import judged
 
     found = judged(
         {name: {"sum_ns": list(range(ns, ns + 40))} for name, ns in (("eager", 900), ("fused", 600), ("library", 300))}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracemine.verify.looks import Look, views
+from tracemine.verify.rebuild.looks import Look, views
 
 torch = pytest.importorskip("torch")
 

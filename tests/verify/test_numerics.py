@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tracemine.verify.numerics import compare, wiring  # noqa: E402
+from tracemine.verify.proof.numerics import compare, wiring  # noqa: E402
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'trac
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW  # noqa: E402
 from tracemine.verify import Builder, Chain, generate  # noqa: E402
-from tracemine.verify.plan import plan  # noqa: E402
-from tracemine.verify.reference import run  # noqa: E402
-from tracemine.verify.trials import Trial, tensors  # noqa: E402
+from tracemine.verify.kernels.plan import plan  # noqa: E402
+from tracemine.verify.proof.reference import run  # noqa: E402
+from tracemine.verify.proof.trials import Trial, tensors  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
 

@@ -15,7 +15,7 @@ from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.timeline import Timeline
 from tracemine.verify.chain import Scalar
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
 CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
 

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from tests.verify.catalogue import CATALOGUE
-from tracemine.verify.compulsory import compulsory
-from tracemine.verify.generate import generate
+from tracemine.verify.kernels.compulsory import compulsory
+from tracemine.verify.kernels.source import generate
 from tracemine.verify.repro import repro
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
-from tracemine.verify.clocks import steady  # noqa: E402
-from tracemine.verify.right import copies, make_inputs, repeats, right  # noqa: E402
-from tracemine.verify.seen import between_marks  # noqa: E402
-from tracemine.verify.timing import judged  # noqa: E402
+from tracemine.verify.gpu.clocks import steady  # noqa: E402
+from tracemine.verify.gpu.right import copies, make_inputs, repeats, right  # noqa: E402
+from tracemine.verify.gpu.seen import between_marks  # noqa: E402
+from tracemine.verify.gpu.timing import judged  # noqa: E402
 
 
 def reproduction(name: str) -> str:

@@ -9,10 +9,10 @@ import pytest
 
 from tracemine.verify import Builder, Chain
 from tracemine.verify.chain import Ref
-from tracemine.verify.check import make_job
-from tracemine.verify.generate import generate
-from tracemine.verify.sandbox import Sandbox, elements, smaller
-from tracemine.verify.shorten import shorter
+from tracemine.verify.kernels.source import generate
+from tracemine.verify.proof.check import make_job
+from tracemine.verify.proof.sandbox import Sandbox, elements, smaller
+from tracemine.verify.proof.shorten import shorter
 
 
 def chain(rows: int = 4) -> Chain:

@@ -27,10 +27,10 @@ from tracemine.flow import flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
-from tracemine.verify.arguments import told
 from tracemine.verify.findings import fusable
-from tracemine.verify.rebuild import Rebuilder
-from tracemine.verify.recorded import Recorded
+from tracemine.verify.rebuild.arguments import told
+from tracemine.verify.rebuild.rebuilder import Rebuilder
+from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.repro import _EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict, summary
@@ -39,7 +39,7 @@ from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
 from tracemine.verify.step.stepping import prepared, raised, recorded_names
-from tracemine.verify.verdict import verdict
+from tracemine.verify.verdicts.verdict import verdict
 
 CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
 NAMES = ("chain", "clean_gemms", "convnet_train", "decoder_decode", "decoder_prefill")

@@ -9,8 +9,8 @@ import msgspec
 from tracemine.cost import Range
 from tracemine.findings.record import NOTHING, Finding
 from tracemine.verify.findings import answered
-from tracemine.verify.proof import Fault, Proof
-from tracemine.verify.verdict import Verdict, Verdicts, table, verdict
+from tracemine.verify.proof.record import Fault, Proof
+from tracemine.verify.verdicts.verdict import Verdict, Verdicts, table, verdict
 
 FINDING = Finding(
     fingerprint="0123456789abcdef", rule="memory_bound_chain", title="One kernel could do", evidence="proven",

@@ -7,8 +7,8 @@ Generating needs neither torch nor triton.
 """
 
 from tracemine.verify.chain import Builder, Chain, ChainError, Unsupported
-from tracemine.verify.check import Interpreter, prove
-from tracemine.verify.generate import Source, generate
-from tracemine.verify.proof import Proof
+from tracemine.verify.kernels.source import Source, generate
+from tracemine.verify.proof.check import Interpreter, prove
+from tracemine.verify.proof.record import Proof
 
 __all__ = ["Builder", "Chain", "ChainError", "Interpreter", "Proof", "Source", "Unsupported", "generate", "prove"]

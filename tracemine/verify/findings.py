@@ -21,20 +21,20 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.generate import generate
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.resources import fitting, resources
+from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import LibraryVerdict, outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
-from tracemine.verify.lower import lower
-from tracemine.verify.operators import error_ulp
-from tracemine.verify.proof import Proof
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
+from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
-from tracemine.verify.resources import fitting, resources
-from tracemine.verify.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.shorten import shorter
-from tracemine.verify.verdict import Verdict, verdict
+from tracemine.verify.verdicts.verdict import Verdict, verdict
 
 GPU_LIMIT_S = 60.0  # a chain: of which torch.compile may take half
 _LONGEST_NAME = 2000

@@ -13,15 +13,22 @@ from typing import Any
 
 from tracemine import __version__
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
-from tracemine.verify.compulsory import compulsory
-from tracemine.verify.generate import Source
+from tracemine.verify.kernels.compulsory import compulsory
+from tracemine.verify.kernels.source import Source
 
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 _WIDTH = 118
 # Modules whose text every reproduction holds, by what they are about.
 _EMBEDDED = {
-    "Whether it is right": ("numerics.py", "roundings.py", "right.py"),
-    "What it takes": ("seen.py", "tuning.py", "clocks.py", "compiling.py", "graphs.py", "timing.py"),
+    "Whether it is right": ("proof/numerics.py", "proof/roundings.py", "gpu/right.py"),
+    "What it takes": (
+        "gpu/seen.py",
+        "gpu/tuning.py",
+        "gpu/clocks.py",
+        "gpu/compiling.py",
+        "gpu/graphs.py",
+        "gpu/timing.py",
+    ),
 }
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from tracemine.verify.levels import LEVELS, LOSES, Measured, measured, reached
 from tracemine.verify.library.record import Replacement
-from tracemine.verify.proof import Proof
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.verdicts.levels import LEVELS, LOSES, Measured, measured, reached
 
 KERNEL, LIBRARY = "kernel", "library"
 KERNEL_VARIANT = "fused"  # what a reproduction calls the kernel

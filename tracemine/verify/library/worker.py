@@ -1,6 +1,6 @@
-"""Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as verify/worker.py does.
+"""Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as proof/worker.py does.
 
-Run by verify/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
+Run by proof/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
 there are others than on a GPU, so what is proved is that the call says what the chain says, with these arguments.
 """
 
@@ -18,15 +18,15 @@ import msgspec
 import torch
 
 from tracemine.errors import TracemineError
-from tracemine.verify import numerics, reference, trials
 from tracemine.verify.chain import Chain, Ref
-from tracemine.verify.check import refused
 from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes, elements
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
-from tracemine.verify.proof import Fault, Mutant, Proof
-from tracemine.verify.trials import Trial
+from tracemine.verify.proof import numerics, reference, trials
+from tracemine.verify.proof.check import refused
+from tracemine.verify.proof.record import Fault, Mutant, Proof
+from tracemine.verify.proof.trials import Trial
 
 _MOST_FAULTS = 20
 _REFUSES = (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError)

@@ -15,8 +15,8 @@ from tracemine.ops import Overload, itemsize, lookup
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Literal, Ref, Refs
 from tracemine.verify.indices import KEEPS, pointing
-from tracemine.verify.looks import Look
-from tracemine.verify.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.rebuild.looks import Look
+from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
 from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
 from tracemine.verify.step.program import Argument as Operand
 from tracemine.verify.step.program import Buffer, Left, Place, Places, Program, StepCall

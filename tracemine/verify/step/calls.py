@@ -16,8 +16,8 @@ import numpy as np
 from tracemine.columns import numbers
 from tracemine.flow.effects import effects
 from tracemine.ops import Overload, lookup
-from tracemine.verify.arguments import NotRecorded, given, is_number, told
-from tracemine.verify.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.rebuild.arguments import NotRecorded, given, is_number, told
+from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
 from tracemine.verify.step.program import Plain
 
 # What these call depends on whether a gradient is asked for, which a replay does not; or on what no trace records.

@@ -11,13 +11,13 @@ import numpy as np
 
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
-from tracemine.verify.assembly import Lies
 from tracemine.verify.chain import Chain, Scalar, Unsupported
-from tracemine.verify.generate import Source, generate
-from tracemine.verify.lower import lower
-from tracemine.verify.operators import error_ulp
-from tracemine.verify.rebuild import NotRebuilt, Rebuilder, Rebuilt
-from tracemine.verify.recorded import Recorded
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.source import Source, generate
+from tracemine.verify.rebuild.assembly import Lies
+from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.step.build import Built, build, step_of
 from tracemine.verify.step.calls import NUMBER, WHOLE_NUMBER
 from tracemine.verify.step.order import Schedule, follows, schedule, touches

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tracemine.ops import Overload, lookup
-from tracemine.verify.looks import Look
+from tracemine.verify.rebuild.looks import Look
 
 LEAST_SHARE = 0.8  # of the step's GPU time: a program that replays less is refused
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from tracemine.verify.graphs import captured, replay_ns
-from tracemine.verify.right import right
-from tracemine.verify.seen import traced
+from tracemine.verify.gpu.graphs import captured, replay_ns
+from tracemine.verify.gpu.right import right
+from tracemine.verify.gpu.seen import traced
 
 LEAST_SAME = 0.9  # of the recorded launches: a replay that launches fewer of the trace's own kernels is not timed
 _PASS_NS = 12_000_000  # a sample is so long at least: as many steps, one after another

@@ -15,13 +15,13 @@ import msgspec
 from tracemine.columns import string_ids
 from tracemine.findings.record import Finding, Scan
 from tracemine.flow.record import Flow
-from tracemine.verify.rebuild import Rebuilder
+from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Expected, StepVerdict, Summary, expected, step_verdict, summary
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import LEAST_SHARE
-from tracemine.verify.verdict import Verdict
+from tracemine.verify.verdicts.verdict import Verdict
 
 GPU_LIMIT_S = 300.0
 META_LIMIT_S = 120.0

@@ -1,0 +1,287 @@
+"""Measured on a GPU: what a chain takes, eagerly and in other ways.
+
+Every reproduction that `verify --emit` writes holds this text: it needs torch alone. What is timed is the chain, not
+its operators one by one: the cache is flushed before the first kernel and never in between, so that what one kernel
+leaves in it the next one finds, as in a model.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tracemine.verify.gpu.clocks import gpu_state, steady
+from tracemine.verify.gpu.compiling import compiled_variants
+from tracemine.verify.gpu.graphs import captured, other_clock, replay_ns, unstable, wall_times
+from tracemine.verify.gpu.right import copies, make_inputs, repeats, right
+from tracemine.verify.gpu.seen import between_marks, flusher, peak_bytes_per_second, replayed, traced
+
+_RESAMPLES = 2000
+_LEAST_GAIN = 0.01  # "faster" is by more than this, and by more than twice what a variant differs from itself
+_GRAPH_CALLS = 20
+_ROUNDS = 10  # of a block: its clocks are read at both ends
+_LEAST_BLOCKS, _MOST_BLOCKS = 3, 8
+_ENOUGH = 0.01  # half a ratio's interval: no more blocks are needed
+_PEAK_MARGIN = 1.05
+
+
+def block(
+    variants: Mapping[str, Callable[[], object]],
+    states: Mapping[str, Callable[[], object]],
+    order: random.Random,
+    rounds: int = _ROUNDS,
+) -> dict[str, Any]:
+    """Samples of each variant in each state of the cache, nanoseconds: rounds of A B C C B A, each in a new order.
+
+    A sample is the sum of its kernels' durations, and the span from the first one's start to the last one's end.
+    """
+    plan = []
+    for _ in range(rounds):
+        for state in states:
+            names = list(variants)
+            order.shuffle(names)
+            plan += [(state, name) for name in (*names, *reversed(names))]
+    clocks: list[Any] = []
+
+    def work() -> None:
+        for number, (state, name) in enumerate(plan):
+            states[state]()
+            torch.cuda._sleep(1)
+            variants[name]()
+            torch.cuda._sleep(1)
+            if number in (len(plan) // rounds, len(plan) - 1):  # the GPU is at work
+                clocks.append(gpu_state())
+
+    samples: dict[str, Any] = {state: {n: {"sum_ns": [], "span_ns": []} for n in variants} for state in states}
+    counts: dict[str, set[int]] = {name: set() for name in variants}
+    for (state, name), mine in zip(plan, between_marks(traced(work)), strict=True):
+        counts[name].add(len(mine))
+        samples[state][name]["sum_ns"].append(sum(e["dur_ns"] for e in mine))
+        span = mine[-1]["start_ns"] + mine[-1]["dur_ns"] - mine[0]["start_ns"] if mine else 0
+        samples[state][name]["span_ns"].append(span)
+    changing = [name for name, found in counts.items() if len(found) > 1]
+    if changing:
+        raise RuntimeError(f"{changing[0]} does not always launch the same number of kernels")
+    return {"samples": samples, "clocks": clocks, "kernels": {name: found.pop() for name, found in counts.items()}}
+
+
+def times(
+    variants: Mapping[str, Callable[[], object]], warm: Callable[[], object], until: float = float("inf")
+) -> dict[str, Any]:
+    """Blocks of samples until the ratios are known well enough, or the time is up; those at other clocks are dropped.
+
+    cold: the cache is flushed before the first kernel. warm: what the chain reads was written just before.
+    until: no block is begun after this, by time.monotonic.
+    """
+    states: dict[str, Callable[[], object]] = {"cold": flusher(), "warm": warm}
+    order = random.Random(0)  # noqa: S311 - an order, no secret
+    block(variants, states, order, 2)  # kernels load, clocks rise
+    blocks: list[dict[str, Any]] = []
+    while True:
+        blocks.append(block(variants, states, order))
+        fair = steady([b["clocks"] for b in blocks])
+        kept = [b for b, ok in zip(blocks, fair, strict=True) if ok]
+        samples = {
+            state: {
+                name: {
+                    kind: [v for b in kept for v in b["samples"][state][name][kind]] for kind in ("sum_ns", "span_ns")
+                }
+                for name in variants
+            }
+            for state in states
+        }
+        late = len(blocks) >= _MOST_BLOCKS or time.monotonic() > until
+        if len(kept) >= _LEAST_BLOCKS and (late or _known_well(samples)):
+            break
+        if len(blocks) >= 2 * _MOST_BLOCKS:
+            raise RuntimeError("the clocks do not stay the same for long enough")
+    return {
+        "rounds": _ROUNDS * len(kept),
+        "kernels": blocks[0]["kernels"],
+        "samples": samples,
+        "blocks": len(blocks),
+        "blocks_dropped": len(blocks) - len(kept),
+        "clocks": [b["clocks"] for b in blocks],
+    }
+
+
+def _known_well(samples: Mapping[str, Any]) -> bool:
+    for found in samples.values():
+        for name in ("eager", "compiled"):
+            if name not in found:
+                continue
+            against = ratio(found[name]["sum_ns"], found["fused"]["sum_ns"])
+            if against["high"] - against["low"] > 2 * _ENOUGH * against["ratio"]:
+                return False
+    return True
+
+
+def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
+    """How many times as long the first takes as the second: medians, and a paired bootstrap's 95 % interval.
+
+    Samples of one place come from one round: both lists are drawn from together.
+
+    >>> found = ratio([20, 22, 21, 20], [10, 11, 10, 10])
+    >>> found["ratio"], 1.8 < found["low"] <= found["ratio"] <= found["high"] < 2.2
+    (2.05, True)
+    """
+    count = min(len(first), len(second))
+    pairs = torch.tensor([first[:count], second[:count]], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(0, count, (_RESAMPLES, count), generator=generator)
+    if torch.cuda.is_available():  # sorting is slow on a core
+        pairs, drawn = pairs.cuda(), drawn.cuda()
+    medians = pairs[:, drawn].quantile(0.5, dim=2)
+    found = medians[0] / medians[1].clamp_min(1e-9)
+    low, high = found.quantile(found.new_tensor([0.025, 0.975])).tolist()
+    middle = statistics.median(first[:count]) / max(statistics.median(second[:count]), 1e-9)
+    return {"ratio": round(middle, 4), "low": round(min(low, middle), 4), "high": round(max(high, middle), 4)}
+
+
+def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
+    """Ratios of the other variants to the fused kernels, of eager to a library call, what eager differs from itself."""
+    sums = {name: found["sum_ns"] for name, found in samples.items()}
+    halves = sums["eager"][0::2], sums["eager"][1::2]
+    noise = ratio(*halves)
+    floor = max(_LEAST_GAIN, 2 * abs(noise["ratio"] - 1))
+    found: dict[str, Any] = {"eager_against_itself": noise, "least_gain": round(floor, 4)}
+    found |= {name: ratio(own, sums["fused"]) for name, own in sums.items() if name not in ("fused", "copy")}
+    found["faster_than_eager"] = found["eager"]["low"] > 1 + floor
+    found["slower_than_eager"] = found["eager"]["high"] < 1 - floor
+    if "compiled" in found:
+        found["not_slower_than_compile"] = found["compiled"]["high"] >= 1 - floor
+        found["faster_than_compile"] = found["compiled"]["low"] > 1 + floor
+    if "library" in sums:
+        to_library = {name: ratio(sums[name], sums["library"]) for name in ("eager", "compiled") if name in sums}
+        found["to_library"] = to_library
+        found["library_faster_than_eager"] = to_library["eager"]["low"] > 1 + floor
+        found["library_slower_than_eager"] = to_library["eager"]["high"] < 1 - floor
+        if "compiled" in to_library:
+            found["library_not_slower_than_compile"] = to_library["compiled"]["high"] >= 1 - floor
+    return found
+
+
+def same_against_same(work: Callable[..., object], described: Sequence[tuple[Any, ...]], trials: int) -> dict[str, Any]:
+    """How often a chain is called faster than itself: comparisons of one block each, by the rule of `judged`."""
+    mine = copies(make_inputs(described))
+    variants = {"eager": lambda: work(*mine), "fused": lambda: work(*mine)}
+    states = {"cold": flusher()}
+    order = random.Random(1)  # noqa: S311 - an order, no secret
+    block(variants, states, order, 2)
+    found = [judged(block(variants, states, order)["samples"]["cold"]) for _ in range(trials)]
+    return {
+        "trials": trials,
+        "faster": sum(f["faster_than_eager"] for f in found),
+        "slower": sum(f["slower_than_eager"] for f in found),
+        "ratios": [f["eager"]["ratio"] for f in found],
+        "half_widths": [round((f["eager"]["high"] - f["eager"]["low"]) / 2, 4) for f in found],
+    }
+
+
+def measure(
+    variants: Mapping[str, Callable[..., object]],
+    described: Sequence[tuple[Any, ...]],
+    nbytes: int,
+    read_bytes: int,
+    seconds: float = float("inf"),
+) -> dict[str, Any]:
+    """All timings of a chain.
+
+    nbytes: what one kernel has to read and write; beside it a plain kernel is timed that reads half of them and writes
+    half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after
+    them no block of samples is begun.
+    """
+    until = time.monotonic() + seconds
+    inputs = make_inputs(described)
+    sources = copies(inputs)
+    mine = copies(inputs)  # the same for all, so that all find the cache alike
+
+    def called(work: Callable[..., object]) -> Callable[[], object]:
+        return lambda: work(*mine)
+
+    calls = {name: called(work) for name, work in variants.items()}
+    half = torch.randn(max(nbytes // 8, 1), device="cuda")
+    other = torch.empty_like(half)
+
+    def warm() -> None:
+        for target, source in zip(mine, sources, strict=True):
+            if 0 not in target.stride():
+                target.copy_(source)
+
+    found = times({**calls, "copy": lambda: torch.neg(half, out=other)}, warm, until)
+    graphs = {name: captured(work, _GRAPH_CALLS) for name, work in calls.items()}
+    cold = {name: statistics.median(found["samples"]["cold"][name]["sum_ns"]) for name in calls}
+    again = other_clock(calls, found["kernels"])
+    kept = torch.cuda.get_device_properties(0).L2_cache_size  # of what is written the cache may hold so much back
+    least = (read_bytes + max(nbytes - read_bytes - kept, 0)) / (_PEAK_MARGIN * peak_bytes_per_second()) * 1e9
+    return {
+        **found,
+        "judged": {state: judged(samples) for state, samples in found["samples"].items()},
+        "graph_ns": replay_ns(graphs, _GRAPH_CALLS, 10),
+        "wall_ns": wall_times(calls),
+        "other_clock_ns": again,
+        "unstable": unstable(cold, again),
+        "least_ns": round(least),
+        "too_fast": [name for name in calls if cold[name] < least],
+        "bytes": nbytes,
+        "device": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+    }
+
+
+def examined(
+    eager: Callable[..., Any],
+    others: Mapping[str, Callable[..., Any]],
+    described: Sequence[tuple[Any, ...]],
+    recorded: Sequence[Sequence[Any]],
+    *,
+    ulp: float,
+    nbytes: int,
+    read_bytes: int,
+    draws: bool,
+    compiles: Sequence[str],
+    compile_s: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """Everything about a chain: replay, what is right, what it takes.
+
+    others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws:
+    whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
+    are tried too, each for compile_s seconds. seconds: after them no new block of samples is begun.
+    """
+    since = [time.monotonic()]
+    took: dict[str, float] = {}
+
+    def done(phase: str) -> None:
+        since.append(time.monotonic())
+        took[phase] = round(since[-1] - since[-2], 2)
+
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None, "seconds": took}
+    found["replay"] = replayed(eager, described, recorded)
+    done("replay")
+    compiled, failed = compiled_variants(eager, copies(make_inputs(described)), compiles, compile_s)
+    for name in others.keys() - {"fused"}:
+        try:
+            others[name](*copies(make_inputs(described)))
+        except Exception as error:  # a library call may not be there in this torch, or not for these tensors
+            failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    done("compile")
+    variants = {**{name: work for name, work in others.items() if name not in failed}, **compiled}
+    if not draws:
+        rights = right(eager, variants, described, ulp)
+        found["right"] = rights.pop("fused")
+        found["right_others"] = rights
+        if not repeats(others["fused"], described):
+            found["right"]["faults"].append("ten runs differ from each other")
+    done("right")
+    if found["right"] is None or not found["right"]["faults"]:
+        found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, seconds)
+        found["times"]["compile_failed"] = failed.get("compiled")
+        found["times"]["left_out"] = failed
+        done("times")
+    return found

@@ -1,0 +1,44 @@
+"""How kernels may be cut into blocks: candidates for each shape of kernel, the default first.
+
+A cut is the elements of a block and those of a thread. Defaults are the best of many tried on an H200 over the recorded
+chains; the others are what was best for some of them. A row that one warp holds needs no barrier to be reduced, which
+is worth more than that the warp is short of company; elementwise kernels want 16 bytes of each input in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE
+from tracemine.verify.kernels.shapes import ALONG
+
+Cuts = tuple[tuple[int, int], ...]
+
+_ALONG: dict[str, Cuts] = {
+    POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),
+    WHOLE: ((1024, 32), (1024, 16), (2048, 32), (1024, 8)),
+    LOOPED: ((2048, 8), (2048, 4), (2048, 16)),
+}
+_OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows are given by how these lie
+    POINTWISE: ((1024, 8), (1024, 4), (2048, 8)),
+    WHOLE: ((1024, 32), (1024, 16), (1024, 64)),
+    LOOPED: ((1024, 32), (1024, 16), (1024, 8)),
+}
+
+
+def cuts(mode: str, grain: str, pieces: int = 1) -> Cuts:
+    """The candidates for kernels of a shape. pieces: of a row that a program walks all, so that a block is one's part.
+
+    >>> cuts(POINTWISE, ALONG)[0], cuts(POINTWISE, ALONG, pieces=2)[0]
+    ((1024, 8), (512, 4))
+    """
+    found = (_ALONG if grain == ALONG else _OTHERWISE)[mode]
+    share = 1 << (pieces - 1).bit_length()
+    return tuple((max(elements // share, 1), max(each // share, 1)) for elements, each in found)
+
+
+def blocks_text(kernels: Iterable[tuple[str, Cuts]]) -> str:
+    """The table as source, for each kernel by name."""
+    rows = [f'    "{name}": [{", ".join(map(str, found))}],' for name, found in kernels]
+    says = "# Elements of a block and of a thread. The first is taken; on another GPU another may be faster."
+    return "\n".join([says, "BLOCKS = {", *rows, "}"])

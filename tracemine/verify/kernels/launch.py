@@ -1,0 +1,335 @@
+"""How kernels are launched: what each takes, how it is cut into blocks, and the function that a model calls.
+
+Kernels of one level that need nothing of each other become parts of one launch: siblings that a model runs one after
+another, the members of a list. Parts that differ in names alone share their code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE, Body
+from tracemine.verify.kernels.cuts import Cuts, cuts
+from tracemine.verify.kernels.expressions import number, sizes
+from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Program
+from tracemine.verify.kernels.shapes import ACROSS, ALONG, LONGEST_ROW, flat_orders, grain, shape_of, writes_across
+
+_MOST_PARTS = 16  # of one launch
+_SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
+
+
+class Part:
+    """One walk: its lines, and what they take."""
+
+    def __init__(self, program: Program, kernel: Kernel, exact: bool, longest_row: int) -> None:
+        self.program, self.kernel, self.longest_row = program, kernel, longest_row
+        self.mode = shape_of(program.buffers, kernel, longest_row)
+        self.grain = grain(program.buffers, kernel)
+        along = self.mode == POINTWISE and self.grain == ALONG
+        self.flat = flat_orders(program.buffers, kernel) if along else {}
+        self.body = Body(program, kernel, self.mode, exact, bool(self.flat))
+        self.lines = self.body.print()
+        sized = [a.name for a in self.body.sizes]
+        pointers = [f"{b}_ptr" for b in self.body.pointers]
+        self.takes = [*pointers, *self.body.strides, *sized, *self.body.scalars]
+
+    @property
+    def elements(self) -> int:
+        """How many it walks."""
+        return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
+
+    @property
+    def signature(self) -> list[str]:
+        """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
+        sized = {a.name for a in self.body.sizes}
+        return [f"{name}: tl.constexpr" if name in sized else name for name in self.takes]
+
+    @property
+    def columns(self) -> list[str]:
+        """The parameters of the columns: known to the compiler where a program divides by their blocks or masks."""
+        if self.flat:
+            return ["columns", "blocks: tl.constexpr"]
+        return ["columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"]
+
+    @property
+    def given(self) -> list[str]:
+        """The expressions that the launcher gives for what it takes."""
+        strides = [f"{s.rpartition('_s')[0]}.stride({s.rpartition('_s')[2]})" for s in self.body.strides]
+        return [*self.body.pointers, *strides, *(a.name for a in self.body.sizes), *self.body.scalars]
+
+    def renamed(self) -> str:
+        """Its lines with neutral names: equal for parts that differ in names alone."""
+        text = "\n".join([*self.lines, str(len(self.takes)), self.mode, self.grain])
+        buffers = list(self.body.pointers)
+        names = {b: f"buffer{k}" for k, b in enumerate(buffers)}
+        names |= {a.name: f"size{k}" for k, a in enumerate(self.body.sizes)}
+        names |= {name: f"scalar{k}" for k, name in enumerate(self.body.scalars)}
+        text = re.sub(r"[a-z]\w*?(?=_(?:ptr|s\d+|\d+)\b)", lambda m: names.get(m[0], m[0]), text)
+        return re.sub(r"\b[a-z]\w*\b", lambda m: names.get(m[0], m[0]), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of the source: a part, or several that share a launch."""
+
+    name: str
+    parts: tuple[Part, ...]
+    exact: bool
+    shared: list[int] = field(default_factory=list)  # for each part, the part whose code it uses
+
+    @property
+    def cuts(self) -> Cuts:
+        """How it may be cut into blocks."""
+        first = self.parts[0]
+        return cuts(first.mode, first.grain, first.kernel.pieces)
+
+    @property
+    def text(self) -> str:
+        """The kernel and the functions of its parts."""
+        constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            return _function(self.name, [*part.signature, "rows", *part.columns], constants, part.lines)
+        texts: list[str] = []
+        for k, part in enumerate(self.parts):
+            if self.shared[k] == k:
+                lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
+                takes = ["block", *part.signature, "rows", *part.columns]
+                texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
+        return "\n\n\n".join([*texts, self._dispatch()])
+
+    def _dispatch(self) -> str:
+        takes = list(dict.fromkeys(t for part in self.parts for t in part.signature))
+        numbered = [
+            re.sub(r"^\w+", rf"\g<0>_{k}", name)
+            for k, part in enumerate(self.parts)
+            for name in ("rows", *part.columns, "end")
+        ]
+        blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
+        lines = ["block = tl.program_id(0)"]
+        for k, part in enumerate(self.parts):
+            begin = f"block - end_{k - 1}" if k else "block"
+            word = "else" if k == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{k}"
+            columns = [f"{name.partition(':')[0]}_{k}" for name in part.columns]
+            arguments = [begin, *part.takes, f"rows_{k}", *columns, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
+            call = f"    {self.name}_part_{self.shared[k]}("
+            lines += [f"{word}:", call, *_wrapped(arguments, "        "), "    )"]
+        constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
+        return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
+
+    def lines(self) -> list[str]:
+        """The launcher's lines for it."""
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            taken = [*part.given, "rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
+            return [self._cut, *_blocks(part), "grid = blocks", *self._call(taken, "warps")]
+        lines = [self._cut]
+        for k, part in enumerate(self.parts):
+            lines += _blocks(part)
+            end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
+            wide = "wide, " if part.flat else ""
+            lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
+        given: dict[str, str] = {}
+        for part in self.parts:
+            given.update(zip(part.takes, part.given, strict=True))
+        taken = list(given.values())
+        taken += [f"*part_{k}[:-3]" for k in range(len(self.parts))] + ["index"]
+        taken += [f"*part_{k}[-3:-1]" for k in range(len(self.parts))]
+        most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
+        return [*lines, f"grid = part_{len(self.parts) - 1}[-4]", *self._call(taken, most)]
+
+    @property
+    def _cut(self) -> str:
+        return f'elements, each = BLOCKS["{self.name}"][0]'
+
+    def _call(self, taken: Sequence[str], warps: str) -> list[str]:
+        contract = ", enable_fp_fusion=False" if self.exact else ""
+        return [
+            "if grid > 0:",
+            f"    {self.name}[(grid,)](",
+            *_wrapped(taken, "        "),
+            f"        num_warps={warps}{contract},",
+            "    )",
+        ]
+
+
+def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list[Launch]:
+    """The kernels of a program: those of one level and one shape share a launch, and small ones of another shape."""
+    groups: list[list[Part]] = []
+    parts = [Part(program, kernel, exact, longest_row) for kernel in program.kernels]
+    for part in sorted(parts, key=lambda p: (p.kernel.level, -p.elements)):
+        group = next((g for g in groups if _fits(part, g)), None)
+        if group is None:
+            groups.append([part])
+        else:
+            group.append(part)
+    found = []
+    for k, group in enumerate(groups):
+        texts = [part.renamed() for part in group]
+        shared = [texts.index(text) for text in texts]
+        name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
+        found.append(Launch(name, tuple(group), exact, shared))
+    return found
+
+
+def _fits(part: Part, group: list[Part]) -> bool:
+    """Whether a part may share a launch: all programs get as many registers as the one that needs most."""
+    first = group[0]
+    alike = part.mode == first.mode or part.elements * _SMALL <= first.elements
+    return part.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS
+
+
+def _function(name: str, takes: Sequence[str], constants: str, lines: Iterable[str]) -> str:
+    arguments = "\n".join([*_wrapped(takes, "    "), f"    {constants},"])
+    return "\n".join([f"@triton.jit\ndef {name}(\n{arguments}\n):", *lines])
+
+
+def _wrapped(items: Sequence[str], indent: str) -> list[str]:
+    """Items joined by commas, on lines that are not too long."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) < 116:
+            lines[-1] += f" {item},"
+        else:
+            lines.append(f"{indent}{item},")
+    return lines
+
+
+EXPECT = '''
+def _expect(name, tensor, shape, dtype):
+    """The kernels were generated for such tensors and no others."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
+
+
+def _index_type(*tensors):
+    """int64 where a tensor reaches so far that its places do not fit into 32 bits."""
+    reach = max(sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride())) + t.numel() for t in tensors)
+    return tl.int64 if reach >= 2**31 - 65536 else tl.int32
+
+
+def _parts(rows, columns, rblock, xblock):
+    """Into how many parts rows are cut, for 1024 programs or as many as there are blocks."""
+    length = triton.cdiv(columns, rblock * triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock)))
+    return max(1, triton.cdiv(columns, rblock * max(1, length)))
+
+
+def _warps(elements, each):
+    return max(1, min(16, elements // (32 * each)))
+'''
+
+
+def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
+    """The function `fused`."""
+    scalars = [f"{name}={number(value)}" for name, value in program.scalars]
+    signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
+    calls = dict.fromkeys(program.origins.values())
+    lines = [f"def fused({signature}):", f'    """In place of {", ".join(calls) or "copies"}."""']
+    inputs = [b for b in program.buffers.values() if b.role == "input"]
+    lines += [f"    {text}" for text in _size_lines(program, inputs)]
+    for b in inputs:
+        lines.append(f'    _expect("{b.name}", {b.name}, {_shape(b.dims)}, torch.{b.dtype})')
+    lines += [f"    {text}" for launch in found for part in launch.parts for text in _split_lines(part)]
+    made = [b for b in program.buffers.values() if b.role != "input"]
+    device = f"{inputs[0].name}.device" if inputs else '"cuda"'
+    lines += [f"    {b.name} = {_empty(b, device)}" for b in made]
+    tensors = ", ".join(b.name for b in (*inputs, *made))
+    lines.append(f"    index = _index_type({tensors})")
+    for launch in found:
+        lines += [f"    {text}" for text in launch.lines()]
+    if program.outputs:
+        lines.append(f"    return {', '.join(program.outputs)}" + ("," if len(program.outputs) == 1 else ""))
+    return lines
+
+
+def _size_lines(program: Program, inputs: list[Buffer]) -> list[str]:
+    """Where each size that is not part of the kernels is read."""
+    lines: dict[str, str] = {}
+    for buffer in inputs:
+        for d, dim in enumerate(buffer.dims):
+            free = [a for a in dim if not a.pinned]
+            if len(free) == 1 and free[0].name not in lines:
+                rest = sizes([a for a in dim if a.pinned])
+                text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
+                lines[free[0].name] = f"{free[0].name} = {text}"
+    return list(lines.values())
+
+
+def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:
+    texts = [sizes(dim) for dim in dims]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def _empty(buffer: Buffer, device: str) -> str:
+    """A new tensor in the layout that the chain's own has: its order of dimensions, without gaps."""
+    order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
+    shape = _shape(tuple(buffer.dims[d] for d in order))
+    text = f"torch.empty({shape}, dtype=torch.{buffer.dtype}, device={device})"
+    if order == list(range(len(order))):
+        return text
+    back = [order.index(d) for d in range(len(order))]
+    return f"{text}.permute({', '.join(map(str, back))})"
+
+
+def _loop(part: Part) -> tuple[int, int]:
+    """The block of columns, and that of rows, of rows that are walked in a loop."""
+    return {ACROSS: (32, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
+
+
+def _split_lines(part: Part) -> list[str]:
+    """How many parts rows are cut into, where they are."""
+    kernel = part.kernel
+    if kernel.split is None:
+        return []
+    wide, high = _loop(part)
+    return [f"{kernel.split.name} = _parts({sizes(kernel.rows)}, {sizes(kernel.columns)}, {wide}, {high})"]
+
+
+def _flattened(part: Part) -> list[str]:
+    """Rows that lie behind each other in all tensors are walked as one, where they do so at this call too."""
+    dense = []
+    for name, order in part.flat.items():
+        if part.program.buffers[name].role == "input":
+            turned = "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
+            dense.append(f"{name}{turned}.is_contiguous()")
+    if not part.flat:
+        return []
+    return [f"if {' and '.join(dense) or 'True'}:", "    rows, columns = 1, rows * columns"]
+
+
+def _blocks(part: Part) -> list[str]:
+    """The lines that say how a walk is cut into blocks."""
+    kernel = part.kernel
+    lines = [f"rows, columns = {sizes(kernel.rows)}, {sizes(kernel.columns)}"]
+    many = "triton.cdiv(rows, xblock)" + (f" * {kernel.split.name}" if kernel.split else "")
+    if part.mode == POINTWISE:
+        if part.grain != ALONG:
+            lines.append("rblock, xblock = 32, elements // 32")
+        else:
+            lines += _flattened(part)
+            lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), elements)")
+            lines.append("xblock = min(elements // rblock, triton.next_power_of_2(max(rows, 1)))")
+        if part.flat:
+            lines.append("wide = triton.cdiv(columns, rblock) if rows > 1 else 2**31 - 1  # blocks of a row, or more")
+        many += " * triton.cdiv(columns, rblock)"
+    elif part.mode == WHOLE:
+        lines.append(f"if columns > {LONGEST_ROW}:")
+        lines.append(f'    raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_ROW} at most")')
+        lines.append("rblock = triton.next_power_of_2(max(columns, 1))")
+        if part.grain == ALONG:
+            lines.append("xblock = max(1, elements // rblock)")
+        else:  # rows beside each other: 16 bytes of what is read across and 32 of what is written at once
+            high = 16 if writes_across(part.program.buffers, kernel) else 8
+            lines.append(f"xblock = min(64, max({high}, 4096 // rblock), max(1, 16384 // rblock))")
+    else:
+        lines.append("rblock, xblock = {}, {}".format(*_loop(part)))
+    if not kernel.rows:
+        lines.append("xblock = 1")
+    lines.append(f"blocks = {many}")
+    # Few blocks leave room: then a thread takes 8 elements of a row at most.
+    crowded = part.mode == POINTWISE or kernel.split is not None or (part.mode == WHOLE and part.grain != ALONG)
+    each = "each" if crowded else "each if blocks >= 1024 else min(each, 8)"
+    return [*lines, f"warps = _warps(xblock * rblock, {each})"]

@@ -1,0 +1,415 @@
+"""From the calls of a chain to recipes for its tensors, by the operator table and by rules for what is no expression.
+
+Nothing but the table and the rules here decides what is computed: of a trace only numbers and table names are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracemine.ops.infer import TensorSpec
+from tracemine.ops.infer.tensor import broadcast
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Unsupported, Value, mutated
+from tracemine.verify.kernels.axes import Axes, Dims
+from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
+from tracemine.verify.kernels.operators import Pointwise, pointwise_rows, table
+from tracemine.verify.kernels.values import NARROW, TYPE_OF, Counted, Num, Point, Regrouped, Rounded, Source, Tensor
+
+Operand = Tensor | Num
+Rule = Callable[["Lowering", "Given"], tuple[Tensor, ...]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers how operators of these names (without namespace, without the `_` of in-place) are lowered."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of one call, asked for by name, with the recipes of its tensors."""
+
+    call: Call
+    values: Mapping[str, Value]
+    tensors: Sequence[Tensor]
+    number: int
+
+    def __contains__(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    @property
+    def output(self) -> TensorSpec:
+        """The first output."""
+        return self.call.outputs[0]
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor argument. Raises Unsupported where there is none."""
+        value = self.values.get(name)
+        if not isinstance(value, Ref):
+            raise Unsupported(f"{self.call.label} is called without a tensor for {name}")
+        return self.tensors[value.value]
+
+    def members(self, name: str) -> tuple[Tensor | None, ...]:
+        """A list of tensors."""
+        value = self.values.get(name)
+        if not isinstance(value, Refs):
+            raise Unsupported(f"{self.call.label} is called without a list for {name}")
+        return tuple(None if v is None else self.tensors[v] for v in value.values)
+
+    def operand(self, name: str, default: float | None = None) -> Operand:
+        """A tensor or a number. Raises Unsupported where neither is given and there is no default."""
+        value = self.values.get(name)
+        if isinstance(value, Ref):
+            return self.tensors[value.value]
+        if isinstance(value, Scalar):
+            return Num(value.value, value.name)
+        if isinstance(value, Literal) and isinstance(value.value, int | float):
+            return Num(value.value)
+        if value is None and default is not None:
+            return Num(default)
+        raise Unsupported(f"{self.call.label} is called without {name}")
+
+    def literal(self, name: str, default: bool | int | float | str | tuple[int, ...] | None = None) -> object:
+        """What shapes the kernel; the default where None was given."""
+        value = self.values.get(name)
+        if isinstance(value, Literal):
+            return value.value
+        if isinstance(value, Scalar):  # an axis or a size that was given as a number
+            return value.value
+        return default
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer literal."""
+        value = self.literal(name, default)
+        if not isinstance(value, int):
+            raise Unsupported(f"{self.call.label}: {name} is no integer")
+        return int(value)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """A list of integers, also where one alone is given; None where None is."""
+        value = self.literal(name)
+        if value is None:
+            return None
+        return tuple(value) if isinstance(value, tuple) else (self.integer(name, 0),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """Recipes for all that the chain's kernels must write."""
+
+    axes: Axes
+    inputs: tuple[Source, ...]
+    values: tuple[Tensor, ...]  # of the chain, by number, as they are at its end
+    live: tuple[Tensor, ...]
+    written: Mapping[int, Tensor]  # inputs that are written in place, and with what
+    drawn: tuple[tuple[int, Tensor], ...]  # of each call that drops elements: its number, and what it kept
+    templates: tuple[str, ...]  # expressions used
+    reduces: bool  # whether anything is summed: then the order of summing may differ from eager's
+
+
+class Lowering:
+    """Lowers a chain; `rules` and the table use its methods."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.axes = Axes()
+        self.at = -1
+        self.drawn: list[tuple[int, Tensor]] = []
+        self.templates: list[str] = []
+        self.reduces = False
+        self._tensors: list[Tensor] = []
+        self._version: dict[int, int] = {}  # of a root: how often it was written
+        self._seen: list[tuple[int, int]] = []  # of a value: its root and the root's version
+
+    def run(self) -> Lowered:
+        """Raises Unsupported, naming the call, where no kernel can be generated."""
+        for number, entry in enumerate(self.chain.inputs):
+            self._checked(entry.spec.dtype)
+            dims = self._apart(self.axes.dims(entry.spec.shape))
+            self._add(Source(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
+        sources = tuple(t for t in self._tensors if isinstance(t, Source))
+        for number, call in enumerate(self.chain.calls):
+            self.at = number
+            try:
+                self._call(number, call)
+            except Unsupported as refusal:
+                raise Unsupported(f"call {number} ({call.label}): {refusal.message}") from None
+        self.axes.pin_all_but(s.dims for s in sources)
+        written = {v: self._tensors[v] for v in self.chain.written}
+        live = tuple(self._tensors[v] for v in self.chain.live)
+        return Lowered(
+            axes=self.axes,
+            inputs=sources,
+            values=tuple(self._tensors),
+            live=live,
+            written=written,
+            drawn=tuple(self.drawn),
+            templates=tuple(dict.fromkeys(self.templates)),
+            reduces=self.reduces,
+        )
+
+    def _call(self, number: int, call: Call) -> None:
+        for spec in call.outputs:
+            self._checked(spec.dtype)
+        self._fresh_reads(call)
+        given = Given(call, call.given(), self._tensors, number)
+        results = lower_call(self, given)
+        targets = mutated(call)
+        fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
+        written = results[len(call.outputs) if fresh else 0 :]
+        for target, result in zip(targets, written, strict=False):
+            self._write(target, result)
+        if not fresh and call.outputs:
+            for target in targets[: len(call.outputs)]:
+                self._add(self._tensors[target], self._seen[target][0])
+            return
+        shares = call.schema.aliases
+        for place, result in enumerate(results[: len(call.outputs)]):
+            alias = shares[min(place, len(shares) - 1)] if shares else None
+            source = None if alias is None else call.arguments[alias]
+            root = self._seen[source.value][0] if isinstance(source, Ref) else len(self._tensors)
+            self._add(result, root)
+
+    def _add(self, tensor: Tensor, root: int) -> None:
+        self._tensors.append(tensor)
+        self._seen.append((root, self._version.setdefault(root, 0)))
+
+    def _write(self, target: int, result: Tensor) -> None:
+        from tracemine.verify.kernels.lower_layout import behind
+
+        root = self._seen[target][0]
+        view = self._tensors[target]
+        result = self.regroup(result, view.dims)
+        whole = behind(self, view, self._tensors[root], result)
+        self._version[root] += 1
+        self._tensors[target], self._tensors[root] = result, whole
+        self._seen[target] = self._seen[root] = (root, self._version[root])
+
+    def _fresh_reads(self, call: Call) -> None:
+        for value in call.arguments:
+            for v in (value.value,) if isinstance(value, Ref) else value.values if isinstance(value, Refs) else ():
+                if v is not None and self._seen[v][1] != self._version[self._seen[v][0]]:
+                    raise Unsupported("it reads a view of a tensor that was written in place since")
+
+    def _checked(self, dtype: str | None) -> None:
+        if dtype not in TYPE_OF:
+            raise Unsupported(f"tensors of {dtype} are not supported")
+
+    def _apart(self, dims: Dims) -> Dims:
+        self.axes.keep_apart(dims)
+        return dims
+
+    # What rules build with.
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """Sizes of a recipe's dimensions."""
+        return tuple(self.axes.size(self.axes.leaves(dim)) for dim in tensor.dims)
+
+    def fresh(self, shape: Sequence[int], pinned: bool = False) -> Dims:
+        """Dimensions of a tensor that shares none with any yet."""
+        dims = self._apart(self.axes.dims(shape))
+        if pinned:
+            self.axes.pin([a for dim in dims for a in dim])
+        return dims
+
+    def point(
+        self,
+        template: str,
+        args: Sequence[Operand],
+        compute: str,
+        gives: str | None = None,
+        as_is: tuple[int, ...] = (),
+    ) -> Point:
+        """An expression over operands, broadcast; its dimensions are joined with theirs."""
+        self.templates.append(template)
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        return Point(
+            dims=self._meet(tensors, broadcast([self.shape(t) for t in tensors])),
+            dtype=gives or compute,
+            origin=self.at,
+            template=template,
+            args=tuple(args),
+            compute=compute,
+            as_is=as_is,
+        )
+
+    def _meet(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
+        """The dimensions of tensors that are broadcast to a shape."""
+        dims: list[tuple[int, ...]] = []
+        for back in range(len(shape), 0, -1):
+            here = [t.dims[-back] for t in tensors if len(t.dims) >= back]
+            wide = [d for d in here if self.axes.size(self.axes.leaves(d)) != 1]
+            # A vector that meets itself turned: its axis is walked once already, the second time by one of its own.
+            walked = set(self.axes.flat(tuple(dims)))
+            free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
+            if wide and not free:
+                self.axes.pin(wide[0])
+                free = list(self.axes.dims((shape[-back],)))
+            dims.append(free[0] if wide else ())
+            for other in free[1:]:
+                self.axes.join(free[0], other)
+        return self._apart(tuple(dims))
+
+    def op(self, name: str, *args: Operand) -> Point:
+        """A row of the table, in float32."""
+        row = pointwise_rows()[name]
+        return self.point(row.short if row.short and len(args) < len(row.args) else row.expr, args, FLOAT)
+
+    def rounded(self, tensor: Tensor, dtype: str, always: bool | None = None) -> Tensor:
+        """Rounded to a dtype, unless it is that already."""
+        if tensor.dtype == dtype and dtype not in NARROW:
+            return tensor
+        if always is None:
+            always = dtype not in NARROW
+        return Rounded(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
+
+    def regroup(self, tensor: Tensor, dims: Dims) -> Tensor:
+        """The same elements in the same order, in other dimensions."""
+        if tensor.dims == dims:
+            return tensor
+        flat = tuple(a for dim in tensor.dims for a in dim)
+        if not self.axes.join(flat, tuple(a for dim in dims for a in dim)):
+            raise Unsupported("a view would make two axes of one tensor the same")
+        return Regrouped(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
+
+    def count(self, tensor: Tensor, over: Sequence[int]) -> Counted:
+        """How many elements some dimensions of a tensor have."""
+        return Counted(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))
+
+    def apply(self, row: Pointwise, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
+        """A row of the table over a call's operands, rounded to the dtype of its result."""
+        kinds = row.types or (row.compute,) * len(args)
+        common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
+        compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]
+        args = [_as_bool(self, a) if kind == BOOL else a for a, kind in zip(args, kinds, strict=False)]
+        as_is = tuple(at for at, kind in enumerate(kinds) if kind == BOOL != compute)
+        found = self.point(row.short if short and row.short else row.expr, args, compute, row.gives, as_is)
+        return self.rounded(found, out)
+
+
+def lower(chain: Chain) -> Lowered:
+    """Recipes for what a chain computes. Raises Unsupported, with the reason, where no kernel can be generated."""
+    from tracemine.verify.kernels import (
+        lower_layout,  # noqa: F401  (they register their rules)
+        lower_loss,  # noqa: F401  (they register their rules)
+        lower_norm,  # noqa: F401  (they register their rules)
+        lower_pointwise,  # noqa: F401  (they register their rules)
+        lower_reduce,  # noqa: F401  (they register their rules)
+    )
+
+    return Lowering(chain).run()
+
+
+def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """The results of one call, by the operator's rule or its row in the table."""
+    name = given.call.operator.removeprefix("aten::")
+    bare = name if name in RULES or name in pointwise_rows() else name.removesuffix("_")
+    if bare in RULES:
+        return RULES[bare](low, given)
+    if bare.startswith("_foreach_") and bare.removeprefix("_foreach_") in table().foreach:
+        return _foreach(low, given, bare.removeprefix("_foreach_"))
+    row = pointwise_rows().get(bare)
+    if row is None or given.call.operator == name:
+        raise Unsupported(_REFUSED.get(bare, "the operator is not in the table of those that can be generated"))
+    return (_pointwise(low, given, row),)
+
+
+_ADDS_UP = "rows are added up where indices say: in a fixed order each element would have to look at all of them"
+_WRITES_ANYWHERE = "it writes where indices say, and nothing tells that no two are the same"
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_add", "scatter_reduce"), _ADDS_UP),
+    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "scatter", "put"), _WRITES_ANYWHERE),
+    **dict.fromkeys(("sort", "argsort", "msort", "topk"), "sorting"),
+    **dict.fromkeys(("argmax", "argmin"), "the place of a maximum"),
+}
+
+
+def result_dtype(given: Given, place: int = 0) -> str:
+    """Of an output; of the tensor that is written where the call gives none."""
+    if given.call.outputs:
+        return str(given.call.outputs[place].dtype)
+    return given.tensors[mutated(given.call)[place]].dtype
+
+
+def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
+    if "rounding_mode" in given:
+        if given.literal("rounding_mode") != "floor":
+            raise Unsupported("division that rounds towards zero")
+        row = pointwise_rows()["floor_divide"]
+    bounds = [n for n in ("min", "max") if n in row.args]
+    if len(bounds) == 2 and (missing := [n for n in bounds if n not in given]):
+        row = pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
+    args = [given.operand(n, row.defaults.get(n)) for n in row.args]
+    short = row.unless is not None and _is_default(row, args[row.args.index(row.unless)])
+    if short:
+        args = [a for a, n in zip(args, row.args, strict=True) if n != row.unless]
+    return low.apply(row, args, result_dtype(given), short)
+
+
+def _is_default(row: Pointwise, value: Operand) -> bool:
+    return isinstance(value, Num) and row.unless is not None and value.value == row.defaults[row.unless]
+
+
+def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
+    """Member by member; a scalar or a lone tensor is the same for all."""
+    entry = table().foreach[name]
+    first = given.members("self")
+    columns: list[Sequence[Operand]] = []
+    for argument in entry.args:
+        places = (argument, *_FOREACH_NAMES.get(argument, ()))
+        found = next((n for n in places if n in given), None)
+        value = given.values.get(found) if found is not None else None
+        if isinstance(value, Refs):
+            columns.append([t for t in given.members(str(found)) if t is not None])
+        elif isinstance(value, Scalars):
+            columns.append([Num(s.value, s.name) for s in value.values])
+        elif found is not None:
+            columns.append([given.operand(found)] * len(first))
+        else:
+            columns.append([Num(1)] * len(first))
+    results: list[Tensor] = []
+    for place, args in enumerate(zip(*columns, strict=True)):
+        out = str(given.call.outputs[place].dtype) if given.call.outputs else args[0].dtype
+        if entry.base == "copy":
+            assert isinstance(args[1], Tensor)  # noqa: S101  (its schema has a list there)
+            results.append(low.rounded(low.point("{0}", [args[1]], args[1].type), out))
+            continue
+        row = pointwise_rows()[entry.base]
+        used = args[: len(row.args)]
+        short = row.unless in entry.args and _is_default(row, args[entry.args.index(str(row.unless))])
+        if short:
+            used = tuple(a for a, n in zip(used, row.args, strict=True) if n != row.unless)
+        results.append(low.apply(row, used, out, short))
+    return tuple(results)
+
+
+# Other names of the same argument, by overload: Scalar, ScalarList, List, Tensor.
+_FOREACH_NAMES: Mapping[str, tuple[str, ...]] = {
+    "other": ("scalar", "scalars"),
+    "value": ("scalars", "value"),
+    "end": ("tensors1",),
+    "weight": ("weights", "weight", "scalars"),
+    "src": ("src",),
+}
+
+
+def _common(args: Sequence[Operand]) -> str:
+    """What operands are computed in together. Python numbers count by kind alone."""
+    dtypes = [a.dtype for a in args if isinstance(a, Tensor)]
+    types = {TYPE_OF[d] for d in dtypes}
+    numbers = [a.value for a in args if isinstance(a, Num)]
+    if FLOAT in types or any(isinstance(n, float) for n in numbers):
+        return FLOAT
+    return LONG if LONG in types else INT
+
+
+def _as_bool(low: Lowering, arg: Operand) -> Operand:
+    if isinstance(arg, Num) or arg.dtype == BOOL:
+        return arg
+    return low.point("{0} != 0", [arg], arg.type, BOOL)

@@ -1,0 +1,94 @@
+"""Rules for losses and their gradients."""
+
+from __future__ import annotations
+
+from tracemine.verify.chain import Unsupported
+from tracemine.verify.kernels.ir import BOOL, FLOAT, LONG
+from tracemine.verify.kernels.lower import Given, Lowering, Operand, rule
+from tracemine.verify.kernels.lower_reduce import narrowed, reduced
+from tracemine.verify.kernels.values import Num, Picked, Point, Position, Regrouped, Tensor
+
+_NONE, _MEAN = 0, 1  # torch.nn._reduction
+
+
+def _beside_classes(low: Lowering, scores: Tensor, target: Tensor) -> Tensor:
+    """The target with an axis of one element where the scores have their classes."""
+    dims = (target.dims[0], (), *target.dims[1:])
+    return Regrouped(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
+
+
+def _scores(given: Given) -> Tensor:
+    scores = given.tensor("self")
+    if len(scores.dims) < 2:
+        raise Unsupported("a loss of a single row")
+    return scores
+
+
+@rule("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    scores, target = _scores(given), given.tensor("target")
+    ignored = Num(given.integer("ignore_index", -100))
+    valid = low.point("{0} != {1}", [target, ignored], LONG, BOOL)
+    place = low.point("tl.where({0} != {1}, {0}, 0)", [target, ignored], LONG)
+    for own, other in zip((scores.dims[0], *scores.dims[2:]), target.dims, strict=True):
+        low.axes.join(own, other)
+    asked = tuple(range(len(target.dims)))
+    places: tuple[int | Tensor, ...] = (0, place, *asked[1:])
+    score = Picked(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
+    share: Tensor = low.point("{0}", [valid], FLOAT)
+    loss: Tensor = low.point("tl.where({1} != 0, -{0}, 0.0)", [score, valid], FLOAT)
+    if "weight" in given:
+        weight = given.tensor("weight")
+        of = Picked(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
+        share = low.point("tl.where({1} != 0, {0}, 0.0)", [of, valid], FLOAT)
+        loss = low.op("mul", loss, share)
+    reduction = given.integer("reduction", _MEAN)
+    if reduction == _NONE:
+        zero = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
+        return narrowed(low, given, [loss, zero])
+    count = reduced(low, "sum", share, asked, False)
+    total = reduced(low, "sum", loss, asked, False)
+    return narrowed(low, given, [low.op("div", total, count) if reduction == _MEAN else total, count])
+
+
+@rule("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Each row's gradient is at its target's class, and 0 elsewhere."""
+    scores = _scores(given)
+    target = _beside_classes(low, scores, given.tensor("target"))
+    grad = given.tensor("grad_output")
+    reduction = given.integer("reduction", _MEAN)
+    if reduction == _NONE:
+        grad = _beside_classes(low, scores, grad)
+    elif reduction == _MEAN:
+        grad = low.op("div", grad, given.tensor("total_weight"))
+    if "weight" in given:
+        weight = given.tensor("weight")
+        dims = ((), weight.dims[0], *((),) * (len(scores.dims) - 2))
+        grad = low.op("mul", grad, Regrouped(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
+    own = Position(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
+    ignored = Num(given.integer("ignore_index", -100))
+    hit = low.point("({0} == {1}) & ({1} != {2})", [own, target, ignored], LONG, BOOL)
+    return narrowed(low, given, [low.point("tl.where({1} != 0, -{0}, 0.0)", [grad, hit], FLOAT)])
+
+
+@rule("mse_loss")
+def _mse_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    difference = low.op("sub", given.tensor("self"), given.tensor("target"))
+    square = low.op("mul", difference, difference)
+    over = tuple(range(len(square.dims)))
+    reduction = given.integer("reduction", _MEAN)
+    if reduction == _NONE:
+        return narrowed(low, given, [square])
+    total = reduced(low, "sum", square, over, False)
+    return narrowed(low, given, [low.op("div", total, low.count(square, over)) if reduction == _MEAN else total])
+
+
+@rule("mse_loss_backward")
+def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    difference = low.op("sub", given.tensor("self"), given.tensor("target"))
+    factor: Operand = Num(2.0)
+    if given.integer("reduction", _MEAN) == _MEAN:
+        factor = low.point("2.0 / {0}", [low.count(difference, range(len(difference.dims)))], FLOAT)
+    scaled = low.op("mul", difference, factor)
+    return narrowed(low, given, [low.op("mul", scaled, given.tensor("grad_output"))])

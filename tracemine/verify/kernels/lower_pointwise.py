@@ -1,0 +1,102 @@
+"""Rules for what is pointwise and yet no plain expression: powers by their exponent, copies, constants, dropout."""
+
+from __future__ import annotations
+
+from tracemine.verify.chain import Unsupported
+from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
+from tracemine.verify.kernels.lower import Given, Lowering, result_dtype, rule
+from tracemine.verify.kernels.operators import DROPPED, pointwise_rows, table
+from tracemine.verify.kernels.values import TYPE_OF, Drawn, Num, Point, Position, Tensor
+
+
+@rule("pow")
+def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    exponent = given.operand("exponent")
+    if not isinstance(exponent, Num):
+        raise Unsupported("an exponent that is a tensor")
+    power = table().powers.get(f"{exponent.value:g}")
+    if power is None:
+        raise Unsupported("a power with no row in the table")
+    base = given.operand("self")
+    whole = isinstance(base, Tensor) and base.type != FLOAT and isinstance(exponent.value, int) and exponent.value > 0
+    compute = base.type if whole and isinstance(base, Tensor) else FLOAT
+    return (low.rounded(low.point(power.expr, [base], compute), result_dtype(given)),)
+
+
+@rule("gelu")
+def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
+    return (low.apply(row, [given.tensor("self")], result_dtype(given)),)
+
+
+@rule("gelu_backward")
+def _gelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
+    return (low.apply(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
+
+
+@rule("bitwise_not")
+def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    if source.type == BOOL:
+        return (low.point("{0} == 0", [source], INT, BOOL),)
+    return (low.rounded(low.point("~{0}", [source], source.type), source.dtype),)
+
+
+@rule("arange")
+def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    dtype = result_dtype(given)
+    place = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    start, step = given.operand("start", 0), given.operand("step", 1)
+    if (start, step) == (Num(0), Num(1)):
+        return (low.rounded(place, dtype),)
+    kind = FLOAT if TYPE_OF[dtype] == FLOAT else LONG
+    return (low.rounded(low.point("{1} + {0} * {2}", [place, start, step], kind), dtype),)
+
+
+@rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")
+def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.operand("src" if "src" in given else "self")
+    if isinstance(source, Num):
+        raise Unsupported("a copy of a number")
+    copied = low.point("{0}", [source], source.type)
+    if "src" in given:  # broadcast to what it is written to
+        target = given.tensor("self")
+        copied = low.point("{0}", [source, target], source.type)
+    return (low.rounded(copied, result_dtype(given)),)
+
+
+_LIKE = frozenset({"zeros_like", "ones_like", "full_like", "fill", "zero"})
+
+
+@rule("zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "fill", "zero", "new_zeros", "new_ones")
+def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    name = given.call.operator.removeprefix("aten::")
+    plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
+    value = next((given.operand(n) for n in ("fill_value", "value") if n in given), Num(plain.get(name, 0)))
+    dtype = result_dtype(given)
+    like = (
+        given.tensor("self")
+        if name.removesuffix("_") in ("zeros_like", "ones_like", "full_like", "fill", "zero")
+        else None
+    )
+    dims = like.dims if like is not None else low.fresh(given.output.shape)
+    kind, template = TYPE_OF[dtype], "{0}"
+    compute = kind
+    if kind == BOOL and isinstance(value, Num) and value.name is not None:
+        template, compute = "{0} != 0", FLOAT
+    filled = Point(dims=dims, dtype=kind, origin=low.at, template=template, args=(value,), compute=compute)
+    return (low.rounded(filled, dtype),)
+
+
+@rule("native_dropout")
+def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Elements are kept where a number drawn for their place is not below p. `train=False` draws none."""
+    tensor, p = given.tensor("input"), given.operand("p")
+    if given.literal("train", True) is False:
+        raise Unsupported("dropout that drops nothing")
+    drawn = Drawn(dims=tensor.dims, dtype=FLOAT, origin=low.at, seed="seed")
+    kept = low.point("{0} >= {1}", [drawn, p], FLOAT, BOOL)
+    low.drawn.append((given.number, kept))
+    scaled = low.point(DROPPED, [tensor, kept, p], FLOAT)
+    return low.rounded(scaled, result_dtype(given)), kept

@@ -1,0 +1,128 @@
+"""Prove a chain on a CPU: generate its kernels and wrong ones beside them, and have a process of its own judge them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from types import TracebackType
+
+import msgspec
+
+from tracemine.errors import TracemineError
+from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.kernels.shapes import LONGEST_ROW
+from tracemine.verify.kernels.source import Source, generate
+from tracemine.verify.proof.mutants import spoiled
+from tracemine.verify.proof.record import Job, Proof
+
+
+class Interpreter:
+    """A process that runs kernels in Triton's interpreter; use it in a `with`, for several chains."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tracemine.verify.proof.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def prove(self, chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Proof:
+        """The verdict on a chain. Raises TracemineError where the process ends without one.
+
+        mutants: whether wrong kernels are tried too. longest_row: as in `generate`.
+        """
+        try:
+            job = make_job(chain, mutants, longest_row)
+        except Unsupported as refusal:
+            return refused(chain, refusal.message)
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        self._process.stdin.write(msgspec.json.encode(job) + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise TracemineError(f"{chain.name}: the process that interprets kernels ended without a verdict")
+        return msgspec.json.decode(line, type=Proof)
+
+
+def prove(chains: Iterable[Chain], mutants: bool = True) -> Iterator[Proof]:
+    """A verdict on each chain, in order."""
+    with Interpreter() as process:
+        for chain in chains:
+            yield process.prove(chain, mutants)
+
+
+def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Chain | None = None) -> Job:
+    """All sources that a verdict is about. Raises Unsupported where no kernel can be generated.
+
+    recorded: the chain at other sizes, for which the sources are generated that are tried at the chain's own.
+    """
+    drops = bool(lower(chain).drawn)
+    source, rounded = (
+        generate(recorded or chain, rounds=rounds, export_masks=drops, longest_row=longest_row)
+        for rounds in (False, True)
+    )
+    if recorded is not None or longest_row < LONGEST_ROW:
+        source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
+    return Job(
+        chain=msgspec.Raw(msgspec.json.encode(chain)),
+        source=source.text,
+        rounded=rounded.text,
+        masks=source.masks,
+        kernels=source.kernels,
+        mutants=_wrong(chain, source, rounded) if mutants else (),
+    )
+
+
+def _in_steps(text: str) -> str:
+    """A source whose loops walk short rows in more than one step: the launcher's blocks are cut, no kernel changes.
+
+    Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
+    """
+    text = re.sub(r"(?<=rblock, xblock = )\d{3,}(?=, 1$)|(?<=, )\d{3,}(?=, 1\)$)", "32", text, flags=re.MULTILINE)
+    return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
+
+
+def _wrong(chain: Chain, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None], ...]:
+    found = [w for w in spoiled(chain, source.text) if w.needs != "rounding"]
+    found += [w for w in spoiled(chain, rounded.text) if w.needs == "rounding"]
+    return tuple((w.name, w.line, w.source, w.needs) for w in found)
+
+
+def refused(chain: Chain, reason: str) -> Proof:
+    """The verdict on a chain that no kernel can be generated for."""
+    return Proof(
+        chain=chain.name,
+        kernels=(),
+        trials=0,
+        skipped=(),
+        faults=(),
+        error=0.0,
+        eager_error=0.0,
+        equal_share=0.0,
+        exact=False,
+        bytes_read=0,
+        bytes_written=0,
+        mutants=(),
+        seconds=0.0,
+        refused=reason,
+    )

@@ -1,0 +1,194 @@
+"""A chain run call by call through torch.ops on a CPU: as eager does it, and in float64.
+
+Operators are looked up by names that the operator table has confirmed; nothing else of a chain can name code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated
+from tracemine.verify.proof.roundings import DRAWS, add_signed, rounded_off
+from tracemine.verify.proof.stand_ins import STAND_INS, wide
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a chain gave: its live values, and its inputs afterwards."""
+
+    live: tuple[torch.Tensor, ...]
+    inputs: tuple[torch.Tensor, ...]
+
+
+def run(
+    chain: Chain,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    double: bool = False,
+) -> Run:
+    """Run a chain on copies of tensors.
+
+    scalars: a value for each scalar argument. masks: for each call that drops elements, by its number, what it keeps.
+    double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
+    """
+    values: list[Any] = [_copied(t, double) for t in inputs]
+    for number, call in enumerate(chain.calls):
+        values += _given(number, call, values, scalars, masks, double)
+    return _ran(chain, values)
+
+
+def spread(
+    chain: Chain,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    truth: Run,
+) -> Run:
+    """What each element that a chain gives may be off by: root mean square over the signs of eager's roundings."""
+    offs: list[list[torch.Tensor | None]] = []
+    values: list[Any] = [_copied(t, False) for t in inputs]
+    for number, call in enumerate(chain.calls):
+        wide = _Wide(values)
+        exact = _results(call, wide, _given(number, call, wide, scalars, masks, True))
+        found = _given(number, call, values, scalars, masks, False)
+        offs.append([rounded_off(a, b) for a, b in zip(_results(call, values, found), exact, strict=True)])
+        values += found
+    wanted = (*truth.live, *truth.inputs)
+    squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+        values = [_copied(t, True) for t in inputs]
+        for number, call in enumerate(chain.calls):
+            found = _given(number, call, values, scalars, masks, True)
+            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
+                add_signed(tensor, off, generator)
+            values += found
+        drawn = _ran(chain, values)
+        for square, a, b in zip(squares, (*drawn.live, *drawn.inputs), wanted, strict=True):
+            square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
+    roots = [(square / DRAWS).sqrt() for square in squares]
+    return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+class _Wide:
+    """Values by number, each a fresh copy, floats in float64."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values, self._made = values, dict[int, Any]()
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._made:
+            value = self._values[number]
+            is_float = value.dtype in (*_FLOATS, *_CODES)
+            self._made[number] = value.to(torch.float64) if is_float else value.clone()
+        return self._made[number]
+
+
+def _results(call: Call, values: Any, found: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What a call gives, or where that is nothing what it writes."""
+    return list(found) or [values[v] for v in mutated(call)]
+
+
+def _given(
+    number: int,
+    call: Call,
+    values: Any,
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    double: bool,
+) -> list[torch.Tensor]:
+    if call.operator == "aten::native_dropout":
+        return _dropped(call, values, scalars, masks[number])
+    return _called(call, values, scalars, double)
+
+
+def _ran(chain: Chain, values: Sequence[Any]) -> Run:
+    return Run(live=tuple(values[v] for v in chain.live), inputs=tuple(values[: len(chain.inputs)]))
+
+
+def _copied(tensor: torch.Tensor, double: bool) -> torch.Tensor:
+    if double and tensor.dtype in (*_FLOATS, *_CODES):
+        return tensor.to(torch.float64)
+    copy = torch.empty_strided(tensor.shape, _dense(tensor), dtype=tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides without gaps, in the tensor's own order of dimensions."""
+    order = sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
+    strides, step = [0] * tensor.dim(), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(tensor.shape[d], 1)
+    return tuple(strides)
+
+
+def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> list[torch.Tensor]:
+    """The outputs of one call, lists laid out flat."""
+    name = call.operator.removeprefix("aten::")
+    function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
+    given = call.given()
+    kinds = {a.name: a.type for a in call.schema.arguments}
+    arguments = {n: _argument(kinds[n], v, values, scalars, double) for n, v in given.items()}
+    code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
+    widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
+    if widens:
+        arguments["half_to_float"] = False
+        if not double:
+            arguments["self"] = arguments["self"].float()
+    required = {a.name for a in function._schema.arguments if not a.has_default_value()}
+    if name in STAND_INS:
+        return _stood_in(call, STAND_INS[name], arguments)
+    found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
+    if double and code is not None:
+        found = found.to(torch.float64)
+    if isinstance(found, torch.Tensor):
+        return [found] if call.outputs else []
+    flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
+    return [t for t in flat if t is not None][: len(call.outputs)]
+
+
+def _stood_in(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """By what runs in the operator's place: at 32 bits or more, and rounded where the result is narrower."""
+    given = {n: wide(v) for n, v in arguments.items()}
+    found = [t for t in function(**given) if t is not None][: len(call.outputs)]
+    for name, value in arguments.items():  # what it wrote in place
+        if given[name] is not value and name.startswith("running_"):
+            value.copy_(given[name])
+    kinds = (getattr(torch, str(spec.dtype)) for spec in call.outputs)
+    return [t.to(kind) if t.dtype == torch.float32 else t for t, kind in zip(found, kinds, strict=True)]
+
+
+def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> Any:
+    if isinstance(value, Ref):
+        return values[value.value]
+    if isinstance(value, Refs):
+        return [None if v is None else values[v] for v in value.values]
+    if isinstance(value, Scalars):
+        return [scalars[s.name] for s in value.values]
+    if isinstance(value, Scalar):
+        return scalars[value.name]
+    if not isinstance(value, Literal):
+        return None
+    if kind.startswith("ScalarType"):
+        dtype = getattr(torch, str(value.value))
+        return torch.float64 if double and dtype in _FLOATS else dtype
+    return list(value.value) if isinstance(value.value, tuple) else value.value
+
+
+def _dropped(call: Call, values: Sequence[Any], scalars: Mapping[str, float], mask: torch.Tensor) -> list[torch.Tensor]:
+    """Dropout with a given mask, by torch's formula."""
+    given = call.given()
+    tensor, p = given["input"], given["p"]
+    assert isinstance(tensor, Ref)  # noqa: S101  (its schema says so)
+    probability = scalars[p.name] if isinstance(p, Scalar) else 0.0
+    scale = 0.0 if probability >= 1 else 1.0 / (1.0 - probability)
+    return [values[tensor.value] * mask * scale, mask]

@@ -1,0 +1,217 @@
+"""Proofs that may hang, crash or eat memory: a process of its own, watched, and started again where it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from tracemine.errors import TracemineError
+from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.indices import computed, within
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.kernels.source import generate
+from tracemine.verify.proof.check import make_job
+from tracemine.verify.proof.record import Proof
+from tracemine.verify.proof.resize import free_axes, resized
+
+WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
+TIME_LIMIT_S = 60.0  # of a processor
+_PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
+MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
+# What an interpreter that works element by element gets through in the time; larger chains are tried smaller.
+MOST_ELEMENTS = 4_096
+_SIZES = (5, 3, 7, 2, 4, 6)  # for axes that are made smaller: told apart, and no multiple of a block
+
+
+class Sandbox:
+    """Proves chains one by one; use it in a `with`. What goes wrong with one chain is said, and the next goes on."""
+
+    def __init__(
+        self,
+        time_limit_s: float = TIME_LIMIT_S,
+        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+        command: Sequence[str] = WORKER,
+    ) -> None:
+        self._time_limit_s, self._memory_limit_bytes, self._command = time_limit_s, memory_limit_bytes, tuple(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the sandbox
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        self._errors.close()
+
+    def prove(self, chain: Chain, mutants: bool = True, recorded: Chain | None = None) -> Proof | str:
+        """The proof of a chain, or why there is none. Raises Unsupported where no kernel can be generated.
+
+        recorded: the chain at its recorded sizes, where the other is the same at smaller ones: what is tried is its
+        source.
+        """
+        if recorded == chain:
+            recorded = None
+        return self.answer(msgspec.json.encode(make_job(chain, mutants, recorded=recorded)))
+
+    def answer(self, job: bytes) -> Proof | str:
+        """What the process answers to a job, a line without its end; or why it answers nothing."""
+        process = self._started()
+        assert process.stdin is not None  # noqa: S101
+        deadline = time.monotonic() + _PATIENCE * self._time_limit_s
+        self._limit_time(process.pid)
+        try:
+            process.stdin.write(job + b"\n")
+            process.stdin.flush()
+            line = self._line(process, deadline)
+        except (BrokenPipeError, OSError):
+            line = b""
+        if line is None:
+            self._end()
+            return self._too_long()
+        if not line:
+            return self._ended()
+        try:
+            return msgspec.json.decode(line, type=Proof)
+        except msgspec.DecodeError:
+            self._end()
+            return "the process that proves kernels answered with something else than a proof"
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._errors.seek(0)
+            self._errors.truncate()
+            environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=environment,
+                bufsize=0,
+            )
+            self._limit(self._process.pid)
+        return self._process
+
+    def _limit(self, pid: int) -> None:
+        with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):  # not on every system
+            import resource
+
+            resource.prlimit(pid, resource.RLIMIT_AS, (self._memory_limit_bytes, self._memory_limit_bytes))
+
+    def _limit_time(self, pid: int) -> None:
+        with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
+            import resource
+
+            ticks = sum(map(int, Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[11:13]))
+            limit = int(ticks / os.sysconf("SC_CLK_TCK") + self._time_limit_s + 1)
+            resource.prlimit(pid, resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+
+    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
+        """What the process answers; b"" where it ended, None where it takes too long."""
+        assert process.stdout is not None  # noqa: S101
+        found = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not found.endswith(b"\n"):
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    return None
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                if not part:
+                    return b""
+                found += part
+        return found
+
+    def _ended(self) -> str:
+        """Why the process has ended, in words."""
+        process = self._process
+        assert process is not None  # noqa: S101
+        code = process.wait()
+        self._end()
+        self._errors.seek(0)
+        said = self._errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+        if any("MemoryError" in text or "not enough memory" in text or "bad_alloc" in text for text in said):
+            return f"the proof needs more than {self._memory_limit_bytes >> 30} GiB of memory"
+        if code == -signal.SIGXCPU:
+            return self._too_long()
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the process that proves kernels was ended by {signal.Signals(-code).name}"
+        return f"the process that proves kernels ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
+
+    def _too_long(self) -> str:
+        return f"the proof took longer than {self._time_limit_s:g} s"
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def smaller(chain: Chain) -> Chain:
+    """The chain at sizes that an interpreter gets through, and that its source takes.
+
+    Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
+    by one, the largest first. Raises Unsupported where no kernel can be generated.
+    """
+    generate(chain)
+    if elements(chain) <= MOST_ELEMENTS:
+        return chain
+    axes = _largest_first(chain)
+    whole = _resized(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
+    if whole is not None:
+        return whole
+    current = chain
+    for size in _SIZES * 4:
+        if elements(current) <= MOST_ELEMENTS:
+            break
+        tried = (_resized(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
+        found = next((one for one in tried if one is not None), None)
+        if found is None:
+            break
+        current = found
+    return current
+
+
+def _largest_first(chain: Chain) -> list[tuple[int, int]]:
+    return sorted(free_axes(lower(chain)).items(), key=lambda item: -item[1])
+
+
+def _resized(chain: Chain, sizes: Mapping[int, int]) -> Chain | None:
+    """The chain with other sizes of axes; None where its calls do not allow them."""
+    try:
+        found = within(resized(chain, lower(chain), sizes))
+        lower(found)  # its views may split axes that other sizes do not nest in
+        return found if computed(found) == computed(chain) else None
+    except (TracemineError, ArithmeticError, ValueError, LookupError):
+        return None
+
+
+def elements(chain: Chain) -> int:
+    """Elements of the chain's largest tensor."""
+    return max((spec.elements for spec in chain.specs), default=0)
+
+
+__all__ = ["MOST_ELEMENTS", "Sandbox", "Unsupported", "elements", "smaller"]

@@ -1,0 +1,340 @@
+"""Proves generated kernels in Triton's interpreter: a process of its own that reads jobs and writes verdicts.
+
+Run by check.py as `python -m tracemine.verify.proof.worker`, with TRITON_INTERPRET=1 in its environment.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import torch
+
+from tracemine.errors import TracemineError
+from tracemine.verify.chain import Chain, Scalar
+from tracemine.verify.indices import within
+from tracemine.verify.kernels.lower import Lowered, lower
+from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.proof import interpreter, numerics, reference, trials
+from tracemine.verify.proof.mutants import SAME
+from tracemine.verify.proof.record import Fault, Job, Mutant, Proof
+from tracemine.verify.proof.resize import free_axes, reduced_axes, resized
+from tracemine.verify.proof.trials import Trial
+
+_BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
+
+_NARROW = ("bfloat16", "float16")
+
+
+class _Torch:
+    """Stands for `torch` inside a generated source: new tensors are poisoned, fenced and watched."""
+
+    def __init__(self) -> None:
+        self.made: list[torch.Tensor] = []
+        self.watch: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, shape: Sequence[int], *, dtype: torch.dtype, device: Any) -> torch.Tensor:
+        """As torch.empty."""
+        from tracemine.ops.infer import TensorSpec
+        from tracemine.ops.infer.tensor import contiguous
+
+        spec = TensorSpec(tuple(shape), str(dtype).removeprefix("torch."), contiguous(shape))
+        tensor = trials.placed(spec)
+        self.made.append(tensor)
+        self.watch.allow(tensor)
+        return tensor
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ran:
+    """What a fused source gave, and what was seen while it ran."""
+
+    live: tuple[torch.Tensor, ...]
+    masks: tuple[torch.Tensor, ...]
+    inputs: list[torch.Tensor]
+    faults: list[str]
+    watch: Any
+
+
+@dataclass(slots=True, kw_only=True)
+class _Case:
+    """A trial made ready: the chain at its sizes, inputs, and what eager and float64 give."""
+
+    trial: Trial
+    chain: Chain
+    inputs: list[torch.Tensor]
+    scalars: dict[str, float]
+    eager: reference.Run | None = None
+    truth: reference.Run | None = None
+    noise: reference.Run | None = None
+
+
+def prove(job: Job) -> Proof:
+    """All trials of one chain's kernels, and of the wrong ones beside them."""
+    started = time.process_time()
+    chain = msgspec.json.decode(job.chain, type=Chain)
+    lowered = lower(chain)
+    ulp = float(sum(error_ulp().get(t, 0) for t in lowered.templates))
+    exact = not lowered.reduces and not any(error_ulp().get(t) for t in lowered.templates) and not lowered.drawn
+    with tempfile.TemporaryDirectory() as folder:
+        prover = _Prover(chain, lowered, Path(folder), job.masks, ulp, exact)
+        fused, rounded = prover.load(job.source), prover.load(job.rounded)
+        faults: list[Fault] = []
+        for case in prover.cases():
+            found = prover.faults(fused, case, first=case.trial == Trial())
+            if case.trial.kind in (trials.NORMAL, trials.INTEGERS) and not case.trial.sizes:
+                found += prover.wiring(rounded, case)
+                prover.equal_share = prover._share
+            faults += [Fault(case.trial.says, text) for text in found]
+            if len(faults) > 20:
+                break
+        mutants = tuple(prover.mutant(*m) for m in job.mutants) if not faults else ()
+    return Proof(
+        chain=chain.name,
+        kernels=job.kernels,
+        trials=prover.count,
+        skipped=tuple(prover.skipped),
+        faults=tuple(faults),
+        error=prover.error,
+        eager_error=prover.eager_error,
+        equal_share=prover.equal_share,
+        exact=exact,
+        bytes_read=prover.bytes[0],
+        bytes_written=prover.bytes[1],
+        mutants=tuple(m for m in mutants if m is not None),
+        seconds=time.process_time() - started,
+    )
+
+
+class _Prover:
+    def __init__(self, chain: Chain, lowered: Lowered, folder: Path, masks: int, ulp: float, exact: bool) -> None:
+        self.chain, self.lowered, self.folder, self.masks = chain, lowered, folder, masks
+        self.ulp, self.exact = ulp, exact
+        self.narrow = any(o.dtype in _NARROW for call in chain.calls for o in call.outputs)
+        self.count = 0
+        self.usual: dict[str, float] = {}  # of each output: eager's error in the first trial, of the output's size
+        self.reduced = reduced_axes(lowered)
+        self.skipped: list[str] = []
+        self.error = self.eager_error = 0.0
+        self.equal_share = self._share = 1.0
+        self.bytes = (0, 0)
+        # Kernels of which any launch had lanes beyond its rows or columns.
+        self.spare: dict[str, set[str]] = {"row": set(), "column": set()}
+        self._cases: list[_Case] | None = None
+        self._loaded = 0
+
+    def load(self, source: str) -> ModuleType:
+        """A generated source as a module: Triton reads kernels from files."""
+        self._loaded += 1
+        path = self.folder / f"fused_{self._loaded}.py"
+        path.write_text(source, "utf-8")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None  # noqa: S101
+        assert spec.loader is not None  # noqa: S101
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def cases(self) -> list[_Case]:
+        """Every trial that eager allows, ready; made once."""
+        if self._cases is None:
+            self._cases = list(self._ready())
+        return self._cases
+
+    def _ready(self) -> Iterator[_Case]:
+        for trial in trials.trials(self.chain, free_axes(self.lowered)):
+            try:
+                chain = within(resized(self.chain, self.lowered, trial.sizes))
+                if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
+                    self.skipped.append(f"{trial.says}: rows of no elements")
+                    continue
+                if any(e.below == 0 and e.spec.elements for e in chain.inputs):
+                    continue  # no index fits a table without rows
+                case = _Case(
+                    trial=trial,
+                    chain=chain,
+                    inputs=trials.tensors(chain, trial),
+                    scalars=trials.scalar_values(chain, trial),
+                )
+                if not self.lowered.drawn:
+                    self._references(case, {})
+            except (TracemineError, RuntimeError, IndexError, ValueError) as refusal:
+                if trial == Trial():
+                    raise
+                self.skipped.append(f"{trial.says}: {str(refusal).splitlines()[0][:160]}")
+                continue
+            self.count += 1
+            yield case
+
+    def _references(self, case: _Case, masks: Mapping[int, torch.Tensor]) -> None:
+        case.eager = reference.run(case.chain, case.inputs, case.scalars, masks)
+        case.truth = reference.run(case.chain, case.inputs, case.scalars, masks, double=True)
+        case.noise = reference.spread(case.chain, case.inputs, case.scalars, masks, case.truth)
+
+    def run(self, module: ModuleType, case: _Case) -> _Ran:
+        """Run a fused source on copies of a trial's inputs."""
+        stand_in = _Torch()
+        module.torch = stand_in  # type: ignore[attr-defined]
+        inputs = [_copy(t) for t in case.inputs]
+        with interpreter.watching() as watch:
+            stand_in.watch = watch
+            for tensor in inputs:
+                watch.allow(tensor)
+            given = module.fused(*inputs, **case.scalars) or ()
+        faults = [f"{count} {fault}" for fault, count in watch.faults.items()]
+        faults += [f"output {k} is not written everywhere" for k, t in enumerate(given) if not watch.written(t)]
+        fenced = [(f"input {e.name}", t) for e, t in zip(case.chain.inputs, inputs, strict=True)]
+        fenced += [("a new tensor", t) for t in stand_in.made]
+        faults += [f"memory around {name} was written" for name, t in fenced if not _fenced(t)]
+        written = self.chain.written
+        for k, (tensor, original) in enumerate(zip(inputs, case.inputs, strict=True)):
+            if k not in written and not torch.equal(trials.zones(tensor), trials.zones(original)):
+                faults.append(f"input {case.chain.inputs[k].name} was changed")
+        count = len(given) - self.masks
+        return _Ran(live=tuple(given[:count]), masks=tuple(given[count:]), inputs=inputs, faults=faults, watch=watch)
+
+    def faults(self, module: ModuleType, case: _Case, first: bool = False) -> list[str]:
+        """What is wrong with a fused source in one trial."""
+        try:
+            ran = self.run(module, case)
+        except Exception as error:  # whatever a wrong kernel raises is a finding about it
+            return [f"it raised {type(error).__name__}: {str(error)[:200]}"]
+        for launch in ran.watch.launches:
+            for part in {name.removeprefix("rows") for name in launch if name.startswith("rows")}:
+                for kind, size, wide in (("row", "rows", "XBLOCK"), ("column", "columns", "RBLOCK")):
+                    if launch[f"{size}{part}"] % launch[f"{wide}{part}"]:
+                        self.spare[kind].add(launch["kernel"])
+        found = list(ran.faults)
+        if self.lowered.drawn:
+            numbers = [number for number, _ in self.lowered.drawn]
+            self._references(case, dict(zip(numbers, ran.masks, strict=True)))
+            found += self._drops(case, ran)
+        for name, ours, eager, truth, noise in self._pairs(case, ran):
+            terms = max((t.numel() for t in case.inputs), default=1) if self.reduced else 1
+            result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise, terms)
+            if first and result.size > 0:
+                self.usual[name] = result.eager_error / result.size
+            found += [f"{name}: {text}" for text in result.faults]
+            if first:
+                self.error = max(self.error, result.error)
+                self.eager_error = max(self.eager_error, result.eager_error)
+        if first:
+            self.bytes = (ran.watch.bytes_read, ran.watch.bytes_written)
+            again = self.run(module, case)
+            if not all(_same(a, b) for a, b in zip(ran.live, again.live, strict=True)):
+                found.append("two runs differ")
+        return found
+
+    def wiring(self, module: ModuleType, case: _Case) -> list[str]:
+        """Whether the build that rounds as eager does gives what eager gives."""
+        try:
+            ran = self.run(module, case)
+        except Exception as error:  # as in faults
+            return [f"the rounding build raised {type(error).__name__}: {str(error)[:200]}"]
+        if self.lowered.drawn:
+            numbers = [number for number, _ in self.lowered.drawn]
+            self._references(case, dict(zip(numbers, ran.masks, strict=True)))
+        found = list(ran.faults)
+        for name, ours, eager, truth, _ in self._pairs(case, ran):
+            text = numerics.wiring(ours, eager, self.exact, self.ulp, None if self.narrow else truth)
+            found += [f"rounding build, {name}: {text}"] if text else []
+            if ours.numel():
+                self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
+        return found
+
+    def _pairs(self, case: _Case, ran: _Ran) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
+        """Name, ours, eager's, the truth, and what eager may be off by."""
+        against = (case.eager, case.truth, case.noise)  # made by _references
+        for k, ours in enumerate(ran.live):
+            yield f"output {k}", ours, *(run.live[k] for run in against if run is not None)
+        for v in self.chain.written:
+            name = self.chain.inputs[v].name
+            yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
+
+    def _drops(self, case: _Case, ran: _Ran) -> list[str]:
+        """Whether as many elements were kept as should be: within 4 standard deviations."""
+        found: list[str] = []
+        for (number, _), mask in zip(self.lowered.drawn, ran.masks, strict=True):
+            p = case.chain.calls[number].given()["p"]
+            probability = float(case.scalars[p.name]) if isinstance(p, Scalar) else 0.0
+            kept, count = int(mask.sum()), mask.numel()
+            spread = 4 * (count * probability * (1 - probability)) ** 0.5 + 1
+            if count and abs(kept - count * (1 - probability)) > spread:
+                found.append(f"dropout keeps {kept} of {count} elements with p = {probability}")
+        return found
+
+    def mutant(self, name: str, line: str, source: str, needs: str | None) -> Mutant | None:
+        """What gives a wrong source away; None where it does not even run."""
+        kind, _, kernel = (needs or "").partition(" of ")
+        if kind in self.spare and kernel not in self.spare[kind]:
+            return Mutant(name, line, equivalent=f"no launch has a lane beyond its {kind}s")
+        if needs == "rows":
+            return Mutant(name, line, equivalent="the kernel has a single row")
+        if needs is not None and needs.startswith(SAME):
+            return Mutant(name, line, equivalent=needs.removeprefix(SAME))
+        rounding = needs == "rounding"
+        try:
+            module = self.load(source)
+        except SyntaxError:
+            return None
+        for case in self.cases():
+            if rounding and (case.trial.kind not in (trials.NORMAL, trials.INTEGERS) or case.trial.sizes):
+                continue
+            found = self.wiring(module, case) if rounding else self.faults(module, case)
+            if found:
+                if _does_not_run(found[0]):
+                    return None
+                return Mutant(name, line, killed_by=f"{case.trial.says}: {found[0]}")
+        return Mutant(name, line)
+
+
+def _does_not_run(fault: str) -> bool:
+    """No kernel at all, rather than a wrong one."""
+    return any(f"raised InterpreterError: {kind}" in fault or f"raised {kind}" in fault for kind in _BROKEN)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor and the memory around it."""
+    memory = trials.zones(tensor).clone()
+    return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _fenced(tensor: torch.Tensor) -> bool:
+    """Whether the zones on either side are as they were made."""
+    bytes_ = trials.zones(tensor)
+    poison = 1 if tensor.dtype == torch.bool else 255
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0
+    begin = tensor.storage_offset() * tensor.element_size()
+    end = begin + reach * tensor.element_size()
+    return bool((bytes_[:begin] == poison).all()) and bool((bytes_[end:] == poison).all())
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(numerics.equal(a, b).all())
+
+
+def main() -> None:
+    """Jobs from standard input, one a line; a proof of each to standard output."""
+    warnings.simplefilter("ignore")  # numpy's, from inside the interpreter: overflow is what some trials are about
+    torch.set_num_threads(1)
+    interpreter.install()  # type: ignore[no-untyped-call]
+    decoder = msgspec.json.Decoder(Job)
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(prove(decoder.decode(line))) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

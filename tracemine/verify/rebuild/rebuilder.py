@@ -1,0 +1,121 @@
+"""From a finding to a chain: the nodes of one occurrence, and what each recorded call is in the chain.
+
+A trace says of each call its operator, the shapes, dtypes and strides of its tensors, and (proven or inferred) whose
+memory they lie in. Nothing in a trace names code: operators are looked up in the closed table. How calls become a chain
+is in assembly.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.flow.record import Flow
+from tracemine.fusion.record import Groups
+from tracemine.ops import lookup
+from tracemine.verify.chain import MOST_CALLS, Chain
+from tracemine.verify.rebuild.assembly import Assembly, Lies, NotRebuilt
+from tracemine.verify.rebuild.forms import Form, form_of
+from tracemine.verify.rebuild.recorded import NodeFacts, Recorded
+
+__all__ = ["NotRebuilt", "Rebuilder", "Rebuilt"]
+
+PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A chain, the nodes and activities that it stands for, and what it takes for granted."""
+
+    chain: Chain
+    nodes: tuple[int, ...]
+    activities: tuple[int, ...]  # rows of `activities`
+    evidence: str
+    assumptions: tuple[str, ...]
+    lies: tuple[Lies | None, ...]  # of each input, then of each live value, where in memory it lies
+    unread: tuple[int, ...] = ()  # live values that only its own calls were seen to read: their memory lasted
+
+
+class Rebuilder:
+    """Rebuilds chains of one trace."""
+
+    def __init__(self, flow: Flow, groups: Groups) -> None:
+        self.flow, self.groups = flow, groups
+        self.recorded = Recorded(flow)
+
+    def rebuild(self, activities: Sequence[int], name: str) -> Rebuilt:
+        """The chain of one occurrence's activities. Raises NotRebuilt with the reason."""
+        return self._rebuilt(self._nodes(activities), name)
+
+    def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
+        """The chain with the matrix products that give what it reads and, where it has a softmax, those that read it.
+
+        None where there are none. Raises NotRebuilt with the reason.
+        """
+        nodes = self._nodes(activities)
+        edges, members = self.flow.edges, np.array(nodes, np.int64)
+        before = edges.producer[np.isin(edges.consumer, members)].tolist()
+        softmax = any("softmax" in self.recorded.facts(n).operator for n in nodes)
+        after = edges.consumer[np.isin(edges.producer, members)].tolist() if softmax else []
+        beside = {n for n in (*before, *after) if n >= 0 and self.recorded.facts(n).operator in PRODUCTS} - set(nodes)
+        return self._rebuilt(sorted({*nodes, *beside}), name) if beside else None
+
+    def _rebuilt(self, nodes: Sequence[int], name: str) -> Rebuilt:
+        if len(nodes) > MOST_CALLS:
+            raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
+        assembly = Assembly(self.recorded, name)
+        facts = [self.recorded.facts(node) for node in nodes]
+        forms = [_form(each) for each in facts]
+        assembly.expect(facts, forms)
+        for each, form in zip(facts, forms, strict=True):
+            assembly.add(each, form)
+        chain = assembly.done(nodes)
+        owned = self.flow.nodes
+        rows = [owned.activity[owned.activity_begin[n] : owned.activity_begin[n + 1]].tolist() for n in nodes]
+        evidence = self.recorded.evidence(nodes)
+        assumptions = list(assembly.assumptions)
+        if evidence != "proven":
+            assumptions.insert(0, f"who reads what is {evidence}, for the trace records no tensor identities")
+        return Rebuilt(
+            chain=chain,
+            nodes=tuple(nodes),
+            activities=tuple(row for part in rows for row in part),
+            evidence=evidence,
+            assumptions=tuple(dict.fromkeys(assumptions)),
+            lies=assembly.lies(nodes),
+            unread=assembly.unread(nodes),
+        )
+
+    def _nodes(self, activities: Sequence[int]) -> list[int]:
+        """The nodes that own activities, with the rest of their fusion group."""
+        owners: set[int] = set()
+        for row in activities:
+            group = int(self.groups.activity_group[row])
+            node = int(self.groups.activity_node[row])
+            if group >= 0:
+                owners.update(self.groups.node[self.groups.begin[group] : self.groups.begin[group + 1]].tolist())
+            elif node >= 0:
+                owners.add(node)
+            else:
+                raise NotRebuilt("a kernel belongs to no operator whose inputs are recorded")
+        return sorted(owners)
+
+
+def _form(facts: NodeFacts) -> Form:
+    if facts.overload is None:
+        raise NotRebuilt(f"what {_shown(facts.operator)} read and wrote is not recorded")
+    found = lookup(facts.operator)
+    overload = next((o for o in found.overloads if o.name == facts.overload), None) if found is not None else None
+    if overload is None:
+        raise NotRebuilt(f"{_shown(facts.operator)} is not in the operator table")
+    form = form_of(facts, overload)
+    if isinstance(form, str):
+        raise NotRebuilt(form)
+    return form
+
+
+def _shown(operator: str) -> str:
+    """An operator's name for people, if it is one that the table knows."""
+    return operator if lookup(operator) is not None else "an operator that the table does not have"

@@ -1,0 +1,268 @@
+"""What a trace says of single operator calls, asked for one node at a time: the ground that chains are rebuilt on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
+from tracemine.flow.record import Evidence, Flow, IntArray
+from tracemine.fusion.lasting import lasting
+from tracemine.ops import dtype
+from tracemine.verify.rebuild.looks import Look
+
+_MOST_PARENTS = 8
+_NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor
+_TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One tensor that an operator took or gave. `buffer`: a storage, counted anew when it is allocated anew."""
+
+    row: int  # of `tensors`
+    position: int
+    member: int  # of a list; −1: no list
+    buffer: tuple[str, int]
+    look: Look
+    dtype: str | None
+    on_host: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """One operator call of a node."""
+
+    node: int
+    op_row: int
+    operator: str
+    overload: str | None  # None: the operator's schema is not known
+    parents: tuple[str, ...]  # the ATen operators around it, innermost first
+    inputs: tuple[Seen, ...]
+    outputs: tuple[Seen, ...]
+    types: tuple[str, ...]  # as recorded, one an argument
+    texts: tuple[str, ...] | None
+    shapes: tuple[Any, ...]  # as recorded, one an argument
+    strides: tuple[Any, ...]
+    kernels: tuple[str, ...]  # names
+
+
+class Recorded:
+    """A flow's tables, ready to be asked."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.timeline = flow.timeline
+        ops, tensors = self.timeline.ops, self.timeline.tensors
+        self._texts = {n: string_ids(ops.column(n)) for n in _TEXTS}
+        self._parent = numbers(ops.column("parent_row"), -1)
+        self._op_row = numbers(tensors.column("op_row"))
+        self._order = np.argsort(self._op_row, kind="stable")
+        self._sorted = self._op_row[self._order]
+        columns = ("position", "list_index", "storage_id", "offset_elements")
+        self._numbers = {n: numbers(tensors.column(n), MISSING) for n in columns}
+        self._is_output = booleans(tensors.column("is_output"))
+        self._dtype, self._device = string_ids(tensors.column("dtype")), string_ids(tensors.column("device"))
+        self._shape, self._strides = lists(tensors.column("shape")), lists(tensors.column("strides"))
+        self._kernel = string_ids(self.timeline.activities.column("name"))
+        reads, writes = flow.reads, flow.writes
+        self.buffer_of = dict(zip(reads.tensor_row.tolist(), reads.buffer.tolist(), strict=True))
+        self.buffer_of.update(zip(writes.tensor_row.tolist(), writes.buffer.tolist(), strict=True))
+        self._write_order = np.argsort(writes.node, kind="stable")
+        self._write_node = writes.node[self._write_order]
+
+    @cached_property
+    def lasting(self) -> Any:
+        """For each write whether it may be wanted after its step."""
+        return lasting(self.flow)
+
+    @cached_property
+    def _readers(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        edges = self.flow.edges
+        for write, consumer in zip(edges.write.tolist(), edges.consumer.tolist(), strict=True):
+            found.setdefault(write, []).append(consumer)
+        return found
+
+    def facts(self, node: int) -> NodeFacts:
+        """What is known of a node's call."""
+        owned = self.flow.nodes
+        rows = owned.activity[owned.activity_begin[node] : owned.activity_begin[node + 1]]
+        return self.call(int(owned.op_row[node]), rows.tolist(), node)
+
+    def call(self, op_row: int, activities: Sequence[int], node: int = -1) -> NodeFacts:
+        """What is known of the call of one operator, which launched some activities. −1: it is no node."""
+        begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
+        seen = [self._seen(int(row)) for row in self._order[begin:end]]
+        schema = self._text("op_schema", op_row)
+        types = _list(self._text("input_dtypes", op_row)) or ()
+        codes, names = self._kernel
+        return NodeFacts(
+            node=node,
+            op_row=op_row,
+            operator=(self._text("name", op_row) or "").partition(".")[0],
+            overload=None if schema is None else schema.partition("(")[0].partition(".")[2],
+            parents=self._parents(op_row),
+            inputs=self._inputs(seen),
+            outputs=tuple(s for s in seen if self._is_output[s.row]),
+            types=types,
+            texts=self._told(op_row, types),
+            shapes=_decoded(self._text("input_shapes", op_row)),
+            strides=_decoded(self._text("input_strides", op_row)),
+            kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
+        )
+
+    def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
+        """Arguments as texts. A number that became a tensor has none, but in the same operator's call around it."""
+        texts = _list(self._text("concrete_inputs", op_row))
+        parent = int(self._parent[op_row])
+        if texts is None or parent < 0 or self._text("name", parent) != self._text("name", op_row):
+            return texts
+        around_types = _list(self._text("input_dtypes", parent)) or ()
+        around = _list(self._text("concrete_inputs", parent)) or ()
+        told = {k for k, kind in enumerate(around_types[: len(around)]) if kind == "Scalar"}
+        numbers_ = {k for k, kind in enumerate(types) if kind in _NUMBER_TYPES} & told
+        return tuple(around[k] if k in numbers_ and not text else text for k, text in enumerate(texts))
+
+    def _inputs(self, seen: Sequence[Seen]) -> tuple[Seen, ...]:
+        """What is overwritten unread has its result's buffer: the storage may have been another's before."""
+        given = {(self.storage(s.row), s.look): s.buffer for s in seen if self._is_output[s.row]}
+        taken = (s for s in seen if not self._is_output[s.row])
+        return tuple(
+            replace(s, buffer=given.get((self.storage(s.row), s.look), s.buffer)) if s.buffer[0] == "storage" else s
+            for s in taken
+        )
+
+    def _parents(self, op_row: int) -> tuple[str, ...]:
+        found: list[str] = []
+        parent = int(self._parent[op_row])
+        while parent >= 0 and len(found) < _MOST_PARENTS:
+            name = self._text("name", parent) or ""
+            if not name.startswith("aten::"):
+                break
+            found.append(name)
+            parent = int(self._parent[parent])
+        return tuple(found)
+
+    def wanted(self, nodes: Sequence[int]) -> list[tuple[int, int]]:
+        """Writes of some nodes that somebody beside them reads, or that last: the node and the row of `tensors`.
+
+        A first result that nobody reads was made for a reason, and counts. As fusion.traffic counts what is written.
+        """
+        writes, inside = self.flow.writes, set(nodes)
+        found: list[tuple[int, int]] = []
+        for node in nodes:
+            begin, end = np.searchsorted(self._write_node, [node, node + 1]).tolist()
+            for write in self._write_order[begin:end].tolist():
+                readers = self._readers.get(write, [])
+                row = int(writes.tensor_row[write])
+                guessed = not writes.fresh[write] and self._guesses
+                lasts = bool(self.lasting[write]) and not (guessed and readers)
+                unread = not readers and int(self._numbers["position"][row]) == 0
+                if lasts or unread or any(reader not in inside for reader in readers):
+                    found.append((node, row))
+        return found
+
+    def let_go(self, nodes: Sequence[int]) -> frozenset[int]:
+        """Rows of `tensors`, of writes that some of the nodes read and nobody else: all that they may do is last."""
+        inside = set(nodes)
+        rows = self.flow.writes.tensor_row
+        found: set[int] = set()
+        for node in nodes:
+            begin, end = np.searchsorted(self._write_node, [node, node + 1]).tolist()
+            for write in self._write_order[begin:end].tolist():
+                readers = self._readers.get(write)
+                if readers and inside.issuperset(readers):
+                    found.add(int(rows[write]))
+        return frozenset(found)
+
+    @cached_property
+    def _guesses(self) -> bool:
+        """Whether tensors were inferred: then nothing tells when memory is let go of."""
+        return self.timeline.meta.execution_trace is None
+
+    def evidence(self, nodes: Sequence[int]) -> str:
+        """Of the weakest read among nodes of what another of them wrote."""
+        edges, reads = self.flow.edges, self.flow.reads
+        members: IntArray = np.array(sorted(nodes), np.int64)
+        inside = np.isin(edges.producer, members) & np.isin(edges.consumer, members)
+        weakest = int(reads.evidence[edges.read[inside]].min(initial=int(Evidence.PROVEN)))
+        return Evidence(weakest).name.lower()
+
+    def seen(self, row: int) -> Seen:
+        """One row of `tensors`."""
+        return self._seen(row)
+
+    def storage(self, row: int) -> int:
+        """The storage id of one row of `tensors`."""
+        return int(self._numbers["storage_id"][row])
+
+    def schema(self, op_row: int) -> str | None:
+        """The schema of an operator, as recorded."""
+        return self._text("op_schema", op_row)
+
+    def _seen(self, row: int) -> Seen:
+        storage = int(self._numbers["storage_id"][row])
+        buffer = self.buffer_of.get(row)
+        codes, names = self._dtype
+        devices, titles = self._device
+        text = names[codes[row]] if codes[row] >= 0 else ""
+        return Seen(
+            row=row,
+            position=int(self._numbers["position"][row]),
+            member=-1 if (m := int(self._numbers["list_index"][row])) == MISSING else m,
+            buffer=("storage", storage) if buffer is None else ("buffer", buffer),
+            look=Look(
+                int(self._numbers["offset_elements"][row]), _row(self._shape, row) or (), _row(self._strides, row) or ()
+            ),
+            dtype=dtype(text),
+            on_host=devices[row] >= 0 and titles[devices[row]].startswith("cpu"),
+        )
+
+    def _text(self, column: str, row: int) -> str | None:
+        codes, texts = self._texts[column]
+        return texts[codes[row]] if codes[row] >= 0 else None
+
+
+def _row(column: tuple[Any, Any, Any], row: int) -> tuple[int, ...] | None:
+    values, begin, present = column
+    return tuple(values[begin[row] : begin[row + 1]].tolist()) if present[row] else None
+
+
+def _list(text: str | None) -> tuple[str, ...] | None:
+    """A JSON list of texts; None where it is none."""
+    if text is None:
+        return None
+    try:
+        return tuple(msgspec.json.decode(text, type=list[str]))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _decoded(text: str | None) -> tuple[Any, ...]:
+    """A JSON list; empty where it is none."""
+    try:
+        return tuple(msgspec.json.decode(text or "[]", type=list[Any]))
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+
+
+def from_outside(facts: NodeFacts, place: int) -> Seen | None:
+    """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
+    if place >= min(len(facts.types), len(facts.shapes), len(facts.strides)):
+        return None
+    shape, strides, name = facts.shapes[place], facts.strides[place], dtype(facts.types[place])
+    if name is None or not _whole(shape) or not _whole(strides) or len(shape) != len(strides):
+        return None
+    look = Look(0, tuple(shape), tuple(strides))
+    own = ("call", facts.op_row * 256 + place)
+    return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)

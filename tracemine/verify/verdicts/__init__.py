@@ -1,0 +1,1 @@
+"""What verifying came to: its record, its levels, and verdicts read again as evidence."""
