@@ -19,7 +19,7 @@ from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
-    from tracemine.verify.evidence import Evidence
+    from tracemine.verify.verdicts.evidence import Evidence
 
 _SHORTEST_MARK = 4
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracemine.devices import Device
     from tracemine.engine import Rule
     from tracemine.findings import Scan
-    from tracemine.verify.evidence import Evidence
+    from tracemine.verify.verdicts.evidence import Evidence
 
 _FAIL_ON_REACHED = 1
 RulesOption = Annotated[
@@ -215,7 +215,7 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     """The verdicts of files and folders, read once; what was left out of them is said."""
     if not paths:
         return None
-    from tracemine.verify.evidence import read_evidence
+    from tracemine.verify.verdicts.evidence import read_evidence
 
     evidence = read_evidence(paths)
     if not quiet:

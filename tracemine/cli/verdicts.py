@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracemine.report import Options
     from tracemine.verify.library.outcome import LibraryVerdict
     from tracemine.verify.step.compared import StepVerdict
-    from tracemine.verify.verdict import Verdict, Verdicts
+    from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
 _STYLES = {
     "L0": "red",

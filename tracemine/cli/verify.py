@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracemine.flow import Flow
     from tracemine.fusion import Groups
     from tracemine.verify.step.compared import StepVerdict
-    from tracemine.verify.verdict import Verdict, Verdicts
+    from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
 FORMATS = ("text", "json")
 
@@ -73,7 +73,7 @@ def verify(
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
     from tracemine.verify.step.build import proven
-    from tracemine.verify.verdict import Verdicts
+    from tracemine.verify.verdicts.verdict import Verdicts
 
     if report not in FORMATS:
         raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
@@ -130,7 +130,7 @@ def _stepped(
     warnings: list[str],
 ) -> tuple[tuple[Verdict, ...], StepVerdict | None]:
     """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
-    from tracemine.verify.rebuild import Rebuilder
+    from tracemine.verify.rebuild.rebuilder import Rebuilder
     from tracemine.verify.step.build import NoStep
     from tracemine.verify.step.stepping import raised, stepped
 
@@ -202,7 +202,7 @@ def _write(found: Verdicts, findings: Path | None, output: Path | None) -> None:
     import msgspec
     import pyarrow.parquet as pq
 
-    from tracemine.verify.verdict import table
+    from tracemine.verify.verdicts.verdict import table
 
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,14 @@
 """One kernel in place of a chain of calls, and the proof that it computes what they compute.
 
-Chain (chain.py) → recipes (lower.py, values.py) → kernels of a loop-level language (plan.py, ir.py)
-→ source (generate.py) → verdict of Triton's interpreter on a CPU, in a process of its own (check.py, worker.py)
+findings.py leads through the rooms:
+
+rebuild/   a finding → its chain of calls (chain.py)
+kernels/   a chain → recipes → nodes of a loop-level language → source
+proof/     the source in Triton's interpreter on a CPU, wrong kernels beside it, in a process of its own
+library/   calls that say what a chain spells out
+gpu/       is it right on a GPU, and how long it takes: pasted into reproductions (repro.py)
+step/      a whole recorded step, with the kernels in place
+verdicts/  what it came to, written and read again
 
 Generating needs neither torch nor triton.
 """
