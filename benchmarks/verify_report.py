@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import statistics
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +25,6 @@ from tracemine.verify.verdicts.levels import measured as measured_of
 from tracemine.verify.verdicts.levels import reached
 from tracemine.verify.verdicts.verdict import Verdict, verdict
 
-REPEATS = 3  # of a chain in the trace of its own that run.py records
 LARGE_BYTES = 64e6
 GOOD_SHARE = 0.85
 KINDS = {
@@ -232,14 +233,26 @@ def _timed(row: Row, times: Mapping[str, Any], state: str) -> None:
 
 
 def _scanned(folder: Path) -> tuple[Range | None, float]:
-    """What a scan of a chain's own trace claims for one call (None: nothing), and what its kernels took there."""
-    _, _, scan = _read(folder / "trace.json.gz", folder / "et.json.gz", (), quiet=True, given=None)
+    """What a scan of a chain's own trace claims (None: nothing), and what its kernels took there.
+
+    The trace holds the chain several times; only the last is looked at, or what they read in common would be claimed.
+    """
+    with gzip.open(folder / "trace.json.gz") as file:
+        trace = json.load(file)
+    timed = [e for e in trace["traceEvents"] if e.get("ph") == "X"]
+    last = max((e["ts"] for e in timed if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")), default=0)
+    waited = [e["ts"] + e["dur"] for e in timed if e["name"] == "cudaDeviceSynchronize"]
+    begin = max((end for end in waited if end < last), default=0)  # of the call before
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("ph") == "M" or e.get("ts", 0) > begin]
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "trace.json"
+        path.write_text(json.dumps(trace), "utf-8")
+        flow, _, scan = _read(path, folder / "et.json.gz", (), quiet=True, given=None)
     found = fusable(scan.findings)
-    traced = scan.gpu_busy_ns / REPEATS
+    traced = float(flow.timeline.activities.column("dur_ns").to_numpy().sum())
     if not found:
         return None, traced
-    sums = [sum(getattr(f.gpu_saving_ns, end) for f in found) // REPEATS for end in ("low", "mid", "high")]
-    return Range(*sums), traced
+    return Range(*(sum(getattr(f.gpu_saving_ns, end) for f in found) for end in ("low", "mid", "high"))), traced
 
 
 def _micro(value: int | None) -> str:
