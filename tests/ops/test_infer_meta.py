@@ -30,6 +30,7 @@ ON_GPUS = {
     "_batch_norm_impl_index": "statistics are kept in float32",
     "cudnn_batch_norm": "statistics are kept in float32", "miopen_batch_norm": "statistics are kept in float32",
     "native_layer_norm_backward": "the input's gradient is row-major",
+    "_fused_rms_norm_backward": "the input's gradient is row-major",
     "_stack": "its meta kernel for out= joins where it should stack",
     "addr": "in place, torch lets self be resized",
     "native_batch_norm_backward": "the input's gradient is laid out as the input",
