@@ -143,6 +143,8 @@ def _is_nothing(made: dict[str, str], name: str) -> bool:
         return True
     if kept := re.match(r"tl\.where\((\w+) == 0\.0, 0\.0, ", said):
         return _is_nothing(made, kept[1])
+    if either := re.match(r"tl\.where\(.+, ([\w.]+), ([\w.]+)\)$", said):
+        return all(re.fullmatch(r"0(\.0)?", each) or _is_nothing(made, each) for each in either.groups())
     found = re.match(r"([\w.()-]+) ([*+]) ([\w.()-]+)$", said)
     if found is None:
         return False
@@ -194,7 +196,21 @@ def _selects(line: str) -> bool:
 
 # What they give of rounded numbers is rounded.
 _SELECTING = frozenset(
-    {"relu", "neg", "abs", "maximum", "minimum", "amax", "amin", "where", "cat", "slice", "clone", "sign"}
+    {
+        "relu",
+        "neg",
+        "abs",
+        "maximum",
+        "minimum",
+        "amax",
+        "amin",
+        "threshold_backward",
+        "where",
+        "cat",
+        "slice",
+        "clone",
+        "sign",
+    }
 )
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
 SAME = "same: "  # begins why a spoiled line changes no result
