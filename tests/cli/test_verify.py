@@ -109,3 +109,74 @@ def test_a_fingerprint_from_a_file_names_no_other_file(run: Run, tmp_path: Path)
     code, _, err = run("verify", path, "--emit", tmp_path / "emitted")
     assert code == 2
     assert "is no fingerprint" in err
+
+
+def test_findings_of_another_trace_get_no_verdict_of_its_kernels(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "findings.json"
+    other = CHAIN.parent / "decoder_prefill"
+    assert run("scan", CHAIN.parent / "decoder_decode", "--format", "json", "-o", path)[0] == 0
+    path.write_text(path.read_text().replace("decoder_decode", other.name))
+    code, out, _ = run("verify", path, "--format", "json")
+    assert code == 0
+    verdicts = json.loads(out)["verdicts"]
+    assert verdicts
+    assert {verdict["level"] for verdict in verdicts} == {"L0"}
+    assert {verdict["says"] for verdict in verdicts} == {
+        "its kernels are not in this trace: the findings are another trace's"
+    }
+
+
+@pytest.mark.parametrize("option", ["--emit", "-o"])
+def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_proved(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    (tmp_path / "file").write_text("")
+    code, out, err = run("verify", CHAIN, option, tmp_path / "file")
+    assert (code, out) == (2, "")
+    assert err == f"{tmp_path / 'file'}: is a file, not a folder\n"
+
+
+def test_a_rule_that_is_not_there_is_an_error(run: Run) -> None:
+    pytest.importorskip("triton")
+    code, out, err = run("verify", CHAIN, "--rule", "nope")
+    assert (code, out) == (2, "")
+    assert "there is no rule 'nope'" in err
+
+
+def test_what_was_proved_before_an_interruption_is_kept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    answers = iter(["not asked for"])
+
+    def prove(*_: object) -> str:
+        for answer in answers:
+            return answer
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    code, out, _ = run("verify", CHAIN.parent / "decoder_prefill", "--top", "3", "-o", tmp_path)
+    assert code == 130
+    assert "2 findings left when it was interrupted" in " ".join(out.split())
+    assert len(json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]) == 1
+
+
+def test_warnings_are_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    code, out, _ = run("verify", CHAIN)
+    assert code == 0
+    warnings = json.loads(run("verify", CHAIN, "--format", "json")[1])["warnings"]
+    assert warnings
+    for warning in warnings:
+        assert warning in " ".join(out.split())
+
+
+def test_findings_that_were_printed_prettily_are_read(run: Run, tmp_path: Path) -> None:
+    path, pretty = tmp_path / "findings.json", tmp_path / "pretty.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    pretty.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+    assert run("report", pretty) == run("report", path)

@@ -16,7 +16,7 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import say, say_error, write
+from tracemine.cli.console import INTERRUPTED, say, say_error, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
@@ -27,7 +27,7 @@ from tracemine.errors import Location, TracemineError, UsageError
 __all__ = ["app", "main"]
 
 DEBUG = "TRACEMINE_DEBUG"
-_BUG, _INTERRUPTED = 3, 130
+_BUG = 3
 
 # What Typer raises for a call that it cannot parse; it has no public name in every version of Typer.
 _CallError = cast("type[Exception]", typer.BadParameter.__mro__[1])
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say_error(_as_usage_error(error))
         return UsageError.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
+        return INTERRUPTED
     except OSError as error:  # a full disk, a folder that may not be written to: the machine's word, not a bug
         where = None if error.filename is None else Location(str(error.filename))
         say_error(UsageError(error.strerror or str(error), where=where))

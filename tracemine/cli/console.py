@@ -16,6 +16,8 @@ from tracemine.report.escape import line
 _WIDEST, _NARROWEST = 120, 60
 _WIDTH_WITHOUT_TERMINAL = 100
 
+INTERRUPTED = 130  # exit code
+
 
 def write(text: str) -> None:
     """`text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted."""

@@ -29,8 +29,9 @@ def stored_scans(path: Path) -> list[Scan] | None:
         return None
     if path.stat().st_size > _LARGEST_BYTES:
         raise InputError("is too large for a findings file", where=Location(str(path)))
+    content = path.read_bytes()
     found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(_lines(content), 1):
         if not line.strip():
             continue
         where = Location(str(path), line=number)
@@ -45,6 +46,13 @@ def stored_scans(path: Path) -> list[Scan] | None:
             )
         found.append(scan)
     return found
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """Its lines; all of it as one, where what begins in the first line goes on in others, as jq writes JSON."""
+    lines = content.splitlines()
+    first = next((line for line in lines if line.strip()), b"")
+    return lines if first.rstrip().endswith(b"}") else [content]
 
 
 def findings_files(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracemine.report.escape import line
+from tracemine.report.escape import LONGEST, line
 from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _SKIPPED = {
     "another_rule": "of other rules",
     "settled": "with a verdict that settles it (--again)",
     "beyond_top": "beyond --top",
+    "interrupted": "left when it was interrupted",
 }
 
 
@@ -74,14 +75,20 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     for rank, verdict in enumerate(found.verdicts, 1):
         console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(verdict.says)))
         for text in library_texts(verdict):
-            console.print(Padding(Text(line(text, longest=300)), (0, 0, 0, 4)))
+            console.print(_indented(text, longest=300))
         for text in verdict.assumptions:
-            console.print(Padding(Text(f"taken for granted: {line(text)}", style="dim"), (0, 0, 0, 4)))
+            console.print(_indented(f"taken for granted: {text}", style="dim", longest=500))
     if found.step is not None:
         _print_step(found.step, console)
     left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
     if left_out:
         console.print(Text(f"not looked at: {', '.join(left_out)}", style="dim"))
+    for warning in found.warnings:
+        console.print(Text(line(f"note: {warning}"), style="dim"))
+
+
+def _indented(text: str, *, style: str = "", longest: int = LONGEST) -> Padding:
+    return Padding(Text(line(text, longest), style=style), (0, 0, 0, 4), expand=False)
 
 
 def _print_step(step: StepVerdict, console: Console) -> None:
@@ -89,17 +96,17 @@ def _print_step(step: StepVerdict, console: Console) -> None:
     replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
     console.print()
     console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
-    console.print(Padding(Text(line(step.says)), (0, 0, 0, 4)))
+    console.print(_indented(step.says))
     for left in step.left:
-        console.print(Padding(Text(line(f"not replayed: {left.reason} ({left.calls})"), style="dim"), (0, 0, 0, 4)))
+        console.print(_indented(f"not replayed: {left.reason} ({left.calls})", style="dim"))
     for reason, count in step.refused.items():
         says = f"{count_text(count, 'occurrence')} not replaced: {reason}"
-        console.print(Padding(Text(line(says), style="dim"), (0, 0, 0, 4)))
+        console.print(_indented(says, style="dim"))
     for name, times in step.medians_ns.items():
         says = f"{_VARIANTS.get(name, name)}: {time_text(times['step_ns'])}, the host {time_text(times['host_ns'])}"
-        console.print(Padding(Text(line(says)), (0, 0, 0, 4)))
+        console.print(_indented(says))
     if step.recorded_ns:
-        console.print(Padding(Text(f"the model's own step alone: {time_text(step.recorded_ns)}"), (0, 0, 0, 4)))
+        console.print(_indented(f"the model's own step alone: {time_text(step.recorded_ns)}"))
     for change in step.changes:
         interval = f"{_signed(change.low_ns)} to {_signed(change.high_ns)}"
         says = f"{_CHANGES.get(change.change, change.change)} saved {_signed(change.measured_ns)} ({interval})"
@@ -108,7 +115,7 @@ def _print_step(step: StepVerdict, console: Console) -> None:
             says += f", predicted {_signed(claim.mid)} ({_signed(claim.low)} to {_signed(claim.high)})"
         if change.says:
             says += f"; not compared: {change.says}"
-        console.print(Padding(Text(line(says)), (0, 0, 0, 4)))
+        console.print(_indented(says))
 
 
 def library_texts(verdict: Verdict) -> list[str]:

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say, write, write_file
+from tracemine.cli.console import INTERRUPTED, options, say, write, write_file
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
@@ -80,11 +81,16 @@ def verify(
     if top < 0 or time_limit <= 0:
         raise UsageError("--top and --time-limit take no negative numbers", hint="--top 0 verifies all findings")
     needed()
+    for folder in (emit, output):
+        if folder is not None:
+            _writable(folder)
     given = _findings_in(path)
     trace = _trace_of(given, path) if given is not None else path
     flow, groups, scan = _read(trace, execution_trace, rules or (), quiet=quiet, given=given)
     if step:
         proven(flow)
+    if rule:
+        _known(rule, scan, rules or ())
     able = fusable([unjudged(f) for f in scan.findings])
     chosen = [f for f in able if not rule or f.rule in rule]
     settled = {f.fingerprint for f in scan.findings if f.verdict is not None and f.verdict.basis != "predicted"}
@@ -100,11 +106,20 @@ def verify(
     if gpu is None and not quiet and report == "text":
         say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
     how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
-    with reading(path, quiet=quiet) as bar:
-        verdicts = tuple(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
+    done: list[Verdict] = []
+    interrupted = False
+    try:
+        with reading(path, quiet=quiet) as bar:
+            done.extend(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
+    except KeyboardInterrupt:  # what is proved by now took its time, and is kept
+        if not done:
+            raise
+        interrupted = True
+        skipped["interrupted"] = len(kept) - len(done)
+    verdicts = tuple(done)
     warnings = list(scan.warnings)
     stepped = None
-    if step:
+    if step and not interrupted:
         verdicts, stepped = _stepped(verdicts, kept, flow, groups, scan, gpu, emit, warnings)
     found = Verdicts(
         trace=str(trace).encode("utf-8", "replace").decode(),
@@ -116,7 +131,28 @@ def verify(
     )
     _print(found, report, top=top, no_color=no_color)
     _write(found, path if given is not None else None, output)
-    return 0
+    return INTERRUPTED if interrupted else 0
+
+
+def _writable(folder: Path) -> None:
+    """Makes a folder that something is written to at the end: better an error now than after minutes of proofs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        says = "is a file, not a folder" if folder.is_file() else f"cannot be written to: {error.strerror}"
+        raise UsageError(says, where=Location(str(folder))) from None
+
+
+def _known(names: Sequence[str], scan: Scan, rules: Sequence[Path]) -> None:
+    """Raises UsageError for a name that is neither a rule nor a finding's."""
+    from tracemine.engine import load_rules
+
+    known = {finding.rule for finding in scan.findings} | {rule.id for rule in load_rules(*rules)}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--rule: there is no rule {name[:100]!a}", hint="tracemine rules list names them")
 
 
 def _stepped(
@@ -205,7 +241,6 @@ def _write(found: Verdicts, findings: Path | None, output: Path | None) -> None:
     from tracemine.verify.verdicts.verdict import table
 
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
         stem = output / "verdicts"
     elif findings is not None:
         stem = findings.with_name(findings.stem + ".verdicts")

@@ -55,12 +55,19 @@ class How:
 
 def needed() -> None:
     """Raises UsageError, with the command that helps, where torch or triton are not installed."""
-    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "triton") if not _installed(name)]
     if missing:
         raise UsageError(
             f"verify needs {' and '.join(missing)}, which this Python does not have",
             hint='pip install "tracemine[verify]"',
         )
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # what stands in for it in sys.modules, or in the way of its import
+        return False
 
 
 def gpu_name() -> str | None:
@@ -100,8 +107,8 @@ def verify(
 
 def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: Sandbox, how: How) -> Verdict:
     rows = finding.activities[0]
-    if any(not 0 <= row < rebuilder.flow.timeline.activities.num_rows for row in rows):
-        return verdict(finding, refused="its activities are not in the trace: the findings are another trace's")
+    if not _is_of(finding, rebuilder.flow):
+        return verdict(finding, refused="its kernels are not in this trace: the findings are another trace's")
     try:
         rebuilt = rebuilder.rebuild(rows, _name(finding.rule))
     except NotRebuilt as reason:
@@ -141,6 +148,22 @@ def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: S
             ran=ran,
         )
     return verdict(finding, **known, proof=proof, ran=ran, source=text)
+
+
+def _is_of(finding: Finding, flow: Flow) -> bool:
+    """Whether a trace has what a finding names: it may come from a file, and the trace may be another since.
+
+    Asked are the kernels of its first occurrence and the time of all, which is in whole nanoseconds.
+    """
+    activities = flow.timeline.activities
+    rows = [row for occurrence in finding.activities for row in occurrence]
+    if any(not 0 <= row < activities.num_rows for row in rows):
+        return False
+    names = activities.column("name").take(list(finding.activities[0])).to_pylist()
+    known = len(names) == len(finding.kernels) and all(
+        (name or "").startswith(kernel) for name, kernel in zip(names, finding.kernels, strict=True)
+    )
+    return known and sum(activities.column("dur_ns").take(rows).to_pylist()) == finding.measured_ns
 
 
 def _emit(how: How, name: str, text: str) -> None:
