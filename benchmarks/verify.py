@@ -186,7 +186,10 @@ def _proved(sandbox: Sandbox, chain: Chain) -> Proof | str:
     small = smaller(chain)
     if elements(small) > 64 * MOST_ELEMENTS:
         return "too large to prove on a CPU"
-    return sandbox.prove(small, mutants=False, recorded=chain)
+    try:
+        return sandbox.prove(small, mutants=False, recorded=chain)
+    except Unsupported as reason:
+        return f"no kernel at smaller sizes: {reason.message}"
 
 
 def main() -> None:
