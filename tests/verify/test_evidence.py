@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.report.scans import SCAN
 from tests.verify.test_verdict import FINDING as PLAIN
 from tests.verify.test_verdict import PROOF, judged, ran
+from tracemine.cli import main
 from tracemine.errors import InputError
 from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
@@ -137,10 +138,25 @@ def test_numbers_that_json_has_not_do_not_spoil_the_rest(tmp_path: Path) -> None
     assert (found.basis, found.says) == ("refuted", "wrong on the GPU: seed 0, output 0: NaN")
 
 
-def test_the_recording_of_this_project_is_read() -> None:
-    evidence = read_evidence([ROOT / "benchmarks" / "results" / "h200" / "verify.json"])
-    assert len(evidence.items) > 50
+RECORDED = ROOT / "fixtures" / "verdicts"
+
+
+def test_what_reproductions_printed_on_a_gpu_is_read() -> None:
+    evidence = read_evidence([RECORDED])
+    assert len(evidence.items) == 7
     assert not evidence.notes
+
+
+@pytest.mark.parametrize("name", ["chain", "decoder_prefill"])
+def test_times_of_a_gpu_take_the_place_of_what_was_predicted_of_the_same_trace(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = ROOT / "fixtures" / "captures" / name
+    assert main(["scan", str(capture), "--evidence", str(RECORDED), "--format", "json", "--quiet"]) == 0
+    scan = json.loads(capsys.readouterr().out)
+    verdicts = [finding["verdict"] for finding in scan["findings"] if finding["verdict"]]
+    assert len(verdicts) == scan["evidence"]["measured"] > 0
+    assert {(each["basis"], each["device"]) for each in verdicts} == {("measured", "NVIDIA H200")}
 
 
 # --- what it does to a claim ------------------------------------------------------------------------------------------
