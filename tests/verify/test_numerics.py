@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tracemine.verify.proof.numerics import compare, wiring  # noqa: E402
+from tracemine.verify.proof.roundings import spread  # noqa: E402
 
 
 @pytest.fixture
@@ -86,3 +87,16 @@ def test_codes_of_the_build_that_rounds_are_eager_s_but_for_a_few() -> None:
     assert wiring(fused, eager, exact=False, ulp=0) is None
     fused.view(torch.uint8)[:, :3] += 1
     assert wiring(fused, eager, exact=False, ulp=0) is not None
+
+
+def test_a_mean_may_be_rounded_as_the_numbers_that_it_is_of_and_no_coarser() -> None:
+    x = torch.randn(512, 768, generator=torch.Generator().manual_seed(0))
+    mean = lambda x: (torch.native_layer_norm(x, [768], None, None, 1e-5)[1],)  # noqa: E731
+    eager, truth = mean(x)[0], mean(x.double())[0]
+    noise = spread(mean, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert noise is not None
+    moved = (x + 1).mean(1, keepdim=True) - 1
+    off = (moved.double() - truth).square().mean().sqrt()
+    assert off > 5 * (eager.double() - truth).square().mean().sqrt(), "eager's mean is luckier than any need be"
+    assert compare(moved, eager, truth, 0, noise=noise[0]).faults == ()
+    assert compare(moved + 4e-7, eager, truth, 0, noise=noise[0]).faults

@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_ROUNDING = 2.0**-24  # of a float32, as a share of the number
 DRAWS = 8  # of signs: one element's size is told by as many
 
 
@@ -49,7 +50,9 @@ class Recorded(TorchDispatchMode):  # type: ignore[misc]
         wide = _wide(given)
         exact = tensors_of(function, wide, widely(function, wide, named or {}))
         found = function(*given, **(named or {}))
-        self.offs.append([rounded_off(a, b) for a, b in zip(tensors_of(function, given, found), exact, strict=True)])
+        reached = max((t for t in _flat(given) if _is_float(t)), key=torch.numel, default=None)
+        results = zip(tensors_of(function, given, found), exact, strict=True)
+        self.offs.append([rounded_off(a, b, reached) for a, b in results])
         return found
 
 
@@ -83,12 +86,26 @@ def _wide(value: Any) -> Any:
     return value.double() if value.dtype in _FLOATS else value.clone()
 
 
-def rounded_off(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor | None:
-    """What a result lacks of the exact one; None where that is nothing, or nothing that rounding does."""
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in _FLOATS
+
+
+def rounded_off(found: torch.Tensor, exact: torch.Tensor, reached: torch.Tensor | None = None) -> torch.Tensor | None:
+    """What a result lacks of the exact one; None where that is nothing, or nothing that rounding does.
+
+    reached: the largest tensor that the call reads. Of many numbers one is made in float32 on the way, and where they
+    cancel, as in a mean, it is rounded as numbers of their size are: eager may have been luckier, or summed in wider
+    types, and a program that was not is as careful.
+    """
     if found.dtype not in _FLOATS or found.shape != exact.shape:
         return None
     off = (found.double() - exact.double()).nan_to_num(0.0, 0.0, 0.0)
-    return off.float() if bool(off.any()) else None
+    if not bool(off.any()):
+        return None
+    if reached is not None and 0 < 2 * found.numel() <= reached.numel():
+        least = _ROUNDING * float(reached.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+        off = torch.where(off.abs() < least, least, off)
+    return off.float()
 
 
 def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any) -> None:
