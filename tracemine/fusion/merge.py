@@ -6,7 +6,6 @@ way from the group through another and back, and nothing written in place that a
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -17,11 +16,10 @@ from tracemine.fusion.candidates import ALLOWED, Pairs
 from tracemine.fusion.nodes import FusionNodes
 from tracemine.fusion.record import REFUSALS, Refusal
 from tracemine.fusion.roles import Role
+from tracemine.fusion.ways import Ways
 
 MOST_MEMBERS = 64
 _ROUNDS = 10
-_LOOKED_AT = 300  # groups between two, before it counts as too far
-_FOLLOWED = 5_000  # ways out of groups between two, before it counts as too far
 _COMPARED = 10_000  # pairs of accesses of two long lists, before they count as not alike
 _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 
@@ -36,13 +34,13 @@ def merge(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> tuple[IntArray, dict[
     for _ in range(_ROUNDS):
         if not _one_round(state, open_pairs, refused):
             break
-    group = np.array(state.group, np.int64)
-    still = {pair: code for pair, code in refused.items() if state.group[pair[0]] != state.group[pair[1]]}
+    group = np.array(state.ways.group, np.int64)
+    still = {pair: code for pair, code in refused.items() if state.ways.group[pair[0]] != state.ways.group[pair[1]]}
     return group, still
 
 
 def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int]) -> bool:
-    group = np.array(state.group, np.int64)
+    group = np.array(state.ways.group, np.int64)
     a, b = group[pairs.first], group[pairs.second]
     apart = np.flatnonzero(a != b)
     count = len(group)
@@ -53,7 +51,7 @@ def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int])
     order = np.lexsort((key, -saved, ~vertical))
     merged = False
     for one, is_vertical in zip(key[order].tolist(), vertical[order].tolist(), strict=True):
-        first, second = state.group[one // count], state.group[one % count]
+        first, second = state.ways.group[one // count], state.ways.group[one % count]
         if first == second:
             continue
         code = state.join(first, second, is_vertical)
@@ -68,12 +66,9 @@ def _one_round(state: _State, pairs: Pairs, refused: dict[tuple[int, int], int])
 class _State:
     """The groups so far; a group goes by its first node."""
 
-    group: list[int]  # of each node
-    members: dict[int, list[int]]
+    ways: Ways
     reduced: list[Rows | None]  # of each group
     sizes: list[frozenset[int]]  # of its pointwise members
-    last: list[int]  # its last node
-    successors: list[list[int]]  # of each node
     blocked: dict[int, list[tuple[int, int]]]  # nodes that no group may hold together with this one, and why
     hazards: dict[int, list[int]]
     accesses: _Accesses
@@ -99,12 +94,9 @@ class _State:
             hazards[a].append(b)
             hazards[b].append(a)
         return _State(
-            group=list(range(count)),
-            members={node: [node] for node in range(count)},
+            ways=_ways(flow),
             reduced=reduced,
             sizes=sizes,
-            last=list(range(count)),
-            successors=_successors(flow, count),
             blocked=blocked,
             hazards=hazards,
             accesses=_Accesses(flow, nodes),
@@ -113,38 +105,35 @@ class _State:
 
     def join(self, a: int, b: int, vertical: bool) -> int:
         """Make one group of two, or say why not."""
-        here, there = self.members[a], self.members[b]
+        here, there = self.ways.members[a], self.ways.members[b]
         before = self.tried.get((a, b))
         if before is not None and before[:2] == (len(here), len(there)):
             return before[2]
         space = self._space(a, b, vertical)
-        code = _CODE[space] if isinstance(space, Refusal) else self._refusal(a, b, vertical)
-        if isinstance(space, Refusal) or code != ALLOWED:
+        code = _CODE[space] if isinstance(space, Refusal) else self._refusal(a, b)
+        between = self.ways.between(a, b) if code == ALLOWED else ([], [])
+        if isinstance(between, Refusal):
+            code = _CODE[between]
+        if isinstance(space, Refusal) or isinstance(between, Refusal) or code != ALLOWED:
             self.tried[a, b] = (len(here), len(there), code)
             return code
-        first, second = min(a, b), max(a, b)
-        for node in self.members[second]:
-            self.group[node] = first
-        self.members[first] = self.members[first] + self.members.pop(second)
-        self.reduced[first], self.sizes[first] = space
-        self.last[first] = max(self.last[a], self.last[b])
+        self.ways.unite(a, b, between)
+        self.reduced[min(a, b)], self.sizes[min(a, b)] = space
         return ALLOWED
 
-    def _refusal(self, a: int, b: int, vertical: bool) -> int:
-        if len(self.members[a]) + len(self.members[b]) > MOST_MEMBERS:
+    def _refusal(self, a: int, b: int) -> int:
+        group, members = self.ways.group, self.ways.members
+        if len(members[a]) + len(members[b]) > MOST_MEMBERS:
             return _CODE[Refusal.FULL]
-        small, large = (a, b) if len(self.members[a]) <= len(self.members[b]) else (b, a)
-        for node in self.members[small]:
+        small, large = (a, b) if len(members[a]) <= len(members[b]) else (b, a)
+        for node in members[small]:
             for other, code in self.blocked.get(node, ()):
-                if self.group[other] == large:
+                if group[other] == large:
                     return code
             for other in self.hazards.get(node, ()):
-                if self.group[other] == large and not self.accesses.alike(node, other):
+                if group[other] == large and not self.accesses.alike(node, other):
                     return _CODE[Refusal.HAZARD]
-        found = self._way(a, b)
-        if found is None and not vertical:
-            found = self._way(b, a)
-        return ALLOWED if found is None else _CODE[found]
+        return ALLOWED
 
     def _space(self, a: int, b: int, vertical: bool) -> tuple[Rows | None, frozenset[int]] | Refusal:
         """The iteration space of both together."""
@@ -167,36 +156,6 @@ class _State:
         """The elements of its iteration space."""
         rows = self.reduced[group]
         return rows[0] * rows[1] if rows is not None else max(self.sizes[group])
-
-    def _way(self, a: int, b: int) -> Refusal | None:
-        """Whether something leads from group `a` through another group to group `b`."""
-        group, last, successors, members = self.group, self.last, self.successors, self.members
-        end = last[b]
-        seen = {a}
-        stack = []
-        followed = 0
-        for node in members[a]:
-            followed += len(successors[node])
-            if followed > _FOLLOWED:
-                return Refusal.FAR
-            for following in successors[node]:
-                to = group[following]
-                if to != b and to < end and to not in seen:
-                    seen.add(to)
-                    stack.append(to)
-        while stack:
-            if len(seen) > _LOOKED_AT or followed > _FOLLOWED:
-                return Refusal.FAR
-            for node in members[stack.pop()]:
-                followed += len(successors[node])
-                for following in successors[node]:
-                    to = group[following]
-                    if to == b:
-                        return Refusal.CYCLE
-                    if to < end and to not in seen:
-                        seen.add(to)
-                        stack.append(to)
-        return None
 
 
 class _Accesses:
@@ -236,15 +195,11 @@ class _Accesses:
         return list(zip(*columns, strict=True))
 
 
-def _successors(flow: Flow, count: int) -> list[list[int]]:
+def _ways(flow: Flow) -> Ways:
     from_unknown, to_unknown = _ways_of_the_unknown(flow)
     before = np.concatenate((flow.edges.producer, flow.order_before, from_unknown))
     after = np.concatenate((flow.edges.consumer, flow.order_after, to_unknown))
-    distinct = np.unique(before * max(count, 1) + after)
-    before, after = distinct // max(count, 1), distinct % max(count, 1)
-    bounds = np.searchsorted(before, np.arange(count + 1)).tolist()
-    following = after.tolist()
-    return [following[begin:end] for begin, end in itertools.pairwise(bounds)]
+    return Ways(len(flow.nodes), before, after)
 
 
 def _ways_of_the_unknown(flow: Flow) -> tuple[IntArray, IntArray]:

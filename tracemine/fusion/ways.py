@@ -1,0 +1,94 @@
+"""Which groups need which to run before them: kept in an order in which they could be launched, so that none wait in a
+circle. (Pearce and Kelly's dynamic topological order, for groups that become one.)
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from tracemine.flow.record import IntArray
+from tracemine.fusion.record import Refusal
+
+_LOOKED_AT = 300  # groups between two, before it counts as too far
+_FOLLOWED = 5_000  # ways out of groups between two, before it counts as too far
+
+Between = tuple[list[int], list[int]]  # what the later of two needs, and what needs the earlier one, of those between
+
+
+class Ways:
+    """Ways between groups; a group goes by its first node.
+
+    >>> import numpy as np
+    >>> ways = Ways(4, np.array([0, 1, 2]), np.array([2, 3, 3]))
+    >>> ways.between(0, 3)
+    <Refusal.CYCLE: 'something in between needs the one and is needed by the other'>
+    >>> ways.unite(0, 2, ways.between(0, 2))
+    >>> ways.between(0, 3)
+    ([], [])
+    """
+
+    def __init__(self, count: int, before: IntArray, after: IntArray) -> None:
+        """count: nodes. The node `before` runs before the node `after`, which has a higher number."""
+        self.group = list(range(count))  # of each node
+        self.members = {node: [node] for node in range(count)}
+        self._rank = list(range(count))  # of each group: higher than those of all that it needs
+        self._after = _following(count, before, after)  # of each node
+        self._before = _following(count, after, before)
+
+    def between(self, a: int, b: int) -> Between | Refusal:
+        """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
+        first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
+        behind = self._reached(first, second, self._after)
+        if isinstance(behind, Refusal) or not behind:
+            return behind if isinstance(behind, Refusal) else ([], [])
+        ahead = self._reached(second, first, self._before)
+        return ahead if isinstance(ahead, Refusal) else (ahead, behind)
+
+    def unite(self, a: int, b: int, between: Between) -> None:
+        """Make one group of two, which goes by the lower of both."""
+        kept, gone = min(a, b), max(a, b)
+        rank, (ahead, behind) = self._rank, between
+        free = sorted(rank[group] for group in (a, b, *ahead, *behind))
+        for group, place in zip(ahead, free, strict=False):
+            rank[group] = place
+        rank[kept] = free[len(ahead) + 1]
+        for group, place in zip(behind, free[len(ahead) + 2 :], strict=True):
+            rank[group] = place
+        for node in self.members[gone]:
+            self.group[node] = kept
+        self.members[kept] = self.members[kept] + self.members.pop(gone)
+
+    def _reached(self, start: int, end: int, following: list[list[int]]) -> list[int] | Refusal:
+        """The groups to which ways lead from `start` and whose ranks lie between, by rank; none may lead to `end`."""
+        group, members, rank = self.group, self.members, self._rank
+        low, high = sorted((rank[start], rank[end]))
+        seen = {start}
+        stack = [start]
+        followed = 0
+        while stack:
+            if len(seen) > _LOOKED_AT or followed > _FOLLOWED:
+                return Refusal.FAR
+            here = stack.pop()
+            for node in members[here]:
+                followed += len(following[node])
+                if followed > _FOLLOWED and here == start:
+                    return Refusal.FAR
+                for other in following[node]:
+                    to = group[other]
+                    if to == end and here != start:
+                        return Refusal.CYCLE
+                    if low < rank[to] < high and to not in seen:
+                        seen.add(to)
+                        stack.append(to)
+        seen.remove(start)
+        return sorted(seen, key=rank.__getitem__)
+
+
+def _following(count: int, before: IntArray, after: IntArray) -> list[list[int]]:
+    distinct = np.unique(before * max(count, 1) + after)
+    before, after = distinct // max(count, 1), distinct % max(count, 1)
+    bounds = np.searchsorted(before, np.arange(count + 1)).tolist()
+    following = after.tolist()
+    return [following[begin:end] for begin, end in itertools.pairwise(bounds)]
