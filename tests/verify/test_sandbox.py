@@ -117,3 +117,20 @@ def test_a_table_that_the_chain_computes_places_in_stays_as_large() -> None:
     small = smaller(b.done(b.call("aten::add.Tensor", x, b.call("aten::embedding", table, places))))
     assert small.inputs[0].spec.shape[0] == 600
     assert elements(small) < elements(b.done(Ref(1))) / 100
+
+
+def test_where_long_axes_are_part_of_the_kernel_the_others_are_short_and_blocks_large() -> None:
+    b = Builder("cache")
+    old, halves = b.input("old", (4, 16, 256, 64), "bfloat16"), [b.input(n, (4, 16, 1, 32), "bfloat16") for n in "xy"]
+    large = b.done(b.call("aten::cat", [old, b.call("aten::cat", halves, 3)], 2))
+    small = smaller(large)
+    assert [i.spec.shape for i in small.inputs] == [(2, 2, 256, 64), (2, 2, 1, 32), (2, 2, 1, 32)]
+    job = make_job(small, mutants=False, recorded=large)
+    kernels, _, launcher = generate(large).text.partition("def _expect(")
+    assert job.source.startswith(kernels)
+    assert '_kernel": [(4096, ' not in launcher
+    assert '_kernel": [(4096, ' in job.source
+    with Sandbox() as sandbox:
+        proof = sandbox.prove(small, False, large)
+    assert not isinstance(proof, str)
+    assert proof.passed

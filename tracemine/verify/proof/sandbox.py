@@ -21,7 +21,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.indices import computed, within
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.source import generate
-from tracemine.verify.proof.check import make_job
+from tracemine.verify.proof.check import MOST_ELEMENTS, make_job
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.resize import free_axes, resized
 
@@ -29,9 +29,8 @@ WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
 TIME_LIMIT_S = 60.0  # of a processor
 _PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
-# What an interpreter that works element by element gets through in the time; larger chains are tried smaller.
-MOST_ELEMENTS = 4_096
 _SIZES = (5, 3, 7, 2, 4, 6)  # for axes that are made smaller: told apart, and no multiple of a block
+_SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
 
 
 class Sandbox:
@@ -181,10 +180,10 @@ def smaller(chain: Chain) -> Chain:
         return chain
     axes = _largest_first(chain)
     whole = _resized(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
-    if whole is not None:
+    if whole is not None and elements(whole) <= MOST_ELEMENTS:
         return whole
-    current = chain
-    for size in _SIZES * 4:
+    current = whole or chain
+    for size in _SIZES * 4 if whole is None else [_SHORTEST] * len(axes):
         if elements(current) <= MOST_ELEMENTS:
             break
         tried = (_resized(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
