@@ -34,6 +34,18 @@ def test_every_cut_is_compiled_without_a_gpu_and_none_spills() -> None:
     assert "registers on sm_90" in fitting(text, found)
 
 
+def test_a_long_recurrence_of_many_inputs_spills_nothing() -> None:
+    b = Builder("recurrence")
+    state, *inputs = (b.input(f"x_{at}", (8, 1536, 16), "float32") for at in range(1 + 2 * 24))
+    live = []
+    for decay, fresh in zip(inputs[::2], inputs[1::2], strict=True):
+        state = b.call("aten::add.Tensor", b.call("aten::mul.Tensor", decay, state), fresh)
+        live.append(state)
+    found = resources(_text(b.done(*live)))
+    assert found
+    assert all(r.stack_bytes == 0 for r in found)
+
+
 def test_a_cut_that_spills_is_left_out() -> None:
     text = _text(_softmax(512))
     found = resources(text.replace("(1024, 32), (1024, 16)", "(16384, 512), (1024, 16)"))
