@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
+from msgspec.structs import replace
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import Builder, generate
+from tracemine.verify.chain import Scalar
 
 # A row reduction and one over its results, a norm over several tensors and what it scales, what is
 # read before it is overwritten: no one walk does both.
@@ -44,6 +46,18 @@ def test_every_line_that_computes_names_its_call() -> None:
     text = generate(CATALOGUE["add_rms_norm"]()).text
     for call in ("aten::add.Tensor", "aten::pow.Tensor_Scalar", "aten::mean.dim", "aten::rsqrt", "aten::mul.Tensor"):
         assert f"# {call}\n" in text
+
+
+def test_a_number_whose_value_was_not_recorded_is_no_default_to_rely_on() -> None:
+    chain = CATALOGUE["add_rms_norm"]()
+    unknown = [
+        tuple(Scalar(a.name, a.value, False) if isinstance(a, Scalar) else a for a in c.arguments) for c in chain.calls
+    ]
+    calls = tuple(replace(c, arguments=given) for c, given in zip(chain.calls, unknown, strict=True))
+    text = generate(replace(chain, calls=calls)).text
+    (name,) = (s.name for s in chain.scalars)
+    assert f"    # Not recorded, the default is no value of the model's: pass {name}.\n" in text
+    assert "# Not recorded" not in generate(chain).text
 
 
 def test_only_the_rounding_build_rounds_on_the_way() -> None:

@@ -51,6 +51,7 @@ def test_no_name_of_a_reproduction_means_two_things(name: str) -> None:
     assert [name for name, count in Counter(names).items() if count > 1] == []
     imported = [n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom)]
     assert not any("tracemine" in module for module in imported)
+    assert len(set(imported)) == len(imported)
 
 
 def test_the_rule_takes_what_is_as_good_as_eager_and_nothing_else(tmp_path: Path) -> None:

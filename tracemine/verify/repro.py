@@ -53,8 +53,8 @@ def repro(
     """
     embedded = {title: [_body(_text(name)) for name in names] for title, names in _EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
-    imports = sorted(lines | {"import argparse", "import hashlib", "import json", "from pathlib import Path"})
-    plain = [line for line in imports if line not in ("import torch",)]
+    own = {"import argparse", "import hashlib", "import json", "from pathlib import Path"}
+    plain = merged(sorted((lines | own) - {"import torch"}))
     moved = compulsory(chain)
     what = "A library's call" if source is None else "One fused kernel"
     says = [f"{title} ({fingerprint})", "", f"{what} in place of these calls, as a trace recorded them."]
@@ -210,6 +210,20 @@ def _comment(text: str) -> str:
     """Text that cannot end a docstring or begin anything else."""
     plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
     return plain.replace("\\", "/").replace('"', "'")
+
+
+def merged(imports: Sequence[str]) -> list[str]:
+    """Import statements, one a module.
+
+    >>> merged(["import json", "from math import prod", "from math import pi"])
+    ['import json', 'from math import pi, prod']
+    """
+    names: dict[str, set[str]] = {}
+    for line in imports:
+        head, _, rest = line.partition(" import ") if line.startswith("from ") else (line, "", "")
+        names.setdefault(head, set()).update(n.strip() for n in rest.split(",") if n.strip())
+    ordered = sorted(names, key=lambda head: (bool(names[head]), head))
+    return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
 
 
 def _text(name: str) -> str:

@@ -200,6 +200,7 @@ class Program:
     kernels: tuple[Kernel, ...]
     outputs: tuple[str, ...]  # buffers that the launcher gives back, for each live value
     scalars: tuple[tuple[str, int | float], ...]
+    unknown: tuple[str, ...] = ()  # of those: the ones whose value was not recorded
     origins: dict[Node, str]
 
 

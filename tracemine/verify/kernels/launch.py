@@ -18,6 +18,7 @@ from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Program
 from tracemine.verify.kernels.shapes import ACROSS, ALONG, LONGEST_ROW, flat_orders, grain, shape_of, writes_across
 
 _MOST_PARTS = 16  # of one launch
+_NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
 
@@ -222,12 +223,21 @@ def _warps(elements, each):
 '''
 
 
+def _unknown(names: Sequence[str]) -> list[str]:
+    """What whoever pastes the function has to know of numbers that were not recorded."""
+    if not names:
+        return []
+    said = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
+    return [f"# Not recorded, the default is no value of the model's: pass {said}."]
+
+
 def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
     """The function `fused`."""
     scalars = [f"{name}={number(value)}" for name, value in program.scalars]
     signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
     calls = dict.fromkeys(program.origins.values())
     lines = [f"def fused({signature}):", f'    """In place of {", ".join(calls) or "copies"}."""']
+    lines += [f"    {text}" for text in _unknown(program.unknown)]
     inputs = [b for b in program.buffers.values() if b.role == "input"]
     lines += [f"    {text}" for text in _size_lines(program, inputs)]
     for b in inputs:

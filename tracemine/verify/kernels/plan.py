@@ -100,6 +100,7 @@ def _planned(
         kernels=tuple(kernels),
         outputs=outputs,
         scalars=scalars,
+        unknown=tuple(s.name for s in chain.scalars if not s.recorded),
         origins=origins,
     )
     return program, starved

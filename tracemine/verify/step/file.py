@@ -16,7 +16,7 @@ import msgspec
 from tracemine import __version__
 from tracemine.ops import itemsize
 from tracemine.verify.chain import Chain
-from tracemine.verify.repro import eager_text
+from tracemine.verify.repro import eager_text, merged
 from tracemine.verify.step.placing import Kernel, Placed
 from tracemine.verify.step.program import Place, Program
 from tracemine.verify.step.text import Writer, items_of
@@ -36,7 +36,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     eager = writer.function("eager_step", list(placed.program.calls))
     fused = writer.function("fused_step", items_of(placed))
     embedded = [_body(f"{name}.py") for name in _EMBEDDED]
-    plain = _merged([*_IMPORTS, *(line for _, lines in embedded for line in lines if line != "import torch")])
+    plain = merged([*_IMPORTS, *(line for _, lines in embedded for line in lines if line != "import torch")])
     program = placed.program
     says = [
         f"One recorded step, replayed call by call: {program.replayed_launches} of {program.launches} launches,",
@@ -182,20 +182,6 @@ def _banner(text: str) -> str:
 def _comment(text: str) -> str:
     plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
     return plain.replace("\\", "/").replace('"', "'")
-
-
-def _merged(imports: Sequence[str]) -> list[str]:
-    """Import statements, one a module.
-
-    >>> _merged(["import json", "from math import prod", "from math import pi"])
-    ['import json', 'from math import pi, prod']
-    """
-    names: dict[str, set[str]] = {}
-    for line in imports:
-        head, _, rest = line.partition(" import ") if line.startswith("from ") else (line, "", "")
-        names.setdefault(head, set()).update(n.strip() for n in rest.split(",") if n.strip())
-    ordered = sorted(names, key=lambda head: (bool(names[head]), head))
-    return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
 
 
 def _body(name: str) -> tuple[str, list[str]]:
