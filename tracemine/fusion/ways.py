@@ -34,8 +34,11 @@ class Ways:
         self.group = list(range(count))  # of each node
         self.members = {node: [node] for node in range(count)}
         self._rank = list(range(count))  # of each group: higher than those of all that it needs
+        distinct = np.unique(before * max(count, 1) + after)
+        before, after = distinct // max(count, 1), distinct % max(count, 1)
         self._after = _following(count, before, after)  # of each node
-        self._before = _following(count, after, before)
+        order = np.argsort(after, kind="stable")
+        self._before = _following(count, after[order], before[order])
 
     def between(self, a: int, b: int) -> Between | Refusal:
         """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
@@ -50,7 +53,7 @@ class Ways:
         """Make one group of two, which goes by the lower of both."""
         kept, gone = min(a, b), max(a, b)
         rank, (ahead, behind) = self._rank, between
-        free = sorted(rank[group] for group in (a, b, *ahead, *behind))
+        free = sorted([rank[group] for group in (a, b, *ahead, *behind)])
         for group, place in zip(ahead, free, strict=False):
             rank[group] = place
         rank[kept] = free[len(ahead) + 1]
@@ -63,32 +66,38 @@ class Ways:
     def _reached(self, start: int, end: int, following: list[list[int]]) -> list[int] | Refusal:
         """The groups to which ways lead from `start` and whose ranks lie between, by rank; none may lead to `end`."""
         group, members, rank = self.group, self.members, self._rank
-        low, high = sorted((rank[start], rank[end]))
-        seen = {start}
-        stack = [start]
+        low, high = rank[start], rank[end]
+        if low > high:
+            low, high = high, low
+        seen: set[int] = set()
         followed = 0
-        while stack:
-            if len(seen) > _LOOKED_AT or followed > _FOLLOWED:
+        for node in members[start]:
+            ways = following[node]
+            followed += len(ways)
+            if followed > _FOLLOWED:
                 return Refusal.FAR
-            here = stack.pop()
-            for node in members[here]:
+            for other in ways:
+                if low < rank[group[other]] < high:
+                    seen.add(group[other])
+        if not seen:
+            return []
+        stack = list(seen)
+        while stack:
+            if len(seen) >= _LOOKED_AT or followed > _FOLLOWED:
+                return Refusal.FAR
+            for node in members[stack.pop()]:
                 followed += len(following[node])
-                if followed > _FOLLOWED and here == start:
-                    return Refusal.FAR
                 for other in following[node]:
                     to = group[other]
-                    if to == end and here != start:
+                    if to == end:
                         return Refusal.CYCLE
                     if low < rank[to] < high and to not in seen:
                         seen.add(to)
                         stack.append(to)
-        seen.remove(start)
         return sorted(seen, key=rank.__getitem__)
 
 
 def _following(count: int, before: IntArray, after: IntArray) -> list[list[int]]:
-    distinct = np.unique(before * max(count, 1) + after)
-    before, after = distinct // max(count, 1), distinct % max(count, 1)
     bounds = np.searchsorted(before, np.arange(count + 1)).tolist()
     following = after.tolist()
     return [following[begin:end] for begin, end in itertools.pairwise(bounds)]
