@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from tracemine.verify import findings
+from tracemine.verify import Builder, findings
+from tracemine.verify.proof.check import refused
+from tracemine.verify.proof.record import Mutant
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
 
@@ -93,7 +96,11 @@ def test_findings_whose_trace_is_gone_are_an_error_of_one_line(run: Run, tmp_pat
     assert err.startswith(f"{path}: its trace /nowhere/trace.json is not there")
 
 
-@pytest.mark.parametrize("arguments", [("--format", "pdf"), ("--top", "-1"), ("--time-limit", "0")], ids=lambda a: a[0])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--format", "pdf"), ("--top", "-1"), ("--time-limit", "0"), ("--time-limit", "nan")],
+    ids=lambda a: a[0],
+)
 def test_a_wrong_call_is_an_error(run: Run, arguments: tuple[str, str]) -> None:
     assert run("verify", CHAIN, *arguments)[0] == 2
 
@@ -180,3 +187,16 @@ def test_findings_that_were_printed_prettily_are_read(run: Run, tmp_path: Path) 
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     pretty.write_text(json.dumps(json.loads(path.read_text()), indent=2))
     assert run("report", pretty) == run("report", path)
+
+
+def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    tried = (Mutant("bound late", "mask = row <= rows", killed_by="reads"), Mutant("cast", "  x = y  "))
+    b = Builder("none")
+    none = refused(b.done(b.call("aten::relu", b.input("x", (1,), "float32"))), "")
+    proof = msgspec.structs.replace(none, refused=None, mutants=(*tried, Mutant("a", "b", equivalent="c")))
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: proof)
+    code, out, _ = run("verify", CHAIN, "--mutants")
+    assert code == 0
+    assert "1 of 2 wrong kernels found out\n" in out
+    assert "not found out: cast: x = y\n" in out

@@ -74,6 +74,8 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     console.print()
     for rank, verdict in enumerate(found.verdicts, 1):
         console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(verdict.says)))
+        for text in wrong_texts(verdict):
+            console.print(_indented(text))
         for text in library_texts(verdict):
             console.print(_indented(text, longest=300))
         for text in verdict.assumptions:
@@ -116,6 +118,17 @@ def _print_step(step: StepVerdict, console: Console) -> None:
         if change.says:
             says += f"; not compared: {change.says}"
         console.print(_indented(says))
+
+
+def wrong_texts(verdict: Verdict) -> list[str]:
+    """How many wrong kernels were found out, and those that were not; nothing where none were tried."""
+    proof = verdict.proof
+    if proof is None or not proof.mutants:
+        return []
+    caught, tried = proof.killed
+    found = [f"{caught} of {count_text(tried, 'wrong kernel')} found out"]
+    left = [m for m in proof.mutants if m.killed_by is None and m.equivalent is None]
+    return found + [f"not found out: {one.name}: {one.line.strip()}" for one in left]
 
 
 def library_texts(verdict: Verdict) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
 FORMATS = ("text", "json")
+_LONGEST_S = 1e6
 
 
 def verify(
@@ -78,8 +79,10 @@ def verify(
 
     if report not in FORMATS:
         raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
-    if top < 0 or time_limit <= 0:
-        raise UsageError("--top and --time-limit take no negative numbers", hint="--top 0 verifies all findings")
+    if top < 0:
+        raise UsageError(f"--top: {top} is negative", hint="0 verifies all findings")
+    if not 0 < time_limit <= _LONGEST_S:
+        raise UsageError(f"--time-limit: {time_limit:g} is no time that a proof could take", hint="a number of seconds")
     needed()
     for folder in (emit, output):
         if folder is not None:
