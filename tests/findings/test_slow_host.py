@@ -37,3 +37,11 @@ def test_launch_calls_of_twice_the_time_make_the_host_twice_as_slow_and_leave_th
 def test_few_launch_calls_and_calls_of_other_drivers_say_nothing() -> None:
     assert slowdown_of(_launches(9 * USUAL.launch_ns, count=19)) == USUAL
     assert slowdown_of(_launches(9 * USUAL.launch_ns, name="hipLaunchKernel")) == USUAL
+
+
+def test_nothing_is_said_to_be_recorded_that_was_not() -> None:
+    trace = Trace()
+    trace.kernel("k", 100, 5, op=trace.op("aten::exp", 10, 20))  # without shapes
+    found = slowdown_of(trace.timeline())
+    assert found is not None
+    assert found.what == "recording operators"

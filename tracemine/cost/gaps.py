@@ -43,7 +43,7 @@ class Slowdown:
 # benchmarks/recording.py, see benchmarks/results/recording_h200.md. A launch call: median over recorded models, of
 # which benchmarks/step_savings.py tells more.
 SLOWDOWNS = {
-    "operators": Slowdown("recording operators with their shapes", 1.2, 1.5, 1.6, launch_ns=5_300),
+    "operators": Slowdown("recording operators", 1.2, 1.5, 1.6, launch_ns=5_300),
     "stacks": Slowdown("recording Python stacks", 1.3, 1.65, 1.8, launch_ns=6_400),
     "execution_trace": Slowdown("recording an execution trace in the same window", 1.9, 4.5, 5.0, launch_ns=6_400),
 }
