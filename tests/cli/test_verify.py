@@ -200,3 +200,20 @@ def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: 
     assert code == 0
     assert "1 of 2 wrong kernels found out\n" in out
     assert "not found out: cast: x = y\n" in out
+
+
+def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_told_apart(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    path, verdicts = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    assert run("verify", path)[0] == 0
+    for command in ("verify", "report"):
+        code, out, err = run(command, verdicts)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"{verdicts}: holds verdicts, not findings\n")
+    code, out, err = run("scan", CHAIN, "--evidence", path)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{path}: holds findings, not verdicts\n")

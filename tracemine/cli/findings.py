@@ -19,13 +19,19 @@ _HINT = "scan --format json writes one"
 def stored_scans(path: Path) -> list[Scan] | None:
     """The scans that a file holds; None where it is something else.
 
-    Raises InputError, naming the line, where it begins as findings do and does not go on so.
+    Raises InputError, naming the line, where it begins as findings do and does not go on so, and for verdicts.
     """
     import msgspec
 
     from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
 
     if not _is_findings(path):
+        if _is_verdicts(path):
+            raise InputError(
+                "holds verdicts, not findings",
+                where=Location(str(path)),
+                hint="name the findings, and these as --evidence of scan or report",
+            )
         return None
     if path.stat().st_size > _LARGEST_BYTES:
         raise InputError("is too large for a findings file", where=Location(str(path)))
@@ -60,10 +66,20 @@ def findings_files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if _is_findings(path)]
 
 
+def _is_verdicts(path: Path) -> bool:
+    """Whether a file begins as `verify` writes it."""
+    head = _head(path)
+    return b'"schema_version"' in head and b'"trace":"' in head.replace(b" ", b"") and b'"verdicts":[' in head
+
+
 def _is_findings(path: Path) -> bool:
     """Whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
-    if path.suffix not in _SUFFIXES or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+    head = _head(path)
     return b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b"")
+
+
+def _head(path: Path) -> bytes:
+    if path.suffix not in _SUFFIXES or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)

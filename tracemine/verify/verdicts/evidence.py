@@ -138,6 +138,7 @@ def _may_hold_verdicts(path: Path) -> bool:
 
 def _read_file(path: Path, evidence: Evidence) -> None:
     where = Location(str(path))
+    content = b""
     if path.suffix == _TABLE:
         found, notes = in_table(path)
     else:
@@ -146,6 +147,10 @@ def _read_file(path: Path, evidence: Evidence) -> None:
             raise InputError(f"is too large for verdicts: more than {LARGEST_BYTES:,} bytes", where=where)
         found, notes = in_text(content, path)
     if not found:
+        if b'"findings"' in content[:_HEAD_BYTES]:
+            raise InputError(
+                "holds findings, not verdicts", where=where, hint="tracemine verify makes verdicts of them"
+            )
         why = notes[0].partition("left out, ")[2] if notes else "verify writes them; a reproduction does with --json"
         raise InputError("holds no verdicts that can be used", where=where, hint=why)
     evidence.notes += notes
