@@ -54,6 +54,14 @@ def test_no_name_of_a_reproduction_means_two_things(name: str) -> None:
     assert len(set(imported)) == len(imported)
 
 
+def test_without_a_gpu_a_reproduction_says_so_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = loaded("add_rms_norm", tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["repro.py", "--json"])
+    with pytest.raises(SystemExit, match="this needs a GPU, and torch finds none"):
+        module.main()
+
+
 def test_the_rule_takes_what_is_as_good_as_eager_and_nothing_else(tmp_path: Path) -> None:
     module = loaded("add_rms_norm", tmp_path)
     eager, described = module.eager, module.INPUTS

@@ -267,6 +267,8 @@ def main():
     parser.add_argument("--compile-seconds", type=float, default=15.0, help="most that a compilation may take")
     parser.add_argument("--seconds", type=float, default=10.0, help="no block of samples is begun after this")
     asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this needs a GPU, and torch finds none")
     modes = () if asked.no_compile else ("compiled",) if asked.no_tune else tuple(MODES)
     found = results(modes, asked.compile_seconds, asked.seconds)
     if asked.json:

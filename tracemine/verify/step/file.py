@@ -267,6 +267,8 @@ def done(asked, folder):
     if asked.meta:
         print(json.dumps(on_meta(folder)))
         return
+    if not torch.cuda.is_available():
+        raise SystemExit("this needs a GPU, and torch finds none; --meta needs none")
     if asked.kernels:
         looked_at(folder)
         return
