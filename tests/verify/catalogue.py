@@ -12,7 +12,7 @@ from tracemine.verify import Builder, Chain
 
 CATALOGUE: dict[str, Callable[..., Chain]] = {}  # without arguments: at the small size
 # Walked in a loop at this size, in parts where there are few rows; large enough for tables to be made, joins to be cut.
-LONGEST_ROW = {"rope": 16, "rope_of_angles": 8} | dict.fromkeys(
+LONGEST_ROW = {"rope": 16, "rope_of_angles": 8, "group_norm_in_parts": 16} | dict.fromkeys(
     (
         "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
         "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",
@@ -330,6 +330,11 @@ def group_norm_silu(shape: Shape = (2, 6, 5, 7), groups: int = 3, dtype: str = F
     given = (x, weight, bias, batch, channels, height * width, groups, 1e-6)
     normed, _, _ = b.call("aten::native_group_norm", *given)
     return b.done(b.call("aten::silu", normed))
+
+
+@entry
+def group_norm_in_parts() -> Chain:
+    return group_norm_silu((1, 6, 10, 14))
 
 
 @entry

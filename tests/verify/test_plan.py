@@ -124,3 +124,12 @@ def test_columns_are_walked_as_they_lie_in_memory() -> None:
 
 def test_rows_of_many_programs_are_not_cut() -> None:
     assert all(k.split is None for k in _kernels("looped_softmax") + _kernels("column_sum"))
+
+
+def test_few_rows_that_are_very_long_are_reduced_in_parts_and_written_apart() -> None:
+    assert [(k.level, k.split is not None) for k in _kernels("group_norm_in_parts")] == [
+        (0, True),
+        (1, False),
+        (2, False),
+    ]
+    assert [k.split for k in _kernels("group_norm_silu")] == [None]

@@ -16,6 +16,9 @@ _LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024
 # Rows that are walked in a loop by few programs, each by one or so many by one, leave most of a GPU idle: they are cut
 # into parts. Unless they are as short as that.
 _SHORT_ACROSS, _HIGH = 512, 64
+# Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
+# half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
+_VERY_LONG = 16
 _SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
 
 ALONG, ACROSS, MIXED = "along", "across", "mixed"
@@ -45,6 +48,8 @@ def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -
     across = grain(buffers, kernel) == ACROSS
     shortest = min(_SHORT_ACROSS, longest_row) if across else longest_row
     few = max(4, longest_row // (32 if across else 128))  # fewer where rows are walked in a loop for trial
+    if length >= _VERY_LONG * longest_row:
+        few *= 4
     return length > shortest and rows < few * (_HIGH if across else 1)
 
 
