@@ -114,7 +114,10 @@ class Choices:
             if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
                 return self.outside(need, remember=False), "one of those from outside"
             if token.outside and wiring.number in token.readers and len(taken) not in wiring.mutated:
-                # The same operator once more takes another one that looks alike, as each layer has its own cache.
+                # The same operator once more takes another one that looks alike, as each layer has its own cache. Of
+                # one that was written meanwhile it is a guess: there may be no other.
+                if token.lasts:
+                    token.sure = alone = False
                 token.storage, self.storages = self.storages, self.storages + 1
                 token.readers = ()
             return token, "the only one" if alone else "read before"
