@@ -55,7 +55,7 @@ class Lives:
         owner = root[np.append(order.position, -1)[numbers(memory.column("op_row"), -1)[rows]]]
         size, at = numbers(memory.column("bytes"))[rows], numbers(memory.column("start_ns"))[rows]
         ends = np.append(order.end, 0)[owner]
-        freed = _freed(np.stack((device[rows], address[rows])), size, at)
+        freed = _freed(device[rows], address[rows], size, at)
         blocks = defaultdict(list)
         kept = np.flatnonzero((size > 0) & (owner >= 0) & (freed > ends))
         for one in kept.tolist():
@@ -65,6 +65,10 @@ class Lives:
         clears = np.array([*(text.startswith(_CLEARS) for text in texts), False], np.bool_)[ids]
         spans = list(zip(start[clears].tolist(), (start + dur)[clears].tolist(), strict=True))
         return Lives(start[order.row].tolist(), dict(blocks), spans)
+
+    def again(self) -> Lives:
+        """The same for another simulation, which numbers storages anew."""
+        return Lives(self._start, self._blocks, self._clears)
 
     def made(self, root: int, storages: list[int], specs: list[TensorSpec]) -> None:
         """An operator gives these in new storages: each is a block that it left, where the size tells which."""
@@ -87,12 +91,13 @@ class Lives:
         return freed if at >= 0 and freed < self._clears[at][1] else None
 
 
-def _freed(where: IntArray, size: IntArray, at: IntArray) -> IntArray:
+def _freed(device: IntArray, address: IntArray, size: IntArray, at: IntArray) -> IntArray:
     """For each allocation when the next event at its address is, which is its free."""
     found = np.full(len(at), _FOREVER)
-    place = np.unique(where, axis=1, return_inverse=True)[1].reshape(-1)
-    order = np.lexsort((np.arange(len(at)), at, place))
-    same = (place[order][1:] == place[order][:-1]) & (size[order][:-1] > 0)
+    order = np.lexsort((np.arange(len(at)), at, address, device))
+    same = size[order][:-1] > 0
+    for place in (device, address):
+        same &= place[order][1:] == place[order][:-1]
     found[order[:-1][same]] = at[order[1:][same]]
     return found
 

@@ -67,8 +67,9 @@ class Program:
         """The simulation once it has run, and the schemas of nodes by their place; explain: with reasons."""
         lists = {need.loose for wiring in self.wirings.values() for need in wiring.needs if need.listed}
         hints = Hints()
+        recorded = Lives.of(self.timeline, self.order, self.roots)
         for _ in range(_PASSES):
-            lives = Lives.of(self.timeline, self.order, self.roots)
+            lives = None if recorded is None else recorded.again()
             simulation = Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates), explain=explain)
             schemas = self._run(simulation)
             before, hints = hints, simulation.hints()
