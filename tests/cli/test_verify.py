@@ -6,15 +6,20 @@ import ast
 import json
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tracemine.cli.verdicts import render
+from tracemine.report import Options
 from tracemine.verify import Builder, findings
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.record import Mutant
+from tracemine.verify.verdicts.verdict import Verdicts
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
 
@@ -217,3 +222,29 @@ def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_told_apart(
     code, out, err = run("scan", CHAIN, "--evidence", path)
     assert (code, out) == (2, "")
     assert err.startswith(f"{path}: holds findings, not verdicts\n")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_times_are_whole_at_any_width(width: int) -> None:
+    times = {"eager_ns": 21_230, "fused_ns": 5_004, "compiled_ns": 5_200, "copy_ns": 3_100, "saving_ns": 16_226}
+    ratio = {"low": 4.1, "ratio": 4.2, "high": 4.3}
+    taken = {"device": "a GPU", "state": "cold", "eager_to_fused": ratio, "compiled_to_fused": None, "noise": 0.01}
+    of = dict.fromkeys(("evidence", "within_interval", "proof", "replay", "right", "times", "source"))
+    claim = {"low": 10_000, "mid": 12_300, "high": 20_000}
+    one: dict[str, Any] = {
+        "fingerprint": "0" * 16,
+        "rule": "r",
+        "title": "A chain spelled out, operator by operator",
+        "level": "L5",
+    }
+    one |= {"says": "faster", "calls": 12, "predicted_ns": claim, "measured_ns": 16_226, "error_ns": -1_234_567}
+    one |= {"measured": {**times, **taken}, "assumptions": (), "not_tested": (), **of}
+    found = msgspec.convert({"trace": "t", "gpu": "a GPU", "verdicts": [one], "skipped": {}}, Verdicts)
+    out = StringIO()
+    render(found, out, Options(top=None, width=width, color=False))
+    text = " ".join(out.getvalue().split())
+    assert "…" not in text
+    assert "spelled out" in text
+    for time in ("12.3 µs", "16.2 µs", "-1.23 ms", "21.2 µs", "5.00 µs"):
+        assert time in text
+    assert ("5.20 µs" in text) == (width >= 80)

@@ -28,6 +28,7 @@ _STYLES = {
     "L6": "bold green",
 }
 _COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
+_WIDE, _NARROW = 110, 78
 _VARIANTS = {
     "eager": "replayed",
     "fused": "with fused kernels",
@@ -62,18 +63,20 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     where = found.gpu or "no GPU: levels up to L2"
     console.print(Text(line(f"{found.trace} · {where}")))
     timed = any(v.measured is not None for v in found.verdicts)
-    columns = _COLUMNS if timed else _COLUMNS[:5]
+    columns = _columns(how.width) if timed else _COLUMNS[:5]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:
         table.add_column(name, justify="left" if name in ("finding", "level") else "right", no_wrap=name != "finding")
     for rank, verdict in enumerate(found.verdicts, 1):
         title = Text(line(verdict.title, longest=60))
-        cells: list[str | Text] = [str(rank), title, str(verdict.calls or ""), _level(verdict)]
-        table.add_row(*cells, *_times(verdict)[: len(columns) - 4])
+        cells: list[str | Text] = [str(rank), title, str(verdict.calls or ""), _level(verdict), *_times(verdict)]
+        of = dict(zip(_COLUMNS, cells, strict=True))
+        table.add_row(*(of[name] for name in columns))
     console.print(table)
     console.print()
     for rank, verdict in enumerate(found.verdicts, 1):
-        console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(verdict.says)))
+        says = verdict.says if "finding" in columns else f"{verdict.title[:60]}: {verdict.says}"
+        console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(says)))
         for text in wrong_texts(verdict):
             console.print(_indented(text))
         for text in library_texts(verdict):
@@ -87,6 +90,12 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
         console.print(Text(f"not looked at: {', '.join(left_out)}", style="dim"))
     for warning in found.warnings:
         console.print(Text(line(f"note: {warning}"), style="dim"))
+
+
+def _columns(width: int) -> tuple[str, ...]:
+    """Columns for which there is room. Numbers are never cut: where it is narrow the title goes to the text below."""
+    left_out = [*["finding", "calls"] * (width < _WIDE), *["compile", "copy"] * (width < _NARROW)]
+    return tuple(name for name in _COLUMNS if name not in left_out)
 
 
 def _indented(text: str, *, style: str = "", longest: int = LONGEST) -> Padding:
