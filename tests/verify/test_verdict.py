@@ -8,7 +8,7 @@ import msgspec
 
 from tracemine.cost import Range
 from tracemine.findings.record import NOTHING, Finding
-from tracemine.verify.findings import answered
+from tracemine.verify.alone import answered
 from tracemine.verify.proof.record import Fault, Proof
 from tracemine.verify.verdicts.verdict import Verdict, Verdicts, table, verdict
 
@@ -107,7 +107,7 @@ def test_a_proof_that_hung_is_not_tested_and_the_gpu_may_go_on() -> None:
 
 
 def test_a_crash_on_the_gpu_is_a_verdict() -> None:
-    text = answered(-11, "", "")
+    text = answered(-11, "", "", what="the reproduction", holds="replay")
     found = judged(proof=PROOF, ran=text)
     assert (found.level, found.says) == ("L2", "the reproduction ended with -11: it said nothing")
 

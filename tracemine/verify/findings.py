@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
+from tracemine.verify import alone
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import error_ulp
@@ -263,32 +262,7 @@ def chain_text(
 
 def run(text: str, limit_s: float = GPU_LIMIT_S) -> Mapping[str, Any] | str:
     """What a reproduction says on this machine's GPU, in a process of its own; or why it says nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "repro.py"
-        path.write_text(text, "utf-8")
-        command = [sys.executable, str(path), "--json"]
-        try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
-        except subprocess.TimeoutExpired:
-            return f"the GPU took longer than {limit_s:g} s"
-        except OSError as error:
-            return f"the reproduction could not be started: {error.strerror}"
-    return answered(ran.returncode, ran.stdout, ran.stderr)
-
-
-def answered(code: int, out: str, errors: str) -> Mapping[str, Any] | str:
-    """What a reproduction printed; a text that says how it ended where it printed nothing of use.
-
-    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU")
-    'the reproduction ended with 1: RuntimeError: no GPU'
-    """
-    lines = out.strip().splitlines()
-    with contextlib.suppress(ValueError, IndexError):
-        found = json.loads(lines[-1])
-        if code == 0 and isinstance(found, dict) and "replay" in found:
-            return found
-    said = errors.strip().splitlines()
-    return f"the reproduction ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
+    return alone.run(text, ["--json"], limit_s, what="the reproduction", slow="the GPU", holds="replay")
 
 
 def _mark(finding: Finding) -> str:

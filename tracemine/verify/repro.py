@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Sequence
-from importlib import resources
-from typing import Any
 
 from tracemine import __version__
+from tracemine.verify.alone import banner, body, comment, merged
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
 from tracemine.verify.kernels.compulsory import compulsory
 from tracemine.verify.kernels.source import Source
 
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
-_WIDTH = 118
 # Modules whose text every reproduction holds, by what they are about.
 _EMBEDDED = {
     "Whether it is right": ("proof/numerics.py", "proof/roundings.py", "gpu/right.py"),
@@ -51,7 +49,7 @@ def repro(
     the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
     positive: inputs that hold no negative numbers.
     """
-    embedded = {title: [_body(_text(name)) for name in names] for title, names in _EMBEDDED.items()}
+    embedded = {title: [body(name) for name in names] for title, names in _EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
     own = {"import argparse", "import hashlib", "import json", "from pathlib import Path"}
     plain = merged(sorted((lines | own) - {"import torch"}))
@@ -65,14 +63,14 @@ def repro(
         "    python THIS_FILE --json   the same for programs",
     ]
     parts = [
-        f'"""{_comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
+        f'"""{comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
         "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
-        _banner("The chain, as eager runs it"),
+        banner("The chain, as eager runs it"),
         eager_text(chain),
         f"INPUTS = {_inputs(chain, positive)}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         *_stand_ins(source, library),
-        *(text for title, bodies in embedded.items() for text in (_banner(title), *(body for body, _ in bodies))),
+        *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
         _MAIN.format(
             cuts="{}" if source is None else "tuned(fused, BLOCKS, INPUTS)",
             variants=_VARIANTS[source is not None, library is not None],
@@ -101,9 +99,9 @@ def _stand_ins(source: Source | None, library: str | None) -> list[str]:
     found: list[str] = []
     if source is not None:
         text = source.text.removeprefix("import torch\nimport triton\nimport triton.language as tl\n").strip("\n")
-        found += [_banner("One kernel in its place"), text]
+        found += [banner("One kernel in its place"), text]
     if library is not None:
-        found += [_banner("The library's own call for it"), library]
+        found += [banner("The library's own call for it"), library]
     return found
 
 
@@ -200,51 +198,6 @@ def _inputs(chain: Chain, positive: Collection[int]) -> str:
 def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
     rows = [f"    ({name!a}, {list(grid) if grid is not None else None!r})," for name, grid in recorded]
     return "\n".join(["[", *rows, "]"])
-
-
-def _banner(text: str) -> str:
-    return f"# {text} ".ljust(_WIDTH, "-")
-
-
-def _comment(text: str) -> str:
-    """Text that cannot end a docstring or begin anything else."""
-    plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
-    return plain.replace("\\", "/").replace('"', "'")
-
-
-def merged(imports: Sequence[str]) -> list[str]:
-    """Import statements, one a module.
-
-    >>> merged(["import json", "from math import prod", "from math import pi"])
-    ['import json', 'from math import pi, prod']
-    """
-    names: dict[str, set[str]] = {}
-    for line in imports:
-        head, _, rest = line.partition(" import ") if line.startswith("from ") else (line, "", "")
-        names.setdefault(head, set()).update(n.strip() for n in rest.split(",") if n.strip())
-    ordered = sorted(names, key=lambda head: (bool(names[head]), head))
-    return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
-
-
-def _text(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")
-
-
-def _body(text: str) -> tuple[str, list[str]]:
-    """A module without its docstring and imports, and its imports."""
-    tree = ast.parse(text)
-    lines = text.splitlines()
-    imports: list[str] = []
-    last = 0
-    for node in tree.body:
-        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
-            break
-        last = node.end_lineno or last
-        if not is_docstring:
-            imports.append(ast.unparse(node))
-    kept: list[Any] = [i for i in imports if "__future__" not in i and "tracemine" not in i]
-    return "\n".join(lines[last:]).strip("\n"), kept
 
 
 _MAIN = """

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Chain, ChainError, Input, Literal, Ref, Value, infer_outputs
+from tracemine.verify.proof.resize import reshaped
 
 _VIEWS = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
 _CUTS = frozenset({"aten::slice"})
@@ -92,7 +92,7 @@ def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
         return prod(map(now, parts[size])) if size in parts else size
 
     inputs = tuple(
-        Input(e.name, _spec(e.spec, tuple(map(now, e.spec.shape))), None if e.below is None else now(e.below))
+        Input(e.name, reshaped(e.spec, tuple(map(now, e.spec.shape))), None if e.below is None else now(e.below))
         for e in chain.inputs
     )
     specs = [e.spec for e in inputs]
@@ -117,16 +117,3 @@ def _argument(name: str, value: Value, now: object) -> Value:
     if isinstance(value, Literal) and name in _PLACES and type(value.value) is int:
         return Literal(now(value.value))
     return value
-
-
-def _spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    """Another shape in the same order of dimensions; what was repeated stays so."""
-    if shape == spec.shape:
-        return spec
-    old = spec.strides or ()
-    order = sorted((d for d in range(len(shape)) if old[d]), key=lambda d: (-old[d], d))
-    strides, step = [0] * len(shape), 1
-    for d in reversed(order):
-        strides[d] = step
-        step *= max(shape[d], 1)
-    return TensorSpec(shape, spec.dtype, tuple(strides))

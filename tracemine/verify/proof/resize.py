@@ -47,7 +47,7 @@ def resized(chain: Chain, lowered: Lowered, sizes: Mapping[int, int]) -> Chain:
     before = _shapes(lowered, {})
     changed = {lowered.axes.size((a,)): n for a, n in sizes.items()}
     inputs = tuple(
-        Input(e.name, _spec(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
+        Input(e.name, reshaped(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
         for e, v in zip(chain.inputs, lowered.values, strict=False)
     )
     specs = [e.spec for e in inputs]
@@ -101,7 +101,7 @@ def counted_to(call: Call, size: int) -> int | float:
     return end
 
 
-def _spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+def reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     """Another shape in the same order of dimensions; what was repeated stays so."""
     if shape == spec.shape:
         return spec

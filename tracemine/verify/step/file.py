@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from importlib import resources
 from math import prod
 
 import msgspec
 
 from tracemine import __version__
 from tracemine.ops import itemsize
+from tracemine.verify.alone import banner, body, comment, merged
 from tracemine.verify.chain import Chain
-from tracemine.verify.repro import eager_text, merged
+from tracemine.verify.repro import eager_text
 from tracemine.verify.step.placing import Kernel, Placed
 from tracemine.verify.step.program import Place, Program
 from tracemine.verify.step.text import Writer, items_of
 
 _LONGEST_NAME = 2000
 _LARGEST_FILTER = 11
-_WIDTH = 118
 
 
 def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequence[str], expected: bytes) -> str:
@@ -35,7 +34,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     writer = Writer(placed.program)
     eager = writer.function("eager_step", list(placed.program.calls))
     fused = writer.function("fused_step", items_of(placed))
-    embedded = [_body(f"{name}.py") for name in _EMBEDDED]
+    embedded = [body(f"{name}.py") for name in _EMBEDDED]
     plain = merged([*_IMPORTS, *(line for _, lines in embedded for line in lines if line != "import torch")])
     program = placed.program
     says = [
@@ -48,21 +47,21 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
         "    python THIS_FILE --meta   runs it without a GPU and without data, to see that its calls fit each other",
     ]
     parts = [
-        f'"""{_comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
+        f'"""{comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
         "\n".join([*plain, "", "import torch"]),
         'DEVICE = "cuda"',
-        _banner("The operators"),
+        banner("The operators"),
         writer.header(),
-        _banner("The step, as recorded: t are tensors from outside"),
+        banner("The step, as recorded: t are tensors from outside"),
         eager,
-        _banner("The step with kernels k in place of chains"),
+        banner("The step with kernels k in place of chains"),
         fused,
-        _banner("What both take"),
+        banner("What both take"),
         _inputs(program, writer),
-        _banner("The chains, as eager runs them, and a kernel in the place of each"),
+        banner("The chains, as eager runs them, and a kernel in the place of each"),
         _kernels(placed),
         f"ABOUT = json.loads({_json(_about(placed, counts, recorded))})\nEXPECTED = json.loads({_json(expected)})",
-        _banner("Whether it is right, and what it takes"),
+        banner("Whether it is right, and what it takes"),
         *(text for text, _ in embedded),
         _MAIN.strip("\n"),
     ]
@@ -173,32 +172,6 @@ def _described(chain: Chain) -> str:
 def _quoted(text: str) -> str:
     """Source as a string that shows it as it is, where it can."""
     return f"r'''\n{text}'''" if "'''" not in text and not text.endswith(("'", "\\")) else ascii(text)
-
-
-def _banner(text: str) -> str:
-    return f"# {text} ".ljust(_WIDTH, "-")
-
-
-def _comment(text: str) -> str:
-    plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
-    return plain.replace("\\", "/").replace('"', "'")
-
-
-def _body(name: str) -> tuple[str, list[str]]:
-    """A module of this package without its docstring and imports, and the imports that are not of this package."""
-    text = resources.files("tracemine.verify").joinpath(name).read_text("utf-8")
-    tree = ast.parse(text)
-    imports: list[str] = []
-    last = 0
-    for node in tree.body:
-        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
-            break
-        last = node.end_lineno or last
-        if not is_docstring:
-            imports.append(ast.unparse(node))
-    kept = [i for i in imports if "__future__" not in i and "tracemine" not in i]
-    return "\n".join(text.splitlines()[last:]).strip("\n"), kept
 
 
 _MAIN = '''

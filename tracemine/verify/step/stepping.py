@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ import msgspec
 from tracemine.columns import string_ids
 from tracemine.findings.record import Finding, Scan
 from tracemine.flow.record import Flow
+from tracemine.verify import alone
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Expected, StepVerdict, Summary, expected, step_verdict, summary
@@ -72,34 +69,7 @@ def stepped(
 
 def run_step(text: str, options: Sequence[str], limit_s: float) -> Mapping[str, Any] | str:
     """What a step's file prints, in a process of its own; or why it prints nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "repro_step.py"
-        path.write_text(text, "utf-8")
-        command = [sys.executable, str(path), *options]
-        try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
-        except subprocess.TimeoutExpired:
-            return f"the step took longer than {limit_s:g} s"
-        except OSError as error:
-            return f"the step could not be started: {error.strerror}"
-    return answered(ran.returncode, ran.stdout, ran.stderr)
-
-
-def answered(code: int, out: str, errors: str) -> Mapping[str, Any] | str:
-    """What a step's file printed; a text that says how it ended where it printed nothing of use.
-
-    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU")
-    'the step ended with 1: RuntimeError: no GPU'
-    """
-    lines = out.strip().splitlines()
-    try:
-        found = json.loads(lines[-1]) if lines and code == 0 else None
-    except ValueError:
-        found = None
-    if isinstance(found, dict):
-        return found
-    said = errors.strip().splitlines()
-    return f"the step ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
+    return alone.run(text, options, limit_s, what="the step", slow="the step")
 
 
 def _on_meta(text: str) -> str:

@@ -1,0 +1,103 @@
+"""Files that stand alone, of a finding or of a step: what they hold of this package, and one run in its own process."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+_WIDTH = 118
+
+
+def banner(text: str) -> str:
+    """The line above a part of a file.
+
+    >>> banner("The chain")[:16]
+    '# The chain ----'
+    """
+    return f"# {text} ".ljust(_WIDTH, "-")
+
+
+def comment(text: str) -> str:
+    r"""Text that cannot end a docstring or begin anything else.
+
+    >>> comment('a " b \\ c')
+    "a ' b / c"
+    """
+    plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
+    return plain.replace("\\", "/").replace('"', "'")
+
+
+def body(name: str) -> tuple[str, list[str]]:
+    """A module of this package without its docstring and imports, and the imports that are not of this package."""
+    text = resources.files(__package__).joinpath(name).read_text("utf-8")
+    imports: list[str] = []
+    last = 0
+    for node in ast.parse(text).body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+            break
+        last = node.end_lineno or last
+        if not is_docstring:
+            imports.append(ast.unparse(node))
+    kept = [i for i in imports if "__future__" not in i and "tracemine" not in i]
+    return "\n".join(text.splitlines()[last:]).strip("\n"), kept
+
+
+def merged(imports: Sequence[str]) -> list[str]:
+    """Import statements, one a module.
+
+    >>> merged(["import json", "from math import prod", "from math import pi"])
+    ['import json', 'from math import pi, prod']
+    """
+    names: dict[str, set[str]] = {}
+    for line in imports:
+        head, _, rest = line.partition(" import ") if line.startswith("from ") else (line, "", "")
+        names.setdefault(head, set()).update(n.strip() for n in rest.split(",") if n.strip())
+    ordered = sorted(names, key=lambda head: (bool(names[head]), head))
+    return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
+
+
+def run(
+    text: str, options: Sequence[str], limit_s: float, *, what: str, slow: str, holds: str | None = None
+) -> Mapping[str, Any] | str:
+    """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
+
+    slow: what took too long where it outlasts `limit_s`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "alone.py"
+        path.write_text(text, "utf-8")
+        command = [sys.executable, str(path), *options]
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
+        except subprocess.TimeoutExpired:
+            return f"{slow} took longer than {limit_s:g} s"
+        except OSError as error:
+            return f"{what} could not be started: {error.strerror}"
+    return answered(ran.returncode, ran.stdout, ran.stderr, what=what, holds=holds)
+
+
+def answered(code: int, out: str, errors: str, *, what: str, holds: str | None = None) -> Mapping[str, Any] | str:
+    """What a file printed; a text that says how it ended where it printed nothing of use.
+
+    what: the file, in such texts. holds: a key that what it printed must have.
+
+    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU", what="the step")
+    'the step ended with 1: RuntimeError: no GPU'
+    """
+    lines = out.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines and code == 0 else None
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and (holds is None or holds in found):
+        return found
+    said = errors.strip().splitlines()
+    return f"{what} ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
