@@ -73,8 +73,7 @@ class Trace:
         return ~self.of_class(*COMPUTE_BOUND_CLASSES) & ~self.rows["activities"].columns["auxiliary"].values
 
     def of_class(self, *classes: str) -> BoolArray:
-        column = self.rows["activities"].columns["op_class"]
-        return np.array([*(name in classes for name in column.values), False])[column.codes]
+        return self.told("op_class", lambda name: name in classes) > 0
 
     @property
     def copies(self) -> BoolArray:
@@ -86,24 +85,25 @@ class Trace:
             np.maximum.at(width, part.node, item[part.tensor_row])
         read, written = widths
         same = np.append((read == written) | (read == 0), True)[node]
-        column = self.rows["activities"].columns["op"]
-        return np.array([*(name in _COPIES for name in column.values), False])[column.codes] & same
+        return (self.told("op", lambda name: name in _COPIES) > 0) & same
 
     @property
     def kernels(self) -> BoolArray:
         """For each activity, whether it is a kernel: no copy or set of the driver's."""
-        kinds = self.timeline.activities.column("kind").to_pylist()
-        return np.array([kind == "kernel" for kind in kinds], np.bool_)
+        return self.told("kind", lambda kind: kind == "kernel") > 0
 
     def moves(self, code: Code) -> BoolArray:
         """For each activity, whether Inductor made it to move data and nothing else."""
-        column = self.rows["activities"].columns["name"]
-        return np.array([*(code.moves(name) for name in column.values), False])[column.codes]
+        return self.told("name", code.moves) > 0
 
     def finishing(self, code: Code) -> FloatArray:
         """For each activity, the share of its kernel's launches that only finish what another kernel began."""
-        column = self.rows["activities"].columns["name"]
-        return np.array([*(code.finishing.get(name, 0.0) for name in column.values), 0.0])[column.codes]
+        return self.told("name", lambda name: code.finishing.get(name, 0.0))
+
+    def told(self, column: str, by: Callable[[str], float]) -> FloatArray:
+        """For each activity, what `by` says of its text in a column, asked once a text; 0 where there is none."""
+        texts = self.rows["activities"].columns[column]
+        return np.array([*map(by, texts.values), 0.0])[texts.codes]
 
     def numbers(self, name: str) -> Numbers:
         return self.rows["activities"].columns[name]

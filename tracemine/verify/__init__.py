@@ -6,7 +6,7 @@ rebuild/   a finding → its chain of calls (chain.py)
 kernels/   a chain → recipes → nodes of a loop-level language → source
 proof/     the source in Triton's interpreter on a CPU, wrong kernels beside it, in a process of its own
 library/   calls that say what a chain spells out
-gpu/       is it right on a GPU, and how long it takes: pasted into reproductions (repro.py)
+gpu/       is it right on a GPU, and how long it takes: pasted into files that stand alone (alone.py, repro.py)
 step/      a whole recorded step, with the kernels in place
 verdicts/  what it came to, written and read again
 
