@@ -19,6 +19,7 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.verify import alone
+from tracemine.verify.ahead import at_once, compilers
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import error_ulp
@@ -85,6 +86,43 @@ def fusable(findings: Sequence[Finding]) -> list[Finding]:
     return [f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A library call that stands in place of a kernel, with a reproduction of its own."""
+
+    rebuilt: Rebuilt
+    replacement: Replacement
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What is made of a finding before anything runs."""
+
+    finding: Finding
+    rebuilt: Rebuilt | None = None
+    refused: str | None = None  # why there is no kernel
+    text: str | None = None  # the reproduction, with the kernel
+    chains: tuple[Chain, Chain] | None = None  # that the CPU proves: at sizes it gets through, and as recorded
+    assumptions: tuple[str, ...] = ()
+    replacement: Replacement | None = None  # a call that says the same
+    alone: _Call | None = None  # that call, where no kernel is generated beside which it could be timed
+    around: _Call | None = None  # one that does the products too
+
+    @property
+    def texts(self) -> list[str]:
+        """Reproductions that a GPU runs."""
+        return [text for text in (self.text, *(c.text for c in (self.alone, self.around) if c)) if text is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Machines:
+    """Processes that prove."""
+
+    kernels: Sandbox
+    calls: Sandbox
+
+
 def verify(
     findings: Sequence[Finding],
     flow: Flow,
@@ -92,33 +130,43 @@ def verify(
     how: How,
     progress: Callable[[int, int], object] = lambda done, all_: None,
 ) -> Iterator[Verdict]:
-    """A verdict on each finding, in order. A crash, a hang or a lack of memory is a verdict like any other."""
+    """A verdict on each finding, in order. A crash, a hang or a lack of memory is a verdict like any other.
+
+    For a GPU a few findings at a time are compiled side by side, and proved meanwhile; then each is timed alone.
+    """
     rebuilder = Rebuilder(flow, groups)
+    abreast = 1 if how.gpu is None else at_once()
     with (
-        Sandbox(time_limit_s=how.time_limit_s) as sandbox,
+        Sandbox(time_limit_s=how.time_limit_s) as kernels,
         Sandbox(time_limit_s=how.time_limit_s, command=LIBRARY_WORKER) as calls,
+        compilers(how.gpu, GPU_LIMIT_S) as ahead,
     ):
-        for number, finding in enumerate(findings):
-            progress(number, len(findings))
-            yield _verified(finding, rebuilder, sandbox, calls, how)
+        machines = _Machines(kernels, calls)
+        for first in range(0, len(findings), abreast):
+            progress(first, len(findings))
+            ready = [_ready(finding, rebuilder, how) for finding in findings[first : first + abreast]]
+            if ahead is not None:
+                ahead.start(text for each in ready for text in each.texts)
+            proofs = [_proofs(each, machines, how) for each in ready]
+            if ahead is not None:
+                ahead.wait()
+            environment = None if ahead is None else ahead.environment
+            for number, (each, proof) in enumerate(zip(ready, proofs, strict=True), first):
+                progress(number, len(findings))
+                yield _verdict(each, proof, how, environment)
         progress(len(findings), len(findings))
 
 
-def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: Sandbox, how: How) -> Verdict:
-    rows = finding.activities[0]
+def _ready(finding: Finding, rebuilder: Rebuilder, how: How) -> _Ready:
     if not _is_of(finding, rebuilder.flow):
-        return verdict(finding, refused="its kernels are not in this trace: the findings are another trace's")
+        return _Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     try:
-        rebuilt = rebuilder.rebuild(rows, _name(finding.rule))
+        rebuilt = rebuilder.rebuild(finding.activities[0], _name(finding.rule))
     except NotRebuilt as reason:
-        return verdict(finding, refused=f"not rebuilt: {reason.message}")
-    known: dict[str, Any] = {
-        "calls": len(rebuilt.chain.calls),
-        "evidence": rebuilt.evidence,
-        "assumptions": rebuilt.assumptions,
-    }
+        return _Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
     replacement = find(rebuilt.chain, rebuilt.unread).replacement
-    known["with_products"] = _around(finding, rebuilder, calls, how)
+    known: dict[str, Any] = {"finding": finding, "rebuilt": rebuilt, "replacement": replacement}
+    known["around"] = _around(finding, rebuilder, how)
     try:
         text = reproduction(finding, rebuilt, rebuilder.flow)
         tried = shorter(rebuilt.chain)
@@ -126,27 +174,70 @@ def _verified(finding: Finding, rebuilder: Rebuilder, sandbox: Sandbox, calls: S
     except (Unsupported, RecursionError) as reason:
         why = reason.message if isinstance(reason, Unsupported) else "the chain is too deep"
         if replacement is not None:
-            known["library"] = _alone(finding, rebuilt, replacement, rebuilder, calls, how)
-        return verdict(finding, **known, refused=f"no kernel is generated: {why}")
+            known["alone"] = _call(finding, rebuilt, replacement, rebuilder, how)
+        return _Ready(**known, refused=f"no kernel is generated: {why}", assumptions=tuple(rebuilt.assumptions))
     said = [SHORTER] * (tried != rebuilt.chain) + [SMALLER] * (small != tried)
-    known["assumptions"] = (*rebuilt.assumptions, *said)
-    if elements(small) > 64 * MOST_ELEMENTS:
-        proof: Any = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
-    else:
-        proof = sandbox.prove(small, how.mutants, tried)
     if how.emit is not None:
         text = fitting(text, resources(text))
     _emit(how, f"repro_{_mark(finding)}.py", text)
-    ran = run(text) if how.gpu is not None else None
-    if replacement is not None:
-        known["library"] = outcome(
-            replacement,
+    return _Ready(**known, text=text, chains=(small, tried), assumptions=(*rebuilt.assumptions, *said))
+
+
+def _proofs(ready: _Ready, machines: _Machines, how: How) -> dict[str, Proof | str]:
+    """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
+    found: dict[str, Proof | str] = {}
+    if ready.chains is not None:
+        small, tried = ready.chains
+        if elements(small) > 64 * MOST_ELEMENTS:
+            found["kernel"] = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
+        else:
+            found["kernel"] = machines.kernels.prove(small, how.mutants, tried)
+    if ready.rebuilt is not None and ready.replacement is not None:
+        found["library"] = _proved(ready.rebuilt, ready.replacement, machines, how)
+    if ready.around is not None:
+        found["around"] = _proved(ready.around.rebuilt, ready.around.replacement, machines, how)
+    return found
+
+
+def _verdict(
+    ready: _Ready, proofs: Mapping[str, Proof | str], how: How, environment: Mapping[str, str] | None
+) -> Verdict:
+    def ran(text: str | None) -> Mapping[str, Any] | str | None:
+        return run(text, environment=environment) if text is not None and how.gpu is not None else None
+
+    finding, rebuilt = ready.finding, ready.rebuilt
+    if rebuilt is None:
+        return verdict(finding, refused=ready.refused)
+    said = ran(ready.text)
+    library = None
+    if ready.alone is not None:
+        library = _outcome(ready.alone, proofs["library"], ran(ready.alone.text))
+    elif ready.replacement is not None:
+        library = outcome(
+            ready.replacement,
             calls=len(rebuilt.chain.calls),
             traced_ns=finding.measured_ns / max(finding.occurrences, 1),
-            proof=_proved(rebuilt, replacement, calls, how),
-            ran=ran,
+            proof=proofs["library"],
+            ran=said,
         )
-    return verdict(finding, **known, proof=proof, ran=ran, source=text)
+    around = ready.around
+    return verdict(
+        finding,
+        calls=len(rebuilt.chain.calls),
+        evidence=rebuilt.evidence,
+        refused=ready.refused,
+        proof=proofs.get("kernel"),
+        ran=said,
+        source=ready.text,
+        assumptions=ready.assumptions,
+        library=library,
+        with_products=None if around is None else _outcome(around, proofs["around"], ran(around.text)),
+    )
+
+
+def _outcome(call: _Call, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> LibraryVerdict:
+    calls = len(call.rebuilt.chain.calls)
+    return outcome(call.replacement, calls=calls, traced_ns=None, proof=proof, ran=ran, source=call.text)
 
 
 def _is_of(finding: Finding, flow: Flow) -> bool:
@@ -171,7 +262,7 @@ def _emit(how: How, name: str, text: str) -> None:
         (how.emit / name).write_text(text, "utf-8")
 
 
-def _around(finding: Finding, rebuilder: Rebuilder, calls: Sandbox, how: How) -> LibraryVerdict | None:
+def _around(finding: Finding, rebuilder: Rebuilder, how: How) -> _Call | None:
     """The library call that does the products around a finding's chain too; None where there is none."""
     try:
         rebuilt = rebuilder.with_products(finding.activities[0], _name(finding.rule))
@@ -180,30 +271,20 @@ def _around(finding: Finding, rebuilder: Rebuilder, calls: Sandbox, how: How) ->
     replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
     if rebuilt is None or replacement is None or not replacement.products:
         return None
-    return _alone(finding, rebuilt, replacement, rebuilder, calls, how)
+    return _call(finding, rebuilt, replacement, rebuilder, how)
 
 
-def _alone(
-    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, calls: Sandbox, how: How
-) -> LibraryVerdict:
-    """What a library call comes to that stands in place of a kernel, in a reproduction of its own."""
+def _call(finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, how: How) -> _Call:
     text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
     _emit(how, f"repro_{_mark(finding)}_library.py", text)
-    return outcome(
-        replacement,
-        calls=len(rebuilt.chain.calls),
-        traced_ns=None,
-        proof=_proved(rebuilt, replacement, calls, how),
-        ran=run(text) if how.gpu is not None else None,
-        source=text,
-    )
+    return _Call(rebuilt, replacement, text)
 
 
-def _proved(rebuilt: Rebuilt, replacement: Replacement, calls: Sandbox, how: How) -> Proof | str:
+def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: _Machines, how: How) -> Proof | str:
     """The proof of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only
-    return calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
+    return machines.calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
 
 
 def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, kernel: bool = True) -> str:
@@ -260,9 +341,19 @@ def chain_text(
     )
 
 
-def run(text: str, limit_s: float = GPU_LIMIT_S) -> Mapping[str, Any] | str:
+def run(
+    text: str, limit_s: float = GPU_LIMIT_S, environment: Mapping[str, str] | None = None
+) -> Mapping[str, Any] | str:
     """What a reproduction says on this machine's GPU, in a process of its own; or why it says nothing."""
-    return alone.run(text, ["--json"], limit_s, what="the reproduction", slow="the GPU", holds="replay")
+    return alone.run(
+        text,
+        ["--json"],
+        limit_s,
+        what="the reproduction",
+        slow="the GPU",
+        holds="replay",
+        environment=environment,
+    )
 
 
 def _mark(finding: Finding) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from tracemine import __version__
 from tracemine.verify.alone import banner, body, comment, merged
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
+from tracemine.verify.domains import not_negative
 from tracemine.verify.kernels.compulsory import compulsory
 from tracemine.verify.kernels.source import Source
 
@@ -47,7 +48,7 @@ def repro(
 
     recorded: name and grid of each kernel that the chain had in the trace. library: a function of that name that says
     the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
-    positive: inputs that hold no negative numbers.
+    positive: inputs that hold no negative numbers, beside those of which roots and logarithms are taken.
     """
     embedded = {title: [body(name) for name in names] for title, names in _EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
@@ -67,7 +68,7 @@ def repro(
         "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
         banner("The chain, as eager runs it"),
         eager_text(chain),
-        f"INPUTS = {_inputs(chain, positive)}\n\n"
+        f"INPUTS = {_inputs(chain, {*positive, *not_negative(chain)})}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         *_stand_ins(source, library),
         *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
@@ -201,6 +202,17 @@ def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
 
 
 _MAIN = """
+def compile_only(compiles=tuple(MODES), compile_s=60.0):
+    # What compilers make lies in their caches then, and timing has nothing to wait for.
+    cuts = {cuts}
+    variants = {variants}
+    for work in variants.values():
+        work(*copies(make_inputs(INPUTS)))
+    compiled_variants(eager, copies(make_inputs(INPUTS)), compiles, compile_s)
+    torch.cuda.synchronize()
+    return {{"cuts": cuts}}
+
+
 def results(compiles=tuple(MODES), compile_s=15.0, seconds=10.0):
     cuts = {cuts}
     found = examined(
@@ -219,10 +231,14 @@ def main():
     parser.add_argument("--no-tune", action="store_true", help="leave its max-autotune out")
     parser.add_argument("--compile-seconds", type=float, default=15.0, help="most that a compilation may take")
     parser.add_argument("--seconds", type=float, default=10.0, help="no block of samples is begun after this")
+    parser.add_argument("--compile-only", action="store_true", help="time nothing: fill the compilers' caches")
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this needs a GPU, and torch finds none")
     modes = () if asked.no_compile else ("compiled",) if asked.no_tune else tuple(MODES)
+    if asked.compile_only:
+        print(json.dumps(compile_only(modes)))
+        return
     found = results(modes, asked.compile_seconds, asked.seconds)
     if asked.json:
         print(json.dumps(found))
