@@ -14,6 +14,7 @@ from tracemine.flow.record import Flow
 from tracemine.ops import Overload, itemsize, lookup
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Literal, Ref, Refs
+from tracemine.verify.domains import NOT_NEGATIVE
 from tracemine.verify.indices import KEEPS, pointing
 from tracemine.verify.rebuild.looks import Look
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
@@ -25,17 +26,6 @@ _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is 
 _MOST_OPERATORS = 200_000
 _FEW = 2  # whole numbers that places are computed from stay below this
 _KEEPS = KEEPS | {"to", "contiguous", "reshape", "t", "transpose", "flatten", "unflatten", "detach", "narrow", "split"}
-# Arguments that a root, a logarithm or a division is taken of: without a sign.
-_POSITIVE = frozenset(
-    (
-        *((name, "running_var") for name in ("batch_norm", "_batch_norm_impl_index", "native_batch_norm")),
-        *((name, "running_var") for name in ("cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")),
-        *((name, "self") for name in ("sqrt", "sqrt_", "rsqrt", "rsqrt_", "log", "log_", "_foreach_sqrt")),
-        *((name, "self") for name in ("addcmul_", "_foreach_addcmul_")),  # second moments
-        *((name, "exp_avg_sqs") for name in ("_fused_adam_", "_fused_adamw_")),
-        *((name, "state_steps") for name in ("_fused_adam_", "_fused_adamw_")),
-    )
-)
 _DRAWS = frozenset(
     (
         *("native_dropout", "dropout", "dropout_", "bernoulli", "bernoulli_", "uniform_", "normal_", "rand", "randn"),
@@ -249,7 +239,7 @@ class _Making:
     def _hint(self, taken: Taken, arguments: Sequence[Operand], here: Mapping[int, int]) -> None:
         base = taken.facts.operator.removeprefix("aten::")
         for argument, operand in zip(taken.overload.arguments, arguments, strict=True):
-            if (base, argument.name) in _POSITIVE:
+            if (base, argument.name) in NOT_NEGATIVE:
                 for place in operand.values if isinstance(operand, Places) else (operand,):
                     if isinstance(place, Place):
                         self.memory[place.buffer].positive = True
