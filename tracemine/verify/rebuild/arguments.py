@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,40 +110,57 @@ def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
     kind = argument.type.removesuffix("?")
     if kind == "str":
         return _word(argument, facts)
-    if facts.texts is None or place >= len(facts.texts):
-        raise NotRecorded("the values of its arguments are not recorded")
-    text = facts.texts[place]
-    if not text:
-        if not facts.types[place] and argument.is_optional:
-            return Given(None)
-        if kind in ("Scalar", "float"):
-            return Given(0.5, recorded=False, assumptions=(NUMBER,))
-        raise NotRecorded(f"the value of {argument.name} is not recorded")
-    return Given(_parsed(kind, text, argument.name))
+    text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
+    if text:
+        return Given(_parsed(kind, text, argument.name))
+    # Without values a list that was given looks like one that was not.
+    if not facts.types[place] and argument.is_optional and (facts.texts is not None or "[" not in kind):
+        return Given(None)
+    if kind in ("Scalar", "float"):
+        return Given(2 if _all_whole(facts) else 0.5, recorded=False, assumptions=(NUMBER,))
+    if kind == "bool":
+        return _by_kernels(argument, facts, _FLAGS)
+    raise NotRecorded(f"the value of {argument.name} is not recorded")
+
+
+def _all_whole(facts: NodeFacts) -> bool:
+    kinds = [seen.dtype or "" for seen in (*facts.inputs, *facts.outputs)]
+    return bool(kinds) and not any("float" in kind or "complex" in kind for kind in kinds)
 
 
 def _word(argument: Argument, facts: NodeFacts) -> Given:
     """A string: profilers do not record it, but kernels may tell."""
-    for (operator, name), table in _WORDS.items():
-        if facts.operator.removesuffix("_") == operator and argument.name == name:
-            found = {word for mark, word in table for kernel in facts.kernels if mark in kernel}
-            if len(found) == 1:
-                word = found.pop()
-                says = f"{argument.name} of {operator} is read off its kernel's name"
-                return Given(None if word == "" else word, assumptions=(says,))
-    if argument.type.endswith("?"):
-        raise NotRecorded(f"whether {argument.name} was given is not recorded")
-    raise NotRecorded(f"{argument.name}, a word, is not recorded")
+    try:
+        read = _by_kernels(argument, facts, _WORDS)
+    except NotRecorded:
+        if argument.type.endswith("?"):
+            raise NotRecorded(f"whether {argument.name} was given is not recorded") from None
+        raise NotRecorded(f"{argument.name}, a word, is not recorded") from None
+    return Given(None, assumptions=read.assumptions) if read.value == "" else read
 
+
+def _by_kernels(argument: Argument, facts: NodeFacts, told_by: _ByKernels) -> Given:
+    """What the names of a call's kernels tell. Raises NotRecorded where none does, or several disagree."""
+    operator = facts.operator.removesuffix("_")
+    marks = told_by.get((operator, argument.name), ())
+    found = {value for mark, value in marks for kernel in facts.kernels if mark in kernel}
+    if len(found) != 1:
+        raise NotRecorded(f"the value of {argument.name} is not recorded")
+    return Given(found.pop(), assumptions=(f"{argument.name} of {operator} is read off its kernel's name",))
+
+
+_ByKernels = Mapping[tuple[str, str], tuple[tuple[str, Plain], ...]]
 
 # What is told by a kernel's name: ATen's branch for tanh comes first in GeluCUDAKernelImpl and its backward
 # (ActivationGeluKernel.cu), and division has a kernel for each way of rounding (BinaryDiv*Kernel.cu).
 _GELU = (("GeluType)::{lambda()#1}", "tanh"), ("GeluType)::{lambda()#2}", "none"))
-_WORDS = {
+_WORDS: _ByKernels = {
     ("aten::gelu", "approximate"): _GELU,
     ("aten::gelu_backward", "approximate"): _GELU,
     ("aten::div", "rounding_mode"): (("div_floor", "floor"), ("div_trunc", "trunc"), ("div_true", "")),
 }
+# cuDNN's kernels are named after what they do: forward, training or inference.
+_FLAGS: _ByKernels = {("aten::cudnn_batch_norm", "training"): (("bn_fw_tr_", True), ("bn_fw_inf_", False))}
 
 
 def _parsed(kind: str, text: str, name: str) -> Plain:

@@ -98,6 +98,9 @@ class Assembly:
 
     def add(self, facts: NodeFacts, form: Form) -> None:
         """One node's call."""
+        if any(seen.look.guessed for seen in (*facts.inputs, *facts.outputs)):
+            self.assumptions.append(DENSE)
+        self.assumptions += form.assumptions
         self._push(self._call(facts, form), facts if form.gives_new else None, node=True)
 
     def _call(self, facts: NodeFacts, form: Form) -> Call:
@@ -263,6 +266,8 @@ class Assembly:
         dtype, strides = self._dtype(seen), seen.look.strides
         if inferred is not None and inferred.shape != seen.look.shape:
             raise NotRebuilt(f"{label} gives other shapes than recorded")
+        if inferred is not None and None is not dtype != inferred.dtype is not None:
+            raise NotRebuilt(f"{label} gives another dtype than recorded")
         if inferred is not None:
             dtype = dtype or inferred.dtype
             strides = strides if len(strides) == len(seen.look.shape) else inferred.strides or ()
@@ -390,6 +395,7 @@ class Assembly:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
 
 
+DENSE = "strides are not recorded: tensors are taken to lie without gaps, their last axis innermost"
 _FEW = 2  # whole numbers that places are computed from stay below this
 
 

@@ -33,6 +33,7 @@ class Form:
     fixed: Mapping[str, Plain] = field(default_factory=dict)  # arguments with values of their own
     dropped: frozenset[int] = frozenset()  # recorded positions that are not taken
     shape: tuple[int, ...] | None = None  # what the tensor that is copied is repeated to
+    assumptions: tuple[str, ...] = ()
 
     @property
     def gives_new(self) -> bool:
@@ -68,6 +69,8 @@ def _copied(facts: NodeFacts, recorded: Overload) -> Form | str:
         return "what a copy read or wrote is not recorded"
     if source.on_host != target.on_host:
         return "it copies between host and device"
+    if not source.look.is_told or not target.look.is_told:
+        return "the strides of what a copy read or wrote are not recorded"
     shape = target.look.shape
     strides = _repeated(source, shape)
     kinds = {_PRESERVE: like(shape, strides), _CONTIGUOUS: contiguous(shape)}
@@ -106,7 +109,7 @@ def _same(shape: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]) 
 def _filled(facts: NodeFacts, recorded: Overload) -> Form | str:
     """New memory filled with a number: `full`."""
     target = facts.outputs[0] if facts.outputs else None
-    if target is None or target.dtype is None:
+    if target is None or target.dtype is None or not target.look.is_told:
         return "what was filled is not recorded"
     if not _same(target.look.shape, contiguous(target.look.shape), target.look.strides):
         return "it fills a layout that is not contiguous"
@@ -125,10 +128,10 @@ def _filled(facts: NodeFacts, recorded: Overload) -> Form | str:
 
 def _without_out(facts: NodeFacts, recorded: Overload) -> Form | str:
     """The call that makes its result itself, where the tensor given as out= was made for it."""
-    given = [s for s in facts.inputs if s.position in recorded.overwrites]
-    inner = bool(facts.parents)
-    if not inner and any(0 not in s.look.shape for s in given):
-        return f"{facts.operator} writes into a tensor that was given as out="
+    given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.look.shape]
+    if not facts.parents and any(not _same(s.look.shape, contiguous(s.look.shape), s.look.strides) for s in given):
+        return f"{facts.operator} writes into a tensor with gaps that was given as out="
+    says = (OUT,) if given and not facts.parents else ()
     taken = [a for at, a in enumerate(recorded.arguments) if at not in recorded.mutates]
     kept = [a.name for a in taken]
     found = lookup(facts.operator)
@@ -140,10 +143,18 @@ def _without_out(facts: NodeFacts, recorded: Overload) -> Form | str:
             fixed: dict[str, Plain] = {}
             if "dtype" in names and "dtype" not in kept and facts.outputs and facts.outputs[0].dtype is not None:
                 fixed["dtype"] = facts.outputs[0].dtype
-            return Form(operator=facts.operator, overload=overload, recorded=recorded, fixed=fixed, dropped=dropped)
+            return Form(
+                operator=facts.operator,
+                overload=overload,
+                recorded=recorded,
+                fixed=fixed,
+                dropped=dropped,
+                assumptions=says,
+            )
     return f"{facts.operator} has no form without out="
 
 
+OUT = "what was written into a tensor given as out= is given as a new tensor, which takes as much traffic"
 _NEW = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 

@@ -19,6 +19,7 @@ class Look:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    guessed: bool = False  # strides were not recorded: it is taken to lie without gaps, its last axis innermost
 
     @property
     def is_told(self) -> bool:
@@ -52,6 +53,8 @@ def views(source: Look, target: Look) -> tuple[Step, ...] | None:
     """
     if 0 in target.shape or 0 in source.shape:
         return () if source == target else None
+    if source.guessed or target.guessed:
+        return _merges(source, target)
     if min((*source.strides, *target.strides), default=0) < 0:
         return None
     simple = _one_step(source, target)
@@ -68,6 +71,24 @@ def views(source: Look, target: Look) -> tuple[Step, ...] | None:
         return None
     _arranged(makers, wanted, target)
     return tuple(makers.steps)
+
+
+def _merges(source: Look, target: Look) -> tuple[Step, ...] | None:
+    """A view that merges axes at most: any other shape may as well have come by a change of their order.
+
+    >>> _merges(Look(0, (2, 3, 4), (12, 4, 1), True), Look(0, (6, 1, 4), (4, 4, 1), True))
+    (('aten::view', ((6, 1, 4),)),)
+    >>> _merges(Look(0, (6, 4), (4, 1), True), Look(0, (3, 2, 4), (8, 4, 1), True))
+    """
+    if source.shape == target.shape:
+        return ()
+    rest = [n for n in source.shape if n > 1]
+    for size in (n for n in target.shape if n > 1):
+        while size > 1 and rest and size % rest[0] == 0:
+            size //= rest.pop(0)
+        if size > 1:
+            return None
+    return None if rest else (("aten::view", (target.shape,)),)
 
 
 def _one_step(source: Look, target: Look) -> tuple[Step, ...] | None:

@@ -14,6 +14,7 @@ from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
 from tracemine.flow.record import Evidence, Flow, IntArray
 from tracemine.fusion.lasting import lasting
 from tracemine.ops import dtype
+from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.looks import Look
 
 _MOST_PARENTS = 8
@@ -69,12 +70,19 @@ class Recorded:
         self._is_output = booleans(tensors.column("is_output"))
         self._dtype, self._device = string_ids(tensors.column("dtype")), string_ids(tensors.column("device"))
         self._shape, self._strides = lists(tensors.column("shape")), lists(tensors.column("strides"))
+        self.strides_told = self._strides_told()
         self._kernel = string_ids(self.timeline.activities.column("name"))
         reads, writes = flow.reads, flow.writes
         self.buffer_of = dict(zip(reads.tensor_row.tolist(), reads.buffer.tolist(), strict=True))
         self.buffer_of.update(zip(writes.tensor_row.tolist(), writes.buffer.tolist(), strict=True))
         self._write_order = np.argsort(writes.node, kind="stable")
         self._write_node = writes.node[self._write_order]
+
+    def _strides_told(self) -> bool:
+        """Whether strides were recorded: profilers before PyTorch 2.4 leave all of them out, and then they are guessed."""
+        if self.timeline.meta.execution_trace is not None:
+            return bool(self._strides[2].any())
+        return bool((self._texts["input_strides"][0] >= 0).any())
 
     @cached_property
     def lasting(self) -> Any:
@@ -212,13 +220,15 @@ class Recorded:
         codes, names = self._dtype
         devices, titles = self._device
         text = names[codes[row]] if codes[row] >= 0 else ""
+        shape, strides = _row(self._shape, row) or (), _row(self._strides, row) or ()
+        guessed = not self.strides_told and bool(shape)
         return Seen(
             row=row,
             position=int(self._numbers["position"][row]),
             member=-1 if (m := int(self._numbers["list_index"][row])) == MISSING else m,
             buffer=("storage", storage) if buffer is None else ("buffer", buffer),
             look=Look(
-                int(self._numbers["offset_elements"][row]), _row(self._shape, row) or (), _row(self._strides, row) or ()
+                int(self._numbers["offset_elements"][row]), shape, contiguous(shape) if guessed else strides, guessed
             ),
             dtype=dtype(text),
             on_host=devices[row] >= 0 and titles[devices[row]].startswith("cpu"),
@@ -254,12 +264,16 @@ def _decoded(text: str | None) -> tuple[Any, ...]:
 
 def from_outside(facts: NodeFacts, place: int) -> Seen | None:
     """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
-    if place >= min(len(facts.types), len(facts.shapes), len(facts.strides)):
+    guessed = not facts.strides
+    if place >= min(len(facts.types), len(facts.shapes), len(facts.shapes if guessed else facts.strides)):
         return None
-    shape, strides, name = facts.shapes[place], facts.strides[place], dtype(facts.types[place])
-    if name is None or not _whole(shape) or not _whole(strides) or len(shape) != len(strides):
+    shape, name = facts.shapes[place], dtype(facts.types[place])
+    if name is None or not _whole(shape):
         return None
-    look = Look(0, tuple(shape), tuple(strides))
+    strides = contiguous(shape) if guessed else facts.strides[place]
+    if not _whole(list(strides)) or len(shape) != len(strides):
+        return None
+    look = Look(0, tuple(shape), tuple(strides), guessed and bool(shape))
     own = ("call", facts.op_row * 256 + place)
     return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
 
