@@ -22,7 +22,7 @@ from tracemine.cli import main
 from tracemine.errors import InputError
 from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
-from tracemine.verify.library.outcome import LibraryVerdict
+from tracemine.verify.library.outcome import CallVerdict
 from tracemine.verify.proof.record import Fault
 from tracemine.verify.verdicts.evidence import Evidence, read_evidence, same_gpu
 from tracemine.verify.verdicts.stored import LARGEST_BYTES
@@ -254,6 +254,56 @@ def test_of_kernel_and_library_call_the_faster_counts(
     assert found.saved_share.mid == pytest.approx(share, abs=1e-4)
 
 
+# --- torch.compile beside the kernel ----------------------------------------------------------------------------------
+
+
+def with_compiled(compiled_ns: int, faults: tuple[str, ...] = (), **times: int) -> dict[str, Any]:
+    """What a reproduction prints where torch.compile's kernels take so many ns."""
+    found = printed(compiled=compiled_ns, **times)
+    eager_ns = times.get("eager", 20_000)
+    ratio = {"ratio": eager_ns / compiled_ns, "low": eager_ns / compiled_ns, "high": eager_ns / compiled_ns}
+    for judged_there in found["times"]["judged"].values():
+        judged_there |= {
+            "to_compiled": {"eager": ratio},
+            "compiled_faster_than_eager": eager_ns > 1.01 * compiled_ns,
+            "compiled_slower_than_eager": eager_ns < 0.99 * compiled_ns,
+        }
+    return found | {"right_others": {"compiled": {"faults": list(faults)}}}
+
+
+@pytest.mark.parametrize(
+    ("compiled_ns", "kernel_ns", "faults", "basis", "by", "share"),
+    [
+        (4_000, 30_000, (), "measured", "torch.compile", 0.8),
+        (4_000, 5_000, (), "measured", "torch.compile", 0.8),
+        (6_000, 5_000, (), "measured", "kernel", 0.75),
+        (4_000, 30_000, ("row 3",), "refuted", "kernel", -0.5),
+        (25_000, 30_000, (), "refuted", "kernel", -0.5),
+    ],
+    ids=["the kernel loses", "both win", "the kernel wins", "its results are wrong", "both lose"],
+)
+def test_a_claim_that_torch_compile_keeps_is_kept(
+    tmp_path: Path, compiled_ns: int, kernel_ns: int, faults: tuple[str, ...], basis: str, by: str, share: float
+) -> None:
+    path = put(tmp_path / "out.json", with_compiled(compiled_ns, faults, fused=kernel_ns))
+    found = read_evidence([path]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.by, found.fused_ns, found.compiled_ns) == (basis, by, kernel_ns, compiled_ns)
+    assert found.saved_share is not None
+    assert found.saved_share.mid == pytest.approx(share, abs=1e-4)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_what_torch_compile_came_to_is_read_back(tmp_path: Path, form: str) -> None:
+    made = judged(proof=PROOF, ran=with_compiled(4_000, fused=30_000))
+    assert (made.level, made.best) == ("L3", "compiled")
+    assert made.compiled is not None
+    assert (made.compiled.level, made.compiled.not_tested[-2]) == ("L4", "L5: it is torch.compile's own")
+    found = read_evidence([written(tmp_path, made, form=form)]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.by, found.level) == ("measured", "torch.compile", "L4")
+
+
 def test_a_wrong_library_call_counts_for_nothing(tmp_path: Path) -> None:
     wrong = with_library(4_000) | {"right_others": {"library": {"faults": ["element 3"]}}}
     found = read_evidence([put(tmp_path / "out.json", wrong)]).on(FINDING, H200)
@@ -268,7 +318,7 @@ def test_the_library_call_of_a_verdict_is_read_back(tmp_path: Path, form: str) -
     took = msgspec.structs.replace(
         kernel.measured, fused_ns=4_000, eager_to_fused={"ratio": 5.0, "low": 4.9, "high": 5.1}
     )
-    call = LibraryVerdict(
+    call = CallVerdict(
         call="F.rms_norm", text="F.rms_norm(x, (64,), w)", level="L5", says="not slower than torch.compile",
         products=False, calls=2, eager_calls=0, measured=took, proof=None, right=None, source=None, assumptions=(),
         not_tested=(),

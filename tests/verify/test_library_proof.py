@@ -22,7 +22,7 @@ import torch
 from tests.verify.test_library import MOVES, adamw, attention, layer, norm, product
 from tracemine.verify.chain import Builder, Chain
 from tracemine.verify.library import Replacement, find, settled
-from tracemine.verify.library.outcome import LibraryVerdict, best, outcome
+from tracemine.verify.library.outcome import CallVerdict, best, outcome
 from tracemine.verify.library.prove import WORKER, Job, job
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
@@ -304,7 +304,7 @@ def ran(**changed: Any) -> dict[str, Any]:
     return {**base, **changed}
 
 
-def came_to(said: Any, proof: Proof | str | None = None) -> LibraryVerdict:
+def came_to(said: Any, proof: Proof | str | None = None) -> CallVerdict:
     return outcome(replaced(norm()), calls=8, traced_ns=1000.0, proof=proof, ran=said)
 
 
@@ -337,11 +337,11 @@ def test_the_faster_of_kernel_and_call_is_named_where_it_beats_eager() -> None:
         device="GPU", state="cold", eager_ns=1000, fused_ns=500, compiled_ns=None, copy_ns=200, saving_ns=500,
         eager_to_fused=ratio(2.0), compiled_to_fused=None, noise=0.0,
     )  # fmt: skip
-    assert best("L4", kernel, call) == "library"
-    assert best("L5", msgspec.structs.replace(kernel, fused_ns=100), call) == "kernel"
-    assert best("L3", kernel, None) is None
-    assert best("L3", kernel, call) == "library"
-    assert best("L2", None, came_to(None)) is None
+    assert best("L4", kernel, library=call) == "library"
+    assert best("L5", msgspec.structs.replace(kernel, fused_ns=100), library=call) == "kernel"
+    assert best("L3", kernel, library=None) is None
+    assert best("L3", kernel, library=call) == "library"
+    assert best("L2", None, library=came_to(None)) is None
 
 
 def test_ratios_of_reproductions_are_taken_against_the_call_too() -> None:
@@ -357,13 +357,13 @@ def test_ratios_of_reproductions_are_taken_against_the_call_too() -> None:
 
 def test_a_terminal_says_which_call_and_how_it_did() -> None:
     from tests.verify.test_verdict import judged as verdict_of
-    from tracemine.cli.verdicts import library_texts
+    from tracemine.cli.verdicts import call_texts
 
     plain = verdict_of()
-    assert library_texts(plain) == []
+    assert call_texts(plain) == []
     call = came_to(ran())
-    (text,) = library_texts(msgspec.structs.replace(plain, library=call))
+    (text,) = call_texts(msgspec.structs.replace(plain, library=call))
     assert text == "or F.rms_norm(x, (64,), weight, 1e-06): 4.0x, L5"
     around = msgspec.structs.replace(came_to(None, proved_of("a norm")), products=True)
-    (text,) = library_texts(msgspec.structs.replace(plain, with_products=around))
+    (text,) = call_texts(msgspec.structs.replace(plain, with_products=around))
     assert text.endswith("L2, right on a CPU, by the same call (another algorithm, no fusion)")

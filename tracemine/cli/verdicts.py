@@ -14,7 +14,7 @@ from tracemine.units import count_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.report import Options
-    from tracemine.verify.library.outcome import LibraryVerdict
+    from tracemine.verify.library.outcome import CallVerdict
     from tracemine.verify.step.compared import StepVerdict
     from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
@@ -79,7 +79,7 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
         console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(says)))
         for text in wrong_texts(verdict):
             console.print(_indented(text))
-        for text in library_texts(verdict):
+        for text in call_texts(verdict):
             console.print(_indented(text, longest=300))
         for text in verdict.assumptions:
             console.print(_indented(f"taken for granted: {text}", style="dim", longest=500))
@@ -140,24 +140,25 @@ def wrong_texts(verdict: Verdict) -> list[str]:
     return found + [f"not found out: {one.name}: {one.line.strip()}" for one in left]
 
 
-def library_texts(verdict: Verdict) -> list[str]:
-    """What calls of PyTorch's library there are in place of a finding's chain, and how they did."""
+def call_texts(verdict: Verdict) -> list[str]:
+    """What calls there are in place of a finding's chain, and how they did."""
     found = []
-    if (beside := verdict.library) is not None:
-        ahead = ", the faster of the two" if verdict.best == "library" and verdict.measured is not None else ""
-        kept = f", {count_text(beside.eager_calls, 'eager call')} kept" if beside.eager_calls else ""
-        found.append(f"or {beside.text}: {_did(beside)}{ahead}{kept}")
+    for name, beside in (("library", verdict.library), ("compiled", verdict.compiled)):
+        if beside is not None:
+            ahead = ", the fastest" if verdict.best == name and verdict.measured is not None else ""
+            kept = f", {count_text(beside.eager_calls, 'eager call')} kept" if beside.eager_calls else ""
+            found.append(f"or {beside.text}: {_did(beside)}{ahead}{kept}")
     if (around := verdict.with_products) is not None:
         found.append(f"or, with the products around it, {around.text}: {_did(around)} (another algorithm, no fusion)")
     return found
 
 
-def _did(library: LibraryVerdict) -> str:
+def _did(call: CallVerdict) -> str:
     """How a call did: its level, and how many times as long eager takes."""
-    if library.ratio is None:
-        return f"{library.level}, {library.says}"
-    ratio = f"{library.ratio:.1f}x"
-    return f"{ratio}, {library.level}" if library.level in ("L4", "L5") else f"{ratio}, {library.level}, {library.says}"
+    if call.ratio is None:
+        return f"{call.level}, {call.says}"
+    ratio = f"{call.ratio:.1f}x"
+    return f"{ratio}, {call.level}" if call.level in ("L4", "L5") else f"{ratio}, {call.level}, {call.says}"
 
 
 def _level(verdict: Verdict) -> Text:

@@ -26,7 +26,7 @@ from tracemine.verify.kernels.operators import error_ulp
 from tracemine.verify.kernels.resources import fitting, resources
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find, settled
-from tracemine.verify.library.outcome import LibraryVerdict, outcome
+from tracemine.verify.library.outcome import CallVerdict, outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
 from tracemine.verify.proof.record import Proof
@@ -235,7 +235,7 @@ def _verdict(
     )
 
 
-def _outcome(call: _Call, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> LibraryVerdict:
+def _outcome(call: _Call, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
     calls = len(call.rebuilt.chain.calls)
     return outcome(call.replacement, calls=calls, traced_ns=None, proof=proof, ran=ran, source=call.text)
 

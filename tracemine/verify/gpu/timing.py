@@ -144,7 +144,7 @@ def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
 
 
 def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
-    """Ratios of the other variants to the fused kernels, of eager to a library call, what eager differs from itself."""
+    """Ratios of the others to the fused kernels, of eager to each call in their place, and of eager to itself."""
     sums = {name: found["sum_ns"] for name, found in samples.items()}
     halves = sums["eager"][0::2], sums["eager"][1::2]
     noise = ratio(*halves)
@@ -156,13 +156,17 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
     if "compiled" in found:
         found["not_slower_than_compile"] = found["compiled"]["high"] >= 1 - floor
         found["faster_than_compile"] = found["compiled"]["low"] > 1 + floor
-    if "library" in sums:
-        to_library = {name: ratio(sums[name], sums["library"]) for name in ("eager", "compiled") if name in sums}
-        found["to_library"] = to_library
-        found["library_faster_than_eager"] = to_library["eager"]["low"] > 1 + floor
-        found["library_slower_than_eager"] = to_library["eager"]["high"] < 1 - floor
-        if "compiled" in to_library:
-            found["library_not_slower_than_compile"] = to_library["compiled"]["high"] >= 1 - floor
+    for call in ("library", "compiled"):  # each of them as if it stood in the kernel's place
+        if call not in sums:
+            continue
+        to_call = {
+            name: ratio(sums[name], sums[call]) for name in ("eager", "compiled") if name in sums and name != call
+        }
+        found[f"to_{call}"] = to_call
+        found[f"{call}_faster_than_eager"] = to_call["eager"]["low"] > 1 + floor
+        found[f"{call}_slower_than_eager"] = to_call["eager"]["high"] < 1 - floor
+        if "compiled" in to_call:
+            found[f"{call}_not_slower_than_compile"] = to_call["compiled"]["high"] >= 1 - floor
     return found
 
 

@@ -169,11 +169,12 @@ def _content(path: Path, most_bytes: int) -> bytes:
 
 def _verified(said: Said, finding: Finding, file: str) -> Verified:
     """A verdict as a finding shows it. Texts keep within bounds: they come from a file."""
-    beside = said.library
     of: Said | Beside = said
-    if beside is not None and _basis(beside) == "measured" and beside.says != CANNOT_TELL and _faster(beside, said):
-        of = beside
-    measured = of.measured
+    for each in (said.library, said.compiled):
+        if each is not None and _basis(each) == "measured" and each.says != CANNOT_TELL and _faster(each, of):
+            of = each
+    beside = said.library
+    measured, timed = of.measured, said.measured or of.measured
     share = None
     if measured is not None:
         ratio = measured.eager_to_fused
@@ -187,7 +188,7 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
         state=None if measured is None else _text(measured.state),
         eager_ns=None if measured is None else measured.eager_ns,
         fused_ns=None if said.measured is None else said.measured.fused_ns,
-        compiled_ns=None if measured is None else measured.compiled_ns,
+        compiled_ns=None if timed is None else timed.compiled_ns,
         saved_share=share,
         predicted_ns=finding.gpu_saving_ns,
         occurrences=0 if finding.alike is None else finding.alike.occurrences,
@@ -196,12 +197,12 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
         file=file,
         library=library,
         library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
-        by="kernel" if of is said else library or "library",
+        by=(_text(of.text) or "a call") if isinstance(of, Beside) else "kernel",
     )
 
 
-def _faster(beside: Beside, said: Said) -> bool:
-    """Whether a library's call, itself faster than eager, is what to use: the kernel is not, or takes longer."""
+def _faster(beside: Beside, said: Said | Beside) -> bool:
+    """Whether a call, itself faster than eager, is what to use: the kernel or another call is not, or takes longer."""
     if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
         return True
     return beside.measured.fused_ns < said.measured.fused_ns

@@ -55,7 +55,7 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """Of `verify.library.LibraryVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
+    """Of `verify.library.CallVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
 
     text: str
     level: Level
@@ -71,6 +71,7 @@ class Said(msgspec.Struct, frozen=True):
     says: str
     measured: Timed | None = None
     library: Beside | None = None
+    compiled: Beside | None = None
     assumptions: list[str] = []
     not_tested: list[str] = []
 
@@ -218,14 +219,17 @@ def _nested(row: dict[str, Any]) -> dict[str, Any]:
     def ratio(name: str) -> dict[str, Any]:
         return {end: row.get(name + suffix) for end, suffix in (("low", "_low"), ("ratio", ""), ("high", "_high"))}
 
-    found = {**row, "library": None}
+    found = {**row, "library": None, "compiled": None}
     if row.get("device") is not None:
         found["measured"] = {**row, "eager_to_fused": ratio("eager_to_fused")}
-    if row.get("library") is not None:
-        found["library"] = {"text": row["library"], "level": row.get("library_level"), "says": row.get("library_says")}
-        if row.get("device") is not None and row.get("library_ns") is not None:
-            took = {"fused_ns": row["library_ns"], "eager_to_fused": ratio("eager_to_library")}
-            found["library"]["measured"] = {**row, **took}
+    for name in ("library", "compiled"):
+        if row.get(f"{name}_level") is None:
+            continue
+        text = row.get("library") if name == "library" else "torch.compile"
+        found[name] = {"text": text, "level": row[f"{name}_level"], "says": row.get(f"{name}_says")}
+        if row.get("device") is not None and row.get(f"{name}_ns") is not None:
+            took = {"fused_ns": row[f"{name}_ns"], "eager_to_fused": ratio(f"eager_to_{name}")}
+            found[name]["measured"] = {**row, **took}
     return found
 
 
@@ -287,8 +291,8 @@ def _entry(value: Any, gpu: str | None) -> Entry:
         _check(ran.times)
         return Entry(ran, ran.times.device, value, ran.source_sha256)
     said = msgspec.convert(value, Said)
-    of_library = None if said.library is None else said.library.measured
-    taken = [each for each in (said.measured, of_library) if each is not None]
+    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
+    taken = [each for each in (said.measured, *besides) if each is not None]
     for each in taken:
         ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
         if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:

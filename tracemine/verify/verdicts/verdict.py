@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tracemine.cost import Range
 from tracemine.findings.record import Finding
-from tracemine.verify.library.outcome import LibraryVerdict, best
+from tracemine.verify.library.outcome import CallVerdict, best
+from tracemine.verify.library.outcome import compiled as by_compile
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.step.compared import StepVerdict
 from tracemine.verify.verdicts.levels import Measured, reached
@@ -41,9 +42,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None  # the reproduction
     assumptions: tuple[str, ...]
     not_tested: tuple[str, ...]
-    library: LibraryVerdict | None = None  # a call of PyTorch's library that says the same; null: none does
-    with_products: LibraryVerdict | None = None  # one that does the matrix products around the chain too
-    best: str | None = None  # `kernel` or `library`: the faster one; null: neither is known to beat eager
+    library: CallVerdict | None = None  # a call of PyTorch's library that says the same; null: none does
+    with_products: CallVerdict | None = None  # one that does the matrix products around the chain too
+    compiled: CallVerdict | None = None  # what torch.compile makes of it; null: not timed, or no faster than the kernel
+    best: str | None = None  # `kernel`, `library` or `compiled`: the fastest; null: none is known to beat eager
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +70,8 @@ def verdict(
     ran: Mapping[str, Any] | str | None = None,
     source: str | None = None,
     assumptions: Sequence[str] = (),
-    library: LibraryVerdict | None = None,
-    with_products: LibraryVerdict | None = None,
+    library: CallVerdict | None = None,
+    with_products: CallVerdict | None = None,
 ) -> Verdict:
     """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none."""
     occurrences = max(finding.occurrences, 1)
@@ -78,6 +80,7 @@ def verdict(
     times = ran.get("times") if isinstance(ran, Mapping) else None
     measured = measured_of(times, finding.measured_ns / occurrences) if times else None
     found = reached(refused, proof, ran, measured)
+    compiled = by_compile(ran, calls=calls, traced_ns=finding.measured_ns / occurrences)
     error = None if measured is None else measured.saving_ns - predicted.mid
     return Verdict(
         fingerprint=finding.fingerprint,
@@ -101,7 +104,8 @@ def verdict(
         not_tested=found.not_tested,
         library=library,
         with_products=with_products,
-        best=best(found.level, measured, library),
+        compiled=compiled,
+        best=best(found.level, measured, library=library, compiled=compiled),
     )
 
 
@@ -119,7 +123,8 @@ def table(verdicts: Verdicts) -> pa.Table:
             "assumptions": v.assumptions,
             "not_tested": v.not_tested,
             "best": v.best,
-            **(_of_library(v.library) if v.library is not None else {}),
+            **(_of_call("library", v.library) if v.library is not None else {}),
+            **(_of_call("compiled", v.compiled) if v.compiled is not None else {}),
             **(_columns(v.measured) if v.measured is not None else {}),
         }
         for v in verdicts.verdicts
@@ -139,17 +144,17 @@ def _columns(measured: Measured) -> dict[str, object]:
     }
 
 
-def _of_library(library: LibraryVerdict) -> dict[str, object]:
-    took = library.measured
-    return {
-        "library": library.text,
-        "library_level": library.level,
-        "library_ns": None if took is None else took.fused_ns,
-        "library_says": library.says,
-        "eager_to_library": library.ratio,
-        "eager_to_library_low": None if took is None else took.eager_to_fused["low"],
-        "eager_to_library_high": None if took is None else took.eager_to_fused["high"],
+def _of_call(name: str, call: CallVerdict) -> dict[str, object]:
+    took = call.measured
+    found: dict[str, object] = {
+        f"{name}_level": call.level,
+        f"{name}_says": call.says,
+        f"eager_to_{name}": call.ratio,
+        f"eager_to_{name}_low": None if took is None else took.eager_to_fused["low"],
+        f"eager_to_{name}_high": None if took is None else took.eager_to_fused["high"],
     }
+    # What torch.compile takes is a column of every verdict that was timed.
+    return found if name == "compiled" else {**found, name: call.text, f"{name}_ns": took and took.fused_ns}
 
 
 def _schema() -> pa.Schema:
@@ -159,7 +164,7 @@ def _schema() -> pa.Schema:
             *("calls", "predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
             *("eager_ns", "fused_ns", "compiled_ns", "copy_ns", "library_ns"),
         ),
-        pa.float64(): tuple(f"eager_to_{what}{end}" for what in ("fused", "library") for end in ("_low", "", "_high")),
+        pa.float64(): tuple(f"eager_to_{what}{end}" for what in _RATIOS for end in ("_low", "", "_high")),
         pa.list_(pa.string()): ("assumptions", "not_tested"),
     }
     of = {name: kind for kind, names in kinds.items() for name in names}
@@ -174,7 +179,9 @@ _COLUMNS = (
     *("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high", "assumptions", "not_tested"),
     *("best", "library", "library_level", "library_says", "library_ns"),
     *("eager_to_library_low", "eager_to_library", "eager_to_library_high"),
+    *("compiled_level", "compiled_says", "eager_to_compiled_low", "eager_to_compiled", "eager_to_compiled_high"),
 )
-_TEXTS = ("best", "library", "library_level", "library_says")
+_TEXTS = ("best", "library", "library_level", "library_says", "compiled_level", "compiled_says")
+_RATIOS = ("fused", "library", "compiled")
 TABLE_MARK = b"tracemine.verdicts"  # metadata by which the table is known; its value is the schema's version
 TABLE = _schema()
