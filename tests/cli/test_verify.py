@@ -14,12 +14,13 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tests.verify.test_verdict import PROOF, judged, ran
 from tracemine.cli.verdicts import render
 from tracemine.report import Options
 from tracemine.verify import Builder, findings
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.record import Mutant
-from tracemine.verify.verdicts.verdict import Verdicts
+from tracemine.verify.verdicts.verdict import Verdict, Verdicts, merged
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
 
@@ -79,6 +80,46 @@ def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
     code, out, _ = run("verify", path, "--rule", "rotary_unfused")
     assert code == 0
     assert "1 finding of other rules" in out
+
+
+def _verdict(fingerprint: str, **known: Any) -> Verdict:
+    return msgspec.structs.replace(judged(**known), fingerprint=fingerprint)
+
+
+def test_verdicts_join_those_of_before_and_what_was_timed_stays_where_there_is_no_gpu() -> None:
+    timed, proved = _verdict("a" * 16, ran=ran()), _verdict("b" * 16, proof=PROOF)
+    before = Verdicts(trace="t", gpu="G", verdicts=(timed, proved), skipped={"beyond_top": 3})
+    again, new = _verdict("b" * 16, proof="too large"), _verdict("c" * 16, proof=PROOF)
+    now = Verdicts(trace="t", gpu=None, verdicts=(_verdict("a" * 16, proof=PROOF), again, new), skipped={})
+    found = merged(before, now)
+    assert (found.gpu, found.verdicts, found.skipped) == ("G", (timed, again, new), {})
+    on_gpu = msgspec.structs.replace(now, gpu="G")
+    assert merged(before, on_gpu).verdicts == now.verdicts
+
+
+def test_a_file_of_verdicts_beside_the_findings_is_added_to_and_never_lost(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    path, beside = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    before = Verdicts(trace="t", gpu="G", verdicts=(_verdict("a" * 16, ran=ran()),), skipped={})
+    beside.write_bytes(msgspec.json.encode(before))
+    assert run("verify", path)[0] == 0
+    found = msgspec.json.decode(beside.read_bytes(), type=Verdicts)
+    assert found.verdicts[0] == before.verdicts[0]
+    assert len(found.verdicts) == 2
+    assert pq.ParquetFile(beside.with_suffix(".parquet")).read().num_rows == 2
+    monkeypatch.setattr(findings, "gpu_name", lambda: "another GPU")
+    for content, says in (
+        (beside.read_text(), "its verdicts are of another GPU, G"),
+        ("{}", "is not what verify wrote"),
+    ):
+        beside.write_text(content)
+        code, _, err = run("verify", path)
+        assert (code, says in err, len(err.splitlines())) == (2, True, 2)
+        assert beside.read_text() == content
 
 
 def test_what_is_missing_is_said_with_the_command_that_helps(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

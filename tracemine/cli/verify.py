@@ -75,7 +75,7 @@ def verify(
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
     from tracemine.verify.step.build import proven
-    from tracemine.verify.verdicts.verdict import Verdicts
+    from tracemine.verify.verdicts.verdict import Verdicts, merged
 
     if report not in FORMATS:
         raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
@@ -106,6 +106,8 @@ def verify(
         "beyond_top": len(left) - len(kept),
     }
     gpu = gpu_name()
+    stem = _stem(path if given is not None else None, output)
+    before = None if stem is None else _before(stem, gpu)
     if gpu is None and not quiet and report == "text":
         say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
     how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
@@ -133,7 +135,8 @@ def verify(
         step=stepped,
     )
     _print(found, report, top=top, no_color=no_color)
-    _write(found, path if given is not None else None, output)
+    if stem is not None:
+        _write(found if before is None else merged(before, found), stem)
     return INTERRUPTED if interrupted else 0
 
 
@@ -237,17 +240,44 @@ def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:
     write(text.getvalue())
 
 
-def _write(found: Verdicts, findings: Path | None, output: Path | None) -> None:
+def _stem(findings: Path | None, output: Path | None) -> Path | None:
+    """Where verdicts go, without the ending: into a folder, or beside the findings; None: nowhere."""
+    if output is not None:
+        return output / "verdicts"
+    return None if findings is None else findings.with_name(findings.stem + ".verdicts")
+
+
+def _before(stem: Path, gpu: str | None) -> Verdicts | None:
+    """The verdicts that lie there already, which those of now join; None where none do."""
+    import msgspec
+
+    from tracemine.verify.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
+
+    path = stem.with_name(stem.name + ".json")
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Verdicts)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        says = f"is not what verify wrote, and would be written over: {str(error)[:150]}"
+        raise InputError(says, where=Location(str(path)), hint="move it away, or name a folder with --output") from None
+    if found.schema_version != VERDICTS_SCHEMA_VERSION:
+        says = f"its verdicts are of version {found.schema_version}; this tracemine writes {VERDICTS_SCHEMA_VERSION}"
+        raise InputError(says, where=Location(str(path)), hint="move it away, or name a folder with --output")
+    if None not in (gpu, found.gpu) and gpu != found.gpu:
+        raise InputError(
+            f"its verdicts are of another GPU, {str(found.gpu)[:100]}",
+            where=Location(str(path)),
+            hint="name another folder with --output: scan --evidence reads both",
+        )
+    return found
+
+
+def _write(found: Verdicts, stem: Path) -> None:
     import msgspec
     import pyarrow.parquet as pq
 
     from tracemine.verify.verdicts.verdict import table
 
-    if output is not None:
-        stem = output / "verdicts"
-    elif findings is not None:
-        stem = findings.with_name(findings.stem + ".verdicts")
-    else:
-        return
     write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(found).decode() + "\n")
     pq.write_table(table(found), stem.with_name(stem.name + ".parquet"), compression="zstd")

@@ -109,6 +109,21 @@ def verdict(
     )
 
 
+def merged(before: Verdicts, now: Verdicts) -> Verdicts:
+    """Verdicts of before and of now, in that order: one of now takes the place of one of before on the same finding.
+
+    What was timed stays where now there is no GPU to time it on.
+    """
+    found = {v.fingerprint: v for v in before.verdicts}
+    for verdict in now.verdicts:
+        old = found.get(verdict.fingerprint)
+        if old is None or old.times is None or now.gpu is not None:
+            found[verdict.fingerprint] = verdict
+    return msgspec.structs.replace(
+        now, gpu=now.gpu or before.gpu, verdicts=tuple(found.values()), step=now.step or before.step
+    )
+
+
 def table(verdicts: Verdicts) -> pa.Table:
     """Verdicts as an Arrow table, one row a finding: what fits into columns; samples and source are in the JSON."""
     rows = [
