@@ -21,13 +21,14 @@ _ZERO_OF_ZERO = frozenset({"{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "
 _ROW, _COLUMN = "row", "column"
 
 
-_ROW_HEAD = ("row = (tl.program_id(0).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", "row_mask = row < rows")
+_ROW_MASK = "row_mask = (row < rows) | (XBLOCK == 1)"  # there are no more programs than blocks
+_ROW_HEAD = ("row = (tl.program_id(0).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", _ROW_MASK)
 _MASKS = {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask", (False, False): None}
 _HEADS = {
     POINTWISE: (
         "blocks = tl.cdiv(columns, RBLOCK)",
         "row = ((tl.program_id(0) // blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
-        "row_mask = row < rows",
+        _ROW_MASK,
         "column = ((tl.program_id(0) % blocks).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK))[None, :]",
     ),
     WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
@@ -42,7 +43,7 @@ _MOST_HELD = 16
 _SPLIT_HEAD = (
     "row_blocks = tl.cdiv(rows, XBLOCK)",
     "row = ((tl.program_id(0) % row_blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
-    "row_mask = row < rows",
+    _ROW_MASK,
     "part = tl.program_id(0) // row_blocks",
     "length = tl.cdiv(tl.cdiv(columns, parts), RBLOCK) * RBLOCK",
     "first, last = part * length, tl.minimum(part * length + length, columns)",
@@ -308,6 +309,8 @@ class Body:
             return self._random(node)
         if isinstance(node, ir.Scan):
             arg = self.value(node.arg)
+            if not self._across(node.arg):  # one number for the whole row has no columns yet
+                arg = f"tl.where(column_mask, {arg}, 0)"
             return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
         assert isinstance(node, ir.Reduce)  # noqa: S101
         return self._reduce(node)
@@ -403,15 +406,18 @@ class Body:
     def store(self, store: ir.Store) -> None:
         """Write one value."""
         buffer = self.program.buffers[store.buffer]
-        value = self.value(store.value)
+        node = store.value
+        if isinstance(node, ir.Cast) and node.dtype == buffer.dtype:  # the store casts
+            node = node.arg
+        value = self.value(node)
         across = self._across(*store.index)
         pointer = self._pointer(buffer, store.index, across, True)
-        assert isinstance(store.value, ir.Value)  # noqa: S101
+        assert isinstance(node, ir.Value)  # noqa: S101
         # A number is no tensor: it takes the buffer's type as it is stored.
-        plain = isinstance(store.value, ir.Constant | ir.Number | ir.Count)
-        text = value if plain else typed(value, store.value.type, buffer.dtype)
+        plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
+        text = value if plain else typed(value, node.type, buffer.dtype)
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
-        self.say(f"tl.store({pointer}, {text}, mask={mask})")
+        self.say(f"tl.store({pointer}, {text}, mask={mask})", store.value if node is not store.value else None)
 
 
 def _below(node: Node) -> Iterator[Node]:
