@@ -15,7 +15,17 @@ from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.kernels.cuts import Cuts, cuts
 from tracemine.verify.kernels.expressions import number, sizes
 from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Program
-from tracemine.verify.kernels.shapes import ACROSS, ALONG, LONGEST_ROW, flat_orders, grain, shape_of, writes_across
+from tracemine.verify.kernels.merged import Run, runs
+from tracemine.verify.kernels.shapes import (
+    ACROSS,
+    ALONG,
+    LONGEST_ROW,
+    SHARE,
+    flat_orders,
+    grain,
+    shape_of,
+    writes_across,
+)
 
 _MOST_PARTS = 16  # of one launch
 _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
@@ -45,8 +55,22 @@ class Part:
     @property
     def signature(self) -> list[str]:
         """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
-        sized = {a.name for a in self.body.sizes}
-        return [f"{name}: tl.constexpr" if name in sized else name for name in self.takes]
+        known = {a.name for a in self.body.sizes} | self._odd_strides()
+        return [f"{name}: tl.constexpr" if name in known else name for name in self.takes]
+
+    def _odd_strides(self) -> set[str]:
+        """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
+        if self.flat:
+            return set()
+        buffers = {name: self.program.buffers[name] for name in self.body.pointers}
+        largest = max((prod(b.shape) for b in buffers.values()), default=0)
+        return {
+            f"{name}_s{d}"
+            for name, buffer in buffers.items()
+            if prod(buffer.shape) * SHARE >= largest and 1 in buffer.strides
+            for d, stride in enumerate(buffer.strides)
+            if stride % 16 and stride % 2 == 0
+        }
 
     @property
     def columns(self) -> list[str]:
@@ -123,6 +147,18 @@ class Launch:
 
     def lines(self) -> list[str]:
         """The launcher's lines for it."""
+        walked = {axis.name for run in self.merged for axis in run.axes}
+        return [_walked(line, walked) for line in self._lines()]
+
+    @property
+    def merged(self) -> list[Run]:
+        """Axes that are walked as one."""
+        if any(part.flat for part in self.parts):
+            return []
+        kernels = [(part.kernel, part.mode == POINTWISE) for part in self.parts]
+        return runs(self.parts[0].program.buffers, kernels)
+
+    def _lines(self) -> list[str]:
         if len(self.parts) == 1:
             part = self.parts[0]
             taken = [*part.given, "rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
@@ -155,6 +191,11 @@ class Launch:
             f"        num_warps={warps}{contract},",
             "    )",
         ]
+
+
+def _walked(line: str, names: set[str]) -> str:
+    """A launcher's line with the sizes of axes as they are walked."""
+    return re.sub(r"\bn\d+\b", lambda m: f"{m[0]}_walked" if m[0] in names else m[0], line)
 
 
 def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list[Launch]:
@@ -248,7 +289,11 @@ def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str
     lines += [f"    {b.name} = {_empty(b, device)}" for b in made]
     tensors = ", ".join(b.name for b in (*inputs, *made))
     lines.append(f"    index = _index_type({tensors})")
+    told: dict[str, str] = {}  # how axes are walked, as it was said last
     for launch in found:
+        merged = [run.line for run in launch.merged]
+        lines += [f"    {text}" for text in merged if told.get(text.partition(" = ")[0]) != text]
+        told.update((text.partition(" = ")[0], text) for text in merged)
         lines += [f"    {text}" for text in launch.lines()]
     if program.outputs:
         lines.append(f"    return {', '.join(program.outputs)}" + ("," if len(program.outputs) == 1 else ""))

@@ -19,7 +19,7 @@ _SHORT_ACROSS, _HIGH = 512, 64
 # Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
 # half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
 _VERY_LONG = 16
-_SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
+SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
 
 ALONG, ACROSS, MIXED = "along", "across", "mixed"
 
@@ -70,7 +70,7 @@ def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
     accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
     kinds = {(prod(buffers[name].shape), _kind(buffers[name], index, kernel)) for name, index in accesses}
     largest = max((size for size, kind in kinds if kind), default=0)
-    found = {kind for size, kind in kinds if kind and size * _SHARE >= largest}
+    found = {kind for size, kind in kinds if kind and size * SHARE >= largest}
     return MIXED if len(found) > 1 else found.pop() if found else ALONG
 
 
