@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.expressions import TRITON_TYPE, constant, index, sizes, template, typed
@@ -34,19 +35,21 @@ _HEADS = {
     WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
     LOOPED: _ROW_HEAD,
 }
-# Loads that come before everything else, each some 8 registers of a thread: 63 of them went to its stack, and on an
-# H200 a recurrence of 64 calls took 206 µs where it had taken 44.
-_MOST_HELD = 16
+# Loads that come before everything else: of a row, each some 8 registers of a thread; of tiles fewer, as `cuts` gives
+# a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of 64
+# calls from 44 µs to 206.
+_MOST_HELD, _MOST_OF_TILES = 16, 64
+_RAGGED = 512  # elements of a row, of which a thread of the block may have some that all lie beyond it
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
-# Rows in parts: `parts` programs for each block of rows, each of which walks columns of its own. Only the last part may
-# end within a block of columns.
+# Rows in parts: `parts` programs for each block of rows, which take turns at the blocks of columns: all of them read in
+# one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
 _SPLIT_HEAD = (
     "row_blocks = tl.cdiv(rows, XBLOCK)",
     "row = ((tl.program_id(0) % row_blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
     _ROW_MASK,
     "part = tl.program_id(0) // row_blocks",
-    "length = tl.cdiv(tl.cdiv(columns, parts), RBLOCK) * RBLOCK",
-    "first, last = part * length, tl.minimum(part * length + length, columns)",
+    "first, step = part * RBLOCK, parts * RBLOCK",
+    "length = columns // step * RBLOCK + tl.minimum(tl.maximum(columns % step - first, 0), RBLOCK)",
 )
 _FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
 
@@ -63,6 +66,7 @@ class Body:
         self.scalars: dict[str, None] = {}
         self.pointers: dict[str, None] = {}
         self._indent = 1
+        self._walks = 0  # over the columns
         self._names: dict[Node, str] = {}
         self._taken: dict[str, int] = {}
         self._rows = {a.number for a in kernel.rows}
@@ -73,6 +77,9 @@ class Body:
         self._given = dict(program.scalars)
         self._reserved = set(self._given)
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
+        # Of rows that fill no power of two the compiler drops what it knows to lie beyond: where all is made of zeros.
+        length = prod(a.size for a in kernel.columns)
+        self._ragged = mode == WHOLE and length >= _RAGGED and length & (length - 1) != 0
         self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     def print(self) -> list[str]:
@@ -139,9 +146,14 @@ class Body:
     def _loop(self) -> Iterator[None]:
         """A walk over the columns: what is named inside is forgotten after it."""
         before = dict(self._names)
-        self.say(f"for start in range({'first, last' if self.kernel.split else '0, columns'}, RBLOCK):")
+        # There and back again: what was walked last is what the cache still has.
+        back = self._walks % 2 == 1 and not self.kernel.split
+        self._walks += 1
+        if back:
+            self.say("last = (columns - 1) // RBLOCK * RBLOCK")
+        self.say(f"for start in range({'first, columns, step' if self.kernel.split else '0, columns, RBLOCK'}):")
         self._indent += 1
-        self.say("column = (start + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
+        self.say(f"column = ({'last - start' if back else 'start'} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
         self._column_places()
         yield
         self._indent -= 1
@@ -210,7 +222,7 @@ class Body:
         waits = (ir.Load, ir.Reduce, ir.Scan, ir.Random)
         loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
         first = [n for n in loads if not any(isinstance(below, waits) for below in _below(n))]
-        if len(first) <= _MOST_HELD:
+        if len(first) <= (_MOST_OF_TILES if self.mode == POINTWISE else _MOST_HELD):
             for node in first:
                 self.value(node)
 
@@ -271,7 +283,7 @@ class Body:
             self._named(members[0], table().reductions[kind].end.format(names["acc"]))
             return
         for line in RUNNING[kind].end:
-            self.say(line.format(count="(last - first)" if self.kernel.split else "columns", **names))
+            self.say(line.format(count="length" if self.kernel.split else "columns", **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
 
@@ -371,7 +383,10 @@ class Body:
         masks = [m for m in (*masks, guard or "") if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         text = f"tl.load({pointer}{mask})"
-        return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
+        name = self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
+        if self._ragged and across:
+            return self._named(node, f"tl.where(column_mask, {name}, 0)", buffer.name)
+        return name
 
     def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
         """Address of an element, as wide as what it is masked with."""

@@ -42,6 +42,13 @@ class _NoGpu:
 
 def compiled(path):
     """Resources of each kernel and cut of a file; a cut that cannot be compiled is passed over."""
+    for name, cut, kernel, (registers, stack) in compiling(path):
+        warps = kernel.metadata.num_warps
+        yield Resources(kernel=name, cut=cut, warps=warps, registers=registers, stack_bytes=stack)
+
+
+def compiling(path, most=None):
+    """Each kernel and cut of a file, the first `most` cuts alone: name, cut, what triton made, registers and stack."""
     driver.set_active(_NoGpu())
     kernels = []
     run = JITFunction.run
@@ -56,7 +63,7 @@ def compiled(path):
     spec.loader.exec_module(module)
     tensors = [torch.empty_strided(shape, strides, dtype=t, device="meta") for _, shape, t, strides, _ in module.INPUTS]
     table = {name: list(cuts) for name, cuts in module.BLOCKS.items()}
-    for place in range(max(map(len, table.values()), default=0)):
+    for place in range(min(most or 99, max(map(len, table.values()), default=0))):
         for name, cuts in table.items():
             module.BLOCKS[name][:] = [cuts[min(place, len(cuts) - 1)]]
         kernels.clear()
@@ -64,14 +71,7 @@ def compiled(path):
             module.fused(*tensors)
         for name, kernel in kernels:
             if place < len(table[name]):
-                registers, stack = used(kernel.asm["cubin"])
-                yield Resources(
-                    kernel=name,
-                    cut=table[name][place],
-                    warps=kernel.metadata.num_warps,
-                    registers=registers,
-                    stack_bytes=stack,
-                )
+                yield name, table[name][place], kernel, used(kernel.asm["cubin"])
 
 
 def used(cubin):

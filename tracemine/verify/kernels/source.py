@@ -50,9 +50,10 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
     found = launches(program, stem, exact or codes, longest_row)
     bodies = "\n\n\n".join(launch.text for launch in found)
     calls = "\n".join(launcher(program, found, parameters))
+    helpers = _helpers(bodies)
     parts = [
-        _HEAD + (_LIBRARY if "libdevice." in bodies else ""),
-        *_helpers(bodies),
+        _HEAD + (_LIBRARY if any("libdevice." in text for text in (*helpers, bodies)) else ""),
+        *helpers,
         bodies,
         EXPECT,
         blocks_text((launch.name, launch.cuts) for launch in found),
@@ -68,7 +69,7 @@ def _helpers(text: str) -> list[str]:
 
     def visit(body: str) -> None:
         for name, helper in table().helpers.items():
-            if name not in found and re.search(rf"(?<!\w){name}\(", body):
+            if name not in found and re.search(rf"(?<!\w){name}\b", body):
                 visit(helper.partition(":")[2])
                 found[name] = helper
 

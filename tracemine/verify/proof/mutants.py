@@ -35,11 +35,12 @@ class Wrong:
 
 
 _V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
+_COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
 SPOILS = (
-    Spoil("columns end one early", r"column_mask = column < columns$", "column_mask = column < columns - 1"),
-    Spoil("columns end one late", r"column_mask = column < columns$", "column_mask = column < columns + 1", "column"),
-    Spoil("rows end one early", r"row_mask = row < rows$", "row_mask = row < rows - 1"),
-    Spoil("rows end one late", r"row_mask = row < rows$", "row_mask = row < rows + 1", "row"),
+    Spoil("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
+    Spoil("columns end one late", f"column_mask = {_COLUMNS}", "column_mask = column < columns + 1", "column"),
+    Spoil("rows end one early", f"row_mask = {_ROWS}", "row_mask = row < rows - 1"),
+    Spoil("rows end one late", f"row_mask = {_ROWS}", "row_mask = row < rows + 1", "row"),
     Spoil(
         "mask of a reduction dropped", r"tl\.where\(column_mask, (?=.*, 1\)|\w+ -)", "tl.where(column >= 0, ", "column"
     ),
