@@ -84,6 +84,10 @@ class Share(msgspec.Struct, frozen=True):
         return found.at_most(ns)
 
 
+# What a verdict is of, where it is of no library's call.
+KERNEL, PINNED = "kernel", "pinned memory"
+
+
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """What verifying the first occurrence came to (`tracemine verify`). Times are medians of it alone, nanoseconds."""
 
@@ -105,7 +109,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     file: str  # that it was read from
     library: str | None = None  # a call of PyTorch's library that says the same; null: none is known
     library_ns: int | None = None
-    by: str = "kernel"  # what the verdict is of: the kernel, or where that is faster and right, the `library` call
+    by: str = KERNEL  # what the verdict is of: the kernel; pinned memory of a copy; a call that is faster and right
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from tracemine.findings.record import NOTHING, Finding, Range, Scan, Verified
+from tracemine.findings.record import NOTHING, PINNED, Finding, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
 __all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "unjudged", "with_verdicts"]
@@ -126,9 +126,10 @@ def _carried_over(finding: Finding, verified: Verified) -> str:
     others = finding.occurrences - alike.occurrences
     rest = f"; {count_text(others, 'occurrence')} with other strides or traffic stay predicted" if others else ""
     times = "the first occurrence was" if alike.occurrences == 1 else f"one of {alike.occurrences:,} occurrences was"
+    by = verified.by if verified.by == PINNED else "one kernel"
     eager, recorded = verified.eager_ns or 0, alike.measured_ns // max(alike.occurrences, 1)
     return (
-        f"{times} replayed alone with a {verified.state or 'warm'} cache, and the share that one kernel takes off, "
+        f"{times} replayed alone with a {verified.state or 'warm'} cache, and the share that {by} takes off, "
         f"{percent_text(share.mid, 1)}, is taken off what the trace recorded: {time_text(eager)} there, "
         f"{time_text(recorded)} in the trace{rest}"
     )

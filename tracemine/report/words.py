@@ -7,6 +7,7 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from tracemine.findings.record import PINNED
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def times_text(verified: Verified) -> str:
         f"{name} {time_text(ns)}"
         for name, ns in (
             ("eager", verified.eager_ns),
-            ("one kernel", verified.fused_ns),
+            ("one kernel" if verified.by != PINNED else "pinned", verified.fused_ns),
             (verified.library or "a library's call", verified.library_ns),
             ("torch.compile", verified.compiled_ns),
         )

@@ -15,12 +15,13 @@ from typing import Any
 
 from tracemine.columns import string_ids
 from tracemine.errors import UsageError
-from tracemine.findings.record import Finding
+from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.verify import alone
 from tracemine.verify.ahead import at_once, compilers
 from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import error_ulp
 from tracemine.verify.kernels.resources import fitting, resources
@@ -101,6 +102,7 @@ class _Ready:
 
     finding: Finding
     rebuilt: Rebuilt | None = None
+    copy: HostCopy | None = None  # between host and device: no kernel takes its place, but pinned memory
     refused: str | None = None  # why there is no kernel
     text: str | None = None  # the reproduction, with the kernel
     chains: tuple[Chain, Chain] | None = None  # that the CPU proves: at sizes it gets through, and as recorded
@@ -160,6 +162,11 @@ def verify(
 def _ready(finding: Finding, rebuilder: Rebuilder, how: How) -> _Ready:
     if not _is_of(finding, rebuilder.flow):
         return _Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
+    copy = host_copy(finding, rebuilder.flow)
+    if copy is not None:
+        text = copy_reproduction(finding, copy, _mark(finding))
+        _emit(how, f"repro_{_mark(finding)}.py", text)
+        return _Ready(finding=finding, copy=copy, text=text)
     try:
         rebuilt = rebuilder.rebuild(finding.activities[0], _name(finding.rule))
     except NotRebuilt as reason:
@@ -206,6 +213,9 @@ def _verdict(
         return run(text, environment=environment) if text is not None and how.gpu is not None else None
 
     finding, rebuilt = ready.finding, ready.rebuilt
+    if ready.copy is not None:
+        said = ran(ready.text)
+        return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)
     if rebuilt is None:
         return verdict(finding, refused=ready.refused)
     said = ran(ready.text)

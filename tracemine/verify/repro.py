@@ -18,7 +18,7 @@ from tracemine.verify.kernels.source import Source
 
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 # Modules whose text every reproduction holds, by what they are about.
-_EMBEDDED = {
+EMBEDDED = {
     "Whether it is right": ("proof/numerics.py", "proof/roundings.py", "gpu/right.py"),
     "What it takes": (
         "gpu/seen.py",
@@ -50,7 +50,7 @@ def repro(
     the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
     positive: inputs that hold no negative numbers, beside those of which roots and logarithms are taken.
     """
-    embedded = {title: [body(name) for name in names] for title, names in _EMBEDDED.items()}
+    embedded = {title: [body(name) for name in names] for title, names in EMBEDDED.items()}
     lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
     own = {"import argparse", "import hashlib", "import json", "from pathlib import Path"}
     plain = merged(sorted((lines | own) - {"import torch"}))

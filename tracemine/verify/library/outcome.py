@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
+from tracemine.findings.record import KERNEL
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.verdicts.levels import LEVELS, LOSES, Measured, measured, reached
 
-KERNEL, LIBRARY, COMPILED = "kernel", "library", "compiled"
+LIBRARY, COMPILED = "library", "compiled"
 KERNEL_VARIANT = "fused"  # what a reproduction calls the kernel
 # What levels say of a kernel, and of a call.
 _SAYS = {LEVELS["L2"]: "right on a CPU, by the same call", LOSES: "this call loses"}

@@ -197,7 +197,7 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
         file=file,
         library=library,
         library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
-        by=(_text(of.text) or "a call") if isinstance(of, Beside) else "kernel",
+        by=_text(of.text if isinstance(of, Beside) else of.by) or "a call",
     )
 
 

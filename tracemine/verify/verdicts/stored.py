@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from msgspec import Meta, structs
 
 from tracemine.errors import InputError, Location
-from tracemine.findings.record import Finding
+from tracemine.findings.record import KERNEL, Finding
 from tracemine.units import count_text
 from tracemine.verify.library.outcome import LIBRARY, in_place_of_kernel
 from tracemine.verify.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
@@ -72,6 +72,7 @@ class Said(msgspec.Struct, frozen=True):
     measured: Timed | None = None
     library: Beside | None = None
     compiled: Beside | None = None
+    by: str = KERNEL
     assumptions: list[str] = []
     not_tested: list[str] = []
 
@@ -123,6 +124,7 @@ class Ran(msgspec.Struct, frozen=True):
     device: str | None = None
     source_sha256: str | None = None  # of the reproduction
     kernel: bool = True  # false: a library's call stands in the kernel's place
+    by: str = KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _judged(finding: Finding, said: Ran, whole: dict[str, Any]) -> Said:
     """What a reproduction printed as a verdict, of the kernel and of the library's call that may stand beside it."""
 
     def of(ran: Mapping[str, Any] | str) -> Said:
-        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF), Said, from_attributes=True)
+        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF, by=said.by), Said, from_attributes=True)
 
     if not said.kernel:
         call = of(whole)

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tracemine.cost import Range
-from tracemine.findings.record import Finding
+from tracemine.findings.record import KERNEL, Finding
 from tracemine.verify.library.outcome import CallVerdict, best
 from tracemine.verify.library.outcome import compiled as by_compile
 from tracemine.verify.proof.record import Proof
@@ -45,6 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     library: CallVerdict | None = None  # a call of PyTorch's library that says the same; null: none does
     with_products: CallVerdict | None = None  # one that does the matrix products around the chain too
     compiled: CallVerdict | None = None  # what torch.compile makes of it; null: not timed, or no faster than the kernel
+    by: str = KERNEL  # what was tried in eager's place: the kernel, or PINNED of a copy between host and device
     best: str | None = None  # `kernel`, `library` or `compiled`: the fastest; null: none is known to beat eager
 
 
@@ -72,6 +73,7 @@ def verdict(
     assumptions: Sequence[str] = (),
     library: CallVerdict | None = None,
     with_products: CallVerdict | None = None,
+    by: str = KERNEL,
 ) -> Verdict:
     """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none."""
     occurrences = max(finding.occurrences, 1)
@@ -105,6 +107,7 @@ def verdict(
         library=library,
         with_products=with_products,
         compiled=compiled,
+        by=by,
         best=best(found.level, measured, library=library, compiled=compiled),
     )
 
@@ -137,6 +140,7 @@ def table(verdicts: Verdicts) -> pa.Table:
             "gpu": verdicts.gpu,
             "assumptions": v.assumptions,
             "not_tested": v.not_tested,
+            "by": v.by,
             "best": v.best,
             **(_of_call("library", v.library) if v.library is not None else {}),
             **(_of_call("compiled", v.compiled) if v.compiled is not None else {}),
@@ -192,11 +196,11 @@ _COLUMNS = (
     *("predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
     *("gpu", "device", "state", "eager_ns", "fused_ns", "compiled_ns", "copy_ns"),
     *("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high", "assumptions", "not_tested"),
-    *("best", "library", "library_level", "library_says", "library_ns"),
+    *("by", "best", "library", "library_level", "library_says", "library_ns"),
     *("eager_to_library_low", "eager_to_library", "eager_to_library_high"),
     *("compiled_level", "compiled_says", "eager_to_compiled_low", "eager_to_compiled", "eager_to_compiled_high"),
 )
-_TEXTS = ("best", "library", "library_level", "library_says", "compiled_level", "compiled_says")
+_TEXTS = ("by", "best", "library", "library_level", "library_says", "compiled_level", "compiled_says")
 _RATIOS = ("fused", "library", "compiled")
 TABLE_MARK = b"tracemine.verdicts"  # metadata by which the table is known; its value is the schema's version
 TABLE = _schema()

@@ -1,0 +1,88 @@
+"""A copy between host and device as a file that stands alone: pageable memory beside pinned, where it is run."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from tracemine import __version__
+from tracemine.columns import string_ids
+from tracemine.findings.record import Finding
+from tracemine.flow.record import Flow
+from tracemine.verify.alone import banner, body, comment, merged
+from tracemine.verify.repro import EMBEDDED
+
+NOT_PROVED = "a copy has no kernel that could be proved on a CPU"
+LARGEST_BYTES = 2 << 30  # three times on the host, once on the device; larger ones move at the same rate
+_EMBEDDED = {**EMBEDDED, "How a copy is looked at": ("gpu/hostcopy.py",)}
+_LONGEST_NAME = 200
+
+
+class HostCopy(NamedTuple):
+    """One copy of a finding, as recorded."""
+
+    name: str
+    nbytes: int
+    to_device: bool
+
+
+def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
+    """The copy that a finding is of, in its first occurrence, from or to pageable memory; None where there is none."""
+    if len(finding.activities[0]) != 1:
+        return None
+    activities = flow.timeline.activities
+    row = finding.activities[0][0]
+    source, target, nbytes = (activities.column(n)[row].as_py() for n in ("source_memory", "target_memory", "bytes"))
+    if {source, target} != {"pageable", "device"} or not nbytes:
+        return None
+    codes, names = string_ids(activities.column("name"))
+    return HostCopy(names[codes[row]][:_LONGEST_NAME], nbytes, target == "device")
+
+
+def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str) -> str:
+    """The file that times a copy from or to pageable memory beside the same from or to pinned memory."""
+    embedded = {title: [body(name) for name in names] for title, names in _EMBEDDED.items()}
+    lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
+    own = {"import argparse", "import hashlib", "import json", "from pathlib import Path"}
+    says = f"{finding.title} ({fingerprint})\n\nThe same bytes, copied from or to pinned memory of the host."
+    parts = [
+        f'"""{comment(says)}\n\nWritten by tracemine {__version__}.\n"""',
+        "\n".join([*merged(sorted((lines | own) - {"import torch"})), "", "import torch"]),
+        f"# What the trace has: a copy of so many bytes, to the device or from it.\n"
+        f"NBYTES, TO_DEVICE = {min(copy.nbytes, LARGEST_BYTES)}, {copy.to_device}\nTRACE = [({copy.name!a}, None)]",
+        *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
+        _MAIN.replace("FINGERPRINT", fingerprint).strip("\n"),
+    ]
+    text = "\n\n\n".join(parts) + "\n"
+    ast.parse(text)
+    return text
+
+
+_MAIN = """
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--compile-only", action="store_true", help="nothing here is compiled: ends at once")
+    parser.add_argument("--seconds", type=float, default=10.0, help="no block of samples is begun after this")
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this needs a GPU, and torch finds none")
+    if asked.compile_only:
+        print("{}")
+        return
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    found = {"fingerprint": "FINGERPRINT", "kernel": True, "by": "pinned memory", "source_sha256": own}
+    found |= examined_copy(NBYTES, TO_DEVICE, TRACE, asked.seconds)
+    if asked.json:
+        print(json.dumps(found))
+        return
+    print("the trace's own copy:", "yes" if found["replay"]["same_names"] else "no", found["replay"]["kernels"])
+    print("right:", found["right"]["faults"] or "the bytes that were sent")
+    for state, samples in found.get("times", {}).get("samples", {}).items():
+        medians = {name: statistics.median(s["sum_ns"]) / 1000 for name, s in samples.items()}
+        print(f"{state}: pageable {medians['eager']:.2f} us, pinned {medians['fused']:.2f} us")
+
+
+if __name__ == "__main__":
+    main()
+"""
