@@ -26,7 +26,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # Names that the generated source has for itself, and builtins that it calls.
 _TAKEN = re.compile(
     r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|seed"
-    r"|delta|top|kept|more|index|grid|[rx]block|min|max|abs|sum|float|int|len|tuple|range|zip|print"
+    r"|delta|top|kept|more|index|[rx]block|elements|each|warps|wide|part_\d+|takes|launch(_\d+)?|looks|plan|new|device"
+    r"|min|max|abs|sum|float|int|len|tuple|range|zip|print"
 )
 # Numbers that decide what is computed, or how much of it.
 SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step"})

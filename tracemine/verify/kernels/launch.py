@@ -1,4 +1,4 @@
-"""How kernels are launched: what each takes, how it is cut into blocks, and the function that a model calls.
+"""How kernels are launched: what each takes, and how it is cut into blocks.
 
 Kernels of one level that need nothing of each other become parts of one launch: siblings that a model runs one after
 another, the members of a list. Parts that differ in names alone share their code.
@@ -13,8 +13,8 @@ from math import prod
 
 from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.kernels.cuts import Cuts, cuts
-from tracemine.verify.kernels.expressions import number, sizes
-from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Program
+from tracemine.verify.kernels.expressions import sizes
+from tracemine.verify.kernels.ir import Kernel, Program
 from tracemine.verify.kernels.merged import Run, runs
 from tracemine.verify.kernels.shapes import (
     ACROSS,
@@ -28,7 +28,6 @@ from tracemine.verify.kernels.shapes import (
 )
 
 _MOST_PARTS = 16  # of one launch
-_NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
 
@@ -43,20 +42,22 @@ class Part:
         self.flat = flat_orders(program.buffers, kernel) if along else {}
         self.body = Body(program, kernel, self.mode, exact, bool(self.flat))
         self.lines = self.body.print()
-        sized = [a.name for a in self.body.sizes]
-        pointers = [f"{b}_ptr" for b in self.body.pointers]
-        self.takes = [*pointers, *self.body.strides, *sized, *self.body.scalars]
+        # What it takes, and the expressions for it: what differs from launch to launch, then what a plan of it knows.
+        self.given = {f"{b}_ptr": b for b in self.body.pointers} | {name: name for name in self.body.scalars}
+        places = {name: name.rpartition("_s") for name in self.body.strides}
+        self.known = {name: f"{tensor}.stride({dim})" for name, (tensor, _, dim) in places.items()}
+        self.known |= {a.name: a.name for a in self.body.sizes}
+        self.takes = [*self.given, *self.known]
 
     @property
     def elements(self) -> int:
         """How many it walks."""
         return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
 
-    @property
-    def signature(self) -> list[str]:
+    def parameters(self, names: Iterable[str]) -> list[str]:
         """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
         known = {a.name for a in self.body.sizes} | self._odd_strides()
-        return [f"{name}: tl.constexpr" if name in known else name for name in self.takes]
+        return [f"{name}: tl.constexpr" if name in known else name for name in names]
 
     def _odd_strides(self) -> set[str]:
         """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
@@ -78,12 +79,6 @@ class Part:
         if self.flat:
             return ["columns", "blocks: tl.constexpr"]
         return ["columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"]
-
-    @property
-    def given(self) -> list[str]:
-        """The expressions that the launcher gives for what it takes."""
-        strides = [f"{s.rpartition('_s')[0]}.stride({s.rpartition('_s')[2]})" for s in self.body.strides]
-        return [*self.body.pointers, *strides, *(a.name for a in self.body.sizes), *self.body.scalars]
 
     def renamed(self) -> str:
         """Its lines with neutral names: equal for parts that differ in names alone."""
@@ -117,17 +112,18 @@ class Launch:
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
             part = self.parts[0]
-            return _function(self.name, [*part.signature, "rows", *part.columns], constants, part.lines)
+            return _function(self.name, [*part.parameters(part.takes), "rows", *part.columns], constants, part.lines)
         texts: list[str] = []
         for k, part in enumerate(self.parts):
             if self.shared[k] == k:
                 lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
-                takes = ["block", *part.signature, "rows", *part.columns]
+                takes = ["block", *part.parameters(part.takes), "rows", *part.columns]
                 texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
         return "\n\n\n".join([*texts, self._dispatch()])
 
     def _dispatch(self) -> str:
-        takes = list(dict.fromkeys(t for part in self.parts for t in part.signature))
+        takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
+        takes += dict.fromkeys(t for part in self.parts for t in part.parameters(part.known))
         numbered = [
             re.sub(r"^\w+", rf"\g<0>_{k}", name)
             for k, part in enumerate(self.parts)
@@ -145,11 +141,6 @@ class Launch:
         constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
         return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
 
-    def lines(self) -> list[str]:
-        """The launcher's lines for it."""
-        walked = {axis.name for run in self.merged for axis in run.axes}
-        return [_walked(line, walked) for line in self._lines()]
-
     @property
     def merged(self) -> list[Run]:
         """Axes that are walked as one."""
@@ -158,39 +149,43 @@ class Launch:
         kernels = [(part.kernel, part.mode == POINTWISE) for part in self.parts]
         return runs(self.parts[0].program.buffers, kernels)
 
-    def _lines(self) -> list[str]:
+    @property
+    def given(self) -> list[str]:
+        """The tensors and numbers that every launch is given, first of what it takes."""
+        return list({name: text for part in self.parts for name, text in part.given.items()}.values())
+
+    @property
+    def scalars(self) -> list[str]:
+        """The numbers among them."""
+        return list(dict.fromkeys(name for part in self.parts for name in part.body.scalars))
+
+    def lines(self, name: str) -> list[str]:
+        """A plan's lines for it, by that name: what it takes behind what it is given."""
+        walked = {axis.name for run in self.merged for axis in run.axes}
+        return [_walked(line, walked) for line in self._lines(name)]
+
+    def _lines(self, name: str) -> list[str]:
+        known = list({name: text for part in self.parts for name, text in part.known.items()}.values())
+        cut = f'elements, each = BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
-            taken = [*part.given, "rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
-            return [self._cut, *_blocks(part), "grid = blocks", *self._call(taken, "warps")]
-        lines = [self._cut]
+            known += ["rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
+            return [cut, *_blocks(part), *self._planned(name, "blocks", known, "warps")]
+        lines = [cut]
         for k, part in enumerate(self.parts):
             lines += _blocks(part)
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
             wide = "wide, " if part.flat else ""
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
-        given: dict[str, str] = {}
-        for part in self.parts:
-            given.update(zip(part.takes, part.given, strict=True))
-        taken = list(given.values())
-        taken += [f"*part_{k}[:-3]" for k in range(len(self.parts))] + ["index"]
-        taken += [f"*part_{k}[-3:-1]" for k in range(len(self.parts))]
+        known += [f"*part_{k}[:-3]" for k in range(len(self.parts))] + ["index"]
+        known += [f"*part_{k}[-3:-1]" for k in range(len(self.parts))]
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
-        return [*lines, f"grid = part_{len(self.parts) - 1}[-4]", *self._call(taken, most)]
+        return [*lines, *self._planned(name, f"part_{len(self.parts) - 1}[-4]", known, most)]
 
-    @property
-    def _cut(self) -> str:
-        return f'elements, each = BLOCKS["{self.name}"][0]'
-
-    def _call(self, taken: Sequence[str], warps: str) -> list[str]:
+    def _planned(self, name: str, blocks: str, known: Sequence[str], warps: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""
-        return [
-            "if grid > 0:",
-            f"    {self.name}[(grid,)](",
-            *_wrapped(taken, "        "),
-            f"        num_warps={warps}{contract},",
-            "    )",
-        ]
+        rest = _wrapped(known, "    ")
+        return ["takes = (", *rest, ")", f"{name} = _Launch({self.name}, {blocks}, takes, num_warps={warps}{contract})"]
 
 
 def _walked(line: str, names: set[str]) -> str:
@@ -240,101 +235,12 @@ def _wrapped(items: Sequence[str], indent: str) -> list[str]:
     return lines
 
 
-EXPECT = '''
-def _expect(name, tensor, shape, dtype):
-    """The kernels were generated for such tensors and no others."""
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
-
-
-def _index_type(*tensors):
-    """int64 where a tensor reaches so far that its places do not fit into 32 bits."""
-    reach = max(sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride())) + t.numel() for t in tensors)
-    return tl.int64 if reach >= 2**31 - 65536 else tl.int32
-
-
-def _parts(rows, columns, rblock, xblock):
-    """Into how many parts rows are cut, for 1024 programs or as many as there are blocks."""
-    length = triton.cdiv(columns, rblock * triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock)))
-    return max(1, triton.cdiv(columns, rblock * max(1, length)))
-
-
-def _warps(elements, each):
-    return max(1, min(16, elements // (32 * each)))
-'''
-
-
-def _unknown(names: Sequence[str]) -> list[str]:
-    """What whoever pastes the function has to know of numbers that were not recorded."""
-    if not names:
-        return []
-    said = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
-    return [f"# Not recorded, the default is no value of the model's: pass {said}."]
-
-
-def launcher(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> list[str]:
-    """The function `fused`."""
-    scalars = [f"{name}={number(value)}" for name, value in program.scalars]
-    signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
-    calls = dict.fromkeys(program.origins.values())
-    lines = [f"def fused({signature}):", f'    """In place of {", ".join(calls) or "copies"}."""']
-    lines += [f"    {text}" for text in _unknown(program.unknown)]
-    inputs = [b for b in program.buffers.values() if b.role == "input"]
-    lines += [f"    {text}" for text in _size_lines(program, inputs)]
-    for b in inputs:
-        lines.append(f'    _expect("{b.name}", {b.name}, {_shape(b.dims)}, torch.{b.dtype})')
-    lines += [f"    {text}" for launch in found for part in launch.parts for text in _split_lines(part)]
-    made = [b for b in program.buffers.values() if b.role != "input"]
-    device = f"{inputs[0].name}.device" if inputs else '"cuda"'
-    lines += [f"    {b.name} = {_empty(b, device)}" for b in made]
-    tensors = ", ".join(b.name for b in (*inputs, *made))
-    lines.append(f"    index = _index_type({tensors})")
-    told: dict[str, str] = {}  # how axes are walked, as it was said last
-    for launch in found:
-        merged = [run.line for run in launch.merged]
-        lines += [f"    {text}" for text in merged if told.get(text.partition(" = ")[0]) != text]
-        told.update((text.partition(" = ")[0], text) for text in merged)
-        lines += [f"    {text}" for text in launch.lines()]
-    if program.outputs:
-        lines.append(f"    return {', '.join(program.outputs)}" + ("," if len(program.outputs) == 1 else ""))
-    return lines
-
-
-def _size_lines(program: Program, inputs: list[Buffer]) -> list[str]:
-    """Where each size that is not part of the kernels is read."""
-    lines: dict[str, str] = {}
-    for buffer in inputs:
-        for d, dim in enumerate(buffer.dims):
-            free = [a for a in dim if not a.pinned]
-            if len(free) == 1 and free[0].name not in lines:
-                rest = sizes([a for a in dim if a.pinned])
-                text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
-                lines[free[0].name] = f"{free[0].name} = {text}"
-    return list(lines.values())
-
-
-def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:
-    texts = [sizes(dim) for dim in dims]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-
-
-def _empty(buffer: Buffer, device: str) -> str:
-    """A new tensor in the layout that the chain's own has: its order of dimensions, without gaps."""
-    order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
-    shape = _shape(tuple(buffer.dims[d] for d in order))
-    text = f"torch.empty({shape}, dtype=torch.{buffer.dtype}, device={device})"
-    if order == list(range(len(order))):
-        return text
-    back = [order.index(d) for d in range(len(order))]
-    return f"{text}.permute({', '.join(map(str, back))})"
-
-
 def _loop(part: Part) -> tuple[int, int]:
     """The block of columns, and that of rows, of rows that are walked in a loop."""
     return {ACROSS: (32, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
 
 
-def _split_lines(part: Part) -> list[str]:
+def split_lines(part: Part) -> list[str]:
     """How many parts rows are cut into, where they are."""
     kernel = part.kernel
     if kernel.split is None:

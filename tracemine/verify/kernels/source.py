@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass
 
 from tracemine.verify.chain import Chain
+from tracemine.verify.kernels.calling import called, calling
 from tracemine.verify.kernels.cuts import blocks_text
 from tracemine.verify.kernels.ir import Program
-from tracemine.verify.kernels.launch import EXPECT, launcher, launches
+from tracemine.verify.kernels.launch import launches
 from tracemine.verify.kernels.operators import table
 from tracemine.verify.kernels.plan import plan
 from tracemine.verify.kernels.shapes import LONGEST_ROW
@@ -49,13 +50,13 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
     codes = any(b.dtype in _CODES for b in program.buffers.values() if b.role != "input")
     found = launches(program, stem, exact or codes, longest_row)
     bodies = "\n\n\n".join(launch.text for launch in found)
-    calls = "\n".join(launcher(program, found, parameters))
+    calls = calling(program, found, parameters)
     helpers = _helpers(bodies)
     parts = [
         _HEAD + (_LIBRARY if any("libdevice." in text for text in (*helpers, bodies)) else ""),
         *helpers,
         bodies,
-        EXPECT,
+        *called(calls),
         blocks_text((launch.name, launch.cuts) for launch in found),
         calls,
     ]

@@ -45,13 +45,13 @@ class _Torch:
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
-    def empty(self, shape: Sequence[int], *, dtype: torch.dtype, device: Any) -> torch.Tensor:
-        """As torch.empty."""
+    def empty_strided(
+        self, shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: Any
+    ) -> torch.Tensor:
+        """As torch.empty_strided."""
         from tracemine.ops.infer import TensorSpec
-        from tracemine.ops.infer.tensor import contiguous
 
-        spec = TensorSpec(tuple(shape), str(dtype).removeprefix("torch."), contiguous(shape))
-        tensor = trials.placed(spec)
+        tensor = trials.placed(TensorSpec(tuple(shape), str(dtype).removeprefix("torch."), tuple(strides)))
         self.made.append(tensor)
         self.watch.allow(tensor)
         return tensor
