@@ -1,6 +1,6 @@
 """How well findings are verified: what one kernel in their place takes on a GPU, predicted beside measured.
 
-    python benchmarks/verify.py prepare FOLDER [TRACE…] [--each N] [--catalogue] [--losing]
+    python benchmarks/verify.py prepare FOLDER [TRACE…] [--each N] [--share S] [--catalogue] [--losing]
     python benchmarks/verify.py write FOLDER        # again, after the generator changed
     python FOLDER/run.py FOLDER -o OUT              # on a machine with GPUs: needs torch and triton only
     python benchmarks/verify.py prove FOLDER        # on a CPU, meanwhile
@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 import verify_losing
 import verify_sizes
-from verify_report import Item, report
+from verify_report import Claim, Item, report
 
 from tracemine.cli.verify import _read
 from tracemine.findings.record import Finding
@@ -33,6 +33,7 @@ from tracemine.flow.record import Flow
 from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.findings import chain_text, fusable, recorded_kernels
+from tracemine.verify.hostcopy import copy_reproduction, host_copy
 from tracemine.verify.library import find
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
@@ -44,7 +45,8 @@ def prepare(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     left_out: Counter[str] = Counter()
-    items = list(_found(arguments, left_out))
+    claims: list[Claim] = []
+    items = list(_found(arguments, left_out, claims))
     if arguments.losing:
         for name, losing in verify_losing.TABLE.items():
             items.append(Item(stem=f"losing_{name}", kind="losing", name=name, why=losing.why, chain=losing.make()))
@@ -54,6 +56,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             known = {"row": row.row, "why": row.pattern, "size": size, "dtype": dtype}
             items.append(Item(stem=stem, kind="catalogue", name=name, chain=chain, **known))
     (folder / "prepared.json").write_bytes(msgspec.json.encode(items))
+    (folder / "claims.json").write_bytes(msgspec.json.encode(claims))
     for reason, count in left_out.most_common():
         print(f"  left out {count:4} {reason}")
     write(arguments)
@@ -92,35 +95,55 @@ def _ordered(items: list[Item]) -> list[Item]:
 
 def _tunes(item: Item) -> bool:
     """Whether torch.compile's max-autotune is tried too: it takes seconds a chain."""
-    return (item.kind == "finding" and item.rank == 0) or (item.size == "large" and item.dtype != "float32")
+    return (
+        item.copy is None
+        and (item.kind == "finding" and item.rank == 0)
+        or (item.size == "large" and item.dtype != "float32")
+    )
 
 
-def _found(arguments: argparse.Namespace, left_out: Counter[str]) -> Iterator[Item]:
-    """The largest findings of each trace, every chain once."""
-    seen: set[bytes] = set()
+def _found(arguments: argparse.Namespace, left_out: Counter[str], claims: list[Claim]) -> Iterator[Item]:
+    """The largest findings of each trace, every chain once, until they carry the share that is asked for."""
+    seen: dict[bytes, str] = {}
     for trace in arguments.traces:
         flow, groups, scan = _read(trace, None, (), quiet=True, given=None)
         rebuilder = Rebuilder(flow, groups)
-        rank = 0
         name = trace.parent.name if trace.name == "eager" else f"fixture_{trace.name}"
-        for finding in fusable(scan.findings):
-            if rank == arguments.each:
-                break
+        findings = fusable(scan.findings)
+        enough_ns = arguments.share * sum(f.gpu_saving_ns.mid for f in findings)
+        rank, carried_ns = 0, 0
+        for finding in findings:
+            claim = Claim(name, finding.fingerprint, finding.gpu_saving_ns.mid)
+            claims.append(claim)
+            if rank == arguments.each or carried_ns >= enough_ns:
+                claim.why = "not prepared"
+                continue
             try:
-                rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
-                generate(rebuilt.chain)
+                item = _prepared(name, rank, finding, rebuilder, flow)
             except (NotRebuilt, Unsupported) as reason:
+                claim.why = reason.message
                 left_out[reason.message] += 1
                 continue
-            same = msgspec.json.encode(rebuilt.chain)
-            if same in seen:
+            carried_ns += claim.saving_ns
+            same = msgspec.json.encode(item.chain or item.copy)
+            claim.stem = seen.setdefault(same, item.stem)
+            if claim.stem != item.stem:
                 left_out["the same chain as another's"] += 1
                 continue
-            seen.add(same)
-            yield _item("finding", name, rank, finding, rebuilt, flow)
+            yield item
             yield from _with_products(name, rank, finding, rebuilder, flow)
             rank += 1
         print(f"{trace}: {rank}", file=sys.stderr, flush=True)
+
+
+def _prepared(name: str, rank: int, finding: Finding, rebuilder: Rebuilder, flow: Flow) -> Item:
+    """Raises NotRebuilt, or Unsupported where no kernel is generated."""
+    copy = host_copy(finding, flow)
+    if copy is not None:
+        return Item(stem=f"finding_{name}_{rank}", kind="finding", name=name, rank=rank, finding=finding, copy=copy)
+    rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
+    generate(rebuilt.chain)
+    return _item("finding", name, rank, finding, rebuilt, flow)
 
 
 def _item(kind: str, name: str, rank: int, finding: Finding, rebuilt: Rebuilt, flow: Flow) -> Item:
@@ -150,6 +173,9 @@ def _with_products(name: str, rank: int, finding: Finding, rebuilder: Rebuilder,
 
 
 def _text(item: Item) -> str:
+    if item.finding is not None and item.copy is not None:
+        return copy_reproduction(item.finding, item.copy, item.finding.fingerprint)
+    assert item.chain is not None
     return chain_text(
         item.chain,
         fingerprint="0" * 16 if item.finding is None else item.finding.fingerprint,
@@ -169,7 +195,12 @@ def prove(arguments: argparse.Namespace) -> None:
     seconds = []
     with Sandbox(time_limit_s=arguments.time_limit) as sandbox, path.open("ab") as file:
         for item in items:
-            if item.stem in done or item.kind == "library" or (item.kind == "catalogue" and item.size != "small"):
+            if (
+                item.chain is None
+                or item.stem in done
+                or item.kind == "library"
+                or (item.kind == "catalogue" and item.size != "small")
+            ):
                 continue
             proof = _proved(sandbox, item.chain)
             file.write(msgspec.json.encode((item.stem, proof)) + b"\n")
@@ -198,7 +229,8 @@ def main() -> None:
     first = commands.add_parser("prepare")
     first.add_argument("folder", type=Path)
     first.add_argument("traces", type=Path, nargs="*")
-    first.add_argument("--each", type=int, default=3, help="findings of one trace")
+    first.add_argument("--each", type=int, default=3, help="most findings of one trace")
+    first.add_argument("--share", type=float, default=1.0, help="of a trace's predicted saving that is enough")
     first.add_argument("--catalogue", action="store_true", help="the catalogue's chains too")
     first.add_argument("--losing", action="store_true", help="chains where little is to be had too")
     first.set_defaults(run=prepare)

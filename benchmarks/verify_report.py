@@ -17,9 +17,10 @@ import msgspec
 
 from tracemine.cli.verify import _read
 from tracemine.cost import Range
-from tracemine.findings.record import Finding
+from tracemine.findings.record import KERNEL, PINNED, Finding
 from tracemine.verify.chain import Chain
 from tracemine.verify.findings import fusable
+from tracemine.verify.hostcopy import NOT_PROVED, HostCopy
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.verdicts.levels import measured as measured_of
 from tracemine.verify.verdicts.levels import reached
@@ -41,7 +42,8 @@ class Item(msgspec.Struct, kw_only=True):
     stem: str
     kind: str
     name: str  # of the trace, or of the chain
-    chain: Chain
+    chain: Chain | None = None
+    copy: HostCopy | None = None  # between host and device
     rank: int = 0
     row: int = 0
     why: str = ""
@@ -52,6 +54,16 @@ class Item(msgspec.Struct, kw_only=True):
     assumptions: tuple[str, ...] = ()
     recorded: Sequence[tuple[str, Sequence[int] | None]] = ()
     unread: tuple[int, ...] = ()
+
+
+class Claim(msgspec.Struct):
+    """What a scan predicts of a finding over its trace, and which reproduction is of its chain."""
+
+    trace: str
+    fingerprint: str
+    saving_ns: int
+    stem: str | None = None
+    why: str = ""  # there is none
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -119,6 +131,7 @@ def report(arguments: argparse.Namespace) -> None:
             print(f"\n{kind}")
             _table(own)
             _summary(own)
+    _claimed(arguments.folder / "claims.json", kinds["finding"])
     print("\nall")
     _errors([row for row in rows if row.eager_ns is not None])
     _losing(rows)
@@ -173,7 +186,10 @@ def _proofs(path: Path) -> dict[str, Proof | str]:
 def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) -> Row:
     times = ran.get("times") if isinstance(ran, Mapping) else None
     if item.finding is not None and item.kind == "finding":
-        v: Verdict = verdict(item.finding, calls=len(item.chain.calls), evidence=item.evidence, proof=proof, ran=ran)
+        by = KERNEL if item.copy is None else PINNED
+        proof = proof if item.copy is None else NOT_PROVED
+        calls = 1 if item.chain is None else len(item.chain.calls)
+        v: Verdict = verdict(item.finding, calls=calls, evidence=item.evidence, proof=proof, ran=ran, by=by)
         level, says, predicted, measured = v.level, v.says, v.predicted_ns, v.measured
     else:
         predicted, traced_ns = _scanned(trace) if trace is not None else (None, 0.0)
@@ -189,7 +205,7 @@ def _row(item: Item, ran: Any, proof: Proof | str | None, trace: Path | None) ->
         what=item.why if item.finding is None else item.finding.rule,
         size=item.size,
         dtype=item.dtype,
-        calls=len(item.chain.calls),
+        calls=1 if item.chain is None else len(item.chain.calls),
         evidence=item.evidence,
         level=level,
         says=says,
@@ -253,6 +269,43 @@ def _scanned(folder: Path) -> tuple[Range | None, float]:
     if not found:
         return None, traced
     return Range(*(sum(getattr(f.gpu_saving_ns, end) for f in found) for end in ("low", "mid", "high"))), traced
+
+
+_PROVEN_FASTER = ("L4", "L5", "L6")
+_GOOD_CLAIMS = 0.9
+
+
+def _claimed(path: Path, rows: Sequence[Row]) -> None:
+    """The share of what a scan predicts, trace by trace, that findings carry which were measured to be faster."""
+    if not path.exists():
+        return
+    claims = msgspec.json.decode(path.read_bytes(), type=list[Claim])
+    faster = {row.stem for row in rows if row.level in _PROVEN_FASTER}
+    timed = {row.stem: row for row in rows if row.eager_ns is not None}
+    by_trace: dict[str, list[Claim]] = {}
+    for claim in claims:
+        by_trace.setdefault(claim.trace, []).append(claim)
+    shares = {}
+    for name, own in by_trace.items():
+        whole = sum(c.saving_ns for c in own)
+        shares[name] = sum(c.saving_ns for c in own if c.stem in faster) / max(whole, 1)
+    good = sum(s >= _GOOD_CLAIMS for s in shares.values())
+    print(
+        f"\nof the predicted GPU saving, findings at L4 and above carry {statistics.mean(shares.values()):.1%} ", end=""
+    )
+    print(f"(mean of {len(shares)} traces, least {min(shares.values()):.1%}); {_GOOD_CLAIMS:.0%} in {good} of them")
+    whole = sum(c.saving_ns for c in claims)
+    why = Counter[str]()
+    for c in claims:
+        if c.stem is None:
+            why[c.why] += c.saving_ns
+        elif c.stem not in faster:
+            why["not run" if c.stem not in timed else f"below L4: {c.stem}"] += c.saving_ns
+    for text, ns in why.most_common(12):
+        print(f"    without, {ns / max(whole, 1):6.1%} of all: {text[:120]}")
+    for name, share in sorted(shares.items(), key=lambda each: each[1]):
+        if share < _GOOD_CLAIMS:
+            print(f"    {name}: {share:.1%}")
 
 
 def _micro(value: int | None) -> str:
