@@ -95,11 +95,9 @@ def _ordered(items: list[Item]) -> list[Item]:
 
 def _tunes(item: Item) -> bool:
     """Whether torch.compile's max-autotune is tried too: it takes seconds a chain."""
-    return (
-        item.copy is None
-        and (item.kind == "finding" and item.rank == 0)
-        or (item.size == "large" and item.dtype != "float32")
-    )
+    if item.copy is not None:
+        return False
+    return (item.kind == "finding" and item.rank == 0) or (item.size == "large" and item.dtype != "float32")
 
 
 def _found(arguments: argparse.Namespace, left_out: Counter[str], claims: list[Claim]) -> Iterator[Item]:
@@ -195,12 +193,8 @@ def prove(arguments: argparse.Namespace) -> None:
     seconds = []
     with Sandbox(time_limit_s=arguments.time_limit) as sandbox, path.open("ab") as file:
         for item in items:
-            if (
-                item.chain is None
-                or item.stem in done
-                or item.kind == "library"
-                or (item.kind == "catalogue" and item.size != "small")
-            ):
+            beyond = item.kind == "library" or (item.kind == "catalogue" and item.size != "small")
+            if item.chain is None or item.stem in done or beyond:
                 continue
             proof = _proved(sandbox, item.chain)
             file.write(msgspec.json.encode((item.stem, proof)) + b"\n")
