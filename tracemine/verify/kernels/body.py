@@ -149,18 +149,32 @@ class Body:
         # There and back again: what was walked last is what the cache still has.
         back = self._walks % 2 == 1 and not self.kernel.split
         self._walks += 1
-        if back:
-            self.say("last = (columns - 1) // RBLOCK * RBLOCK")
-        self.say(f"for start in range({'first, columns, step' if self.kernel.split else '0, columns, RBLOCK'}):")
+        # All blocks but the last of a row lie within it whole, and need no masks.
+        first, step = self._stride["first"], self._stride["step"]
+        rest = "rest" if self.kernel.split else "full"
+        self.say("full = columns // RBLOCK * RBLOCK")
+        if self.kernel.split:
+            self.say("rest = first + tl.cdiv(tl.maximum(full - first, 0), step) * step")
+        self.say("for tail in tl.static_range(2):")
         self._indent += 1
-        self.say(f"column = ({'last - start' if back else 'start'} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
-        self._column_places()
+        self.say(f"for start in range({rest} if tail else {first}, columns if tail else full, {step}):")
+        self._indent += 1
+        begin = "(start if tail else full - RBLOCK - start)" if back else "start"
+        self.say(f"column = ({begin} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
+        self._column_places("(column < columns) | (tail == 0)")
         yield
-        self._indent -= 1
+        self._indent -= 2
         self._names = before
 
-    def _column_places(self) -> None:
-        self.say("column_mask = column < columns")
+    @property
+    def _stride(self) -> dict[str, str]:
+        """From which column on a loop walks, how far a step goes, and how many columns it meets."""
+        if self.kernel.split:
+            return {"first": "first", "step": "step", "count": "length"}
+        return {"first": "0", "step": "RBLOCK", "count": "columns"}
+
+    def _column_places(self, inside: str = "column < columns") -> None:
+        self.say(f"column_mask = {inside}")
         if not self.flat:
             self.say("mask = row_mask & column_mask")
         self._places(self.kernel.columns, _COLUMN)
@@ -251,13 +265,15 @@ class Body:
             family = node.kind.partition("_")[0]
             jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
         self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
+        if any("GROUP" in RUNNING[kind].lanes for kind, _ in jobs if kind in RUNNING):
+            self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 else 1  # elements that a thread holds of a row")
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
                 text = self.value(arg)
                 if kind in RUNNING:
                     for line in RUNNING[kind].step:
-                        self.say(line.format(x=text, **names))
+                        self.say(line.format(x=text, **self._stride, **names))
                 else:
                     acc = names["acc"]
                     more = table().reductions[kind].lanes.format(acc, text)
@@ -272,9 +288,10 @@ class Body:
         """Start the running values of a reduction."""
         running = kind in RUNNING
         parts = RUNNING[kind].start if running else {"acc": table().reductions[kind].other}
+        lanes = RUNNING[kind].lanes if running else "RBLOCK"
         names = {part: self._fresh(kind if running and part == "a" else part) for part in parts}
         for part, start in parts.items():
-            self.say(f"{names[part]} = tl.full((XBLOCK, RBLOCK), {start}, {TRITON_TYPE[node.type]})")
+            self.say(f"{names[part]} = tl.full((XBLOCK, {lanes}), {start}, {TRITON_TYPE[node.type]})")
         return names
 
     def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
@@ -283,7 +300,7 @@ class Body:
             self._named(members[0], table().reductions[kind].end.format(names["acc"]))
             return
         for line in RUNNING[kind].end:
-            self.say(line.format(count="length" if self.kernel.split else "columns", **names))
+            self.say(line.format(**self._stride, **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
 

@@ -1,7 +1,7 @@
 """Reductions of several running values: Welford's mean and squares, a maximum with a sum of exponentials.
 
-`{x}` is the element; `{a}` the name that the results begin with; `{kept}` the element, or 0 beyond the row; `{count}`
-how many elements were seen.
+`{x}` is the element; `{a}` the name that the results begin with; `{kept}` the element, or 0 beyond the row; `{first}`
+the column that a loop begins at, `{step}` how far it goes in a step, `{count}` how many elements it meets.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How running values start, take in an element x, and become one a row; and the same for a row held whole."""
+    """How running values start, take in an element x, and become one a row; and the same for a row held whole.
 
+    lanes: how many running values there are of a row.
+    """
+
+    lanes: str
     start: dict[str, str]
     step: list[str]
     end: list[str]
@@ -23,20 +27,23 @@ RUNNING = {
     # Welford: a mean and a sum of squared distances from it, lane by lane, then Chan's formula over the lanes. What
     # rounding left of the mean is added: else a row of equal numbers has a variance, which 1/sqrt makes large. Whole
     # rows sum it beside the squares, and take its square from these: two sums wait for each other, not three.
+    # How many a lane has seen, and so what share the next one is, all lanes of a step have in common.
     "welford": Running(
-        start={"seen": "0.0", "a": "0.0", "spread": "0.0"},
+        lanes="RBLOCK",
+        start={"a": "0.0", "spread": "0.0"},
         step=[
-            "{seen} = tl.where(mask, {seen} + 1.0, {seen})",
             "delta = {x} - {a}",
-            "{a} = tl.where(mask, {a} + delta / tl.maximum({seen}, 1.0), {a})",
+            "{a} = tl.where(mask, {a} + delta * (1.0 / ((start - {first}) // {step} + 1)), {a})",
             "{spread} = tl.where(mask, {spread} + delta * ({x} - {a}), {spread})",
         ],
         end=[
-            "{a}_first = tl.sum({a} * {seen}, 1)[:, None] / {count}",
-            "{a}_rest = tl.sum(tl.where({seen} > 0, ({a} - {a}_first) * {seen}, 0.0), 1)[:, None] / {count}",
+            "lane = tl.arange(0, RBLOCK)[None, :]",
+            "{a}_seen = tl.cdiv(tl.maximum(columns - {first} - lane, 0), {step}).to(tl.float32)",
+            "{a}_first = tl.sum({a} * {a}_seen, 1)[:, None] / {count}",
+            "{a}_rest = tl.sum(tl.where({a}_seen > 0, ({a} - {a}_first) * {a}_seen, 0.0), 1)[:, None] / {count}",
             "{a}_mean = {a}_first + {a}_rest",
-            "delta = tl.where({seen} > 0, {a} - {a}_mean, 0.0)",
-            "{a}_squares = tl.sum({spread} + {seen} * delta * delta, 1)[:, None]",
+            "delta = tl.where({a}_seen > 0, {a} - {a}_mean, 0.0)",
+            "{a}_squares = tl.sum({spread} + {a}_seen * delta * delta, 1)[:, None]",
         ],
         whole=[
             "{a}_first = tl.sum({kept}, 1)[:, None] / columns",
@@ -48,14 +55,17 @@ RUNNING = {
             "{a}_squares = tl.maximum({a}_about - {a}_rest_squares, 0.0, propagate_nan=tl.PropagateNan.ALL)",
         ],
     ),
-    # The maximum so far and the sum of exponentials less it, in one walk; a lane that saw nothing counts nothing.
+    # The maximum so far and the sum of exponentials less it, in one walk, for as many elements as a thread holds
+    # together: a sum is scaled anew once for all of them. What saw nothing counts nothing.
     "online": Running(
+        lanes="RBLOCK // GROUP",
         start={"a": "-float('inf')", "total": "0.0"},
         step=[
-            "top = tl.where(mask, tl.maximum({a}, {x}, propagate_nan=tl.PropagateNan.ALL), {a})",
-            "kept = tl.where(top == -float('inf'), 1.0, _exp({a} - top))",
-            "more = tl.where(top == -float('inf'), 1.0, _exp({x} - top))",
-            "{total} = tl.where(mask, {total} * kept + more, {total})",
+            "held = tl.where(mask, {x}, -float('inf'))",
+            "held = tl.reshape(held, (XBLOCK, RBLOCK // GROUP, GROUP), can_reorder=True)",
+            "top = _larger({a}, tl.reduce(held, 2, _larger))",
+            "base = tl.where(top == -float('inf'), 0.0, top)",
+            "{total} = {total} * _exp({a} - base) + tl.sum(_exp(held - base[:, :, None]), 2)",
             "{a} = top",
         ],
         end=[

@@ -105,7 +105,7 @@ def _uses(lines: list[str], at: int) -> list[str]:
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
-    plain = r"tl\.(max|sum)\(| - top\)|= \w+ [-+*/] [a-z]+(_\d+)?$"
+    plain = r"tl\.(max|sum)\(|= tl\.where\(mask, \w+, -float|= \w+ [-+*/] [a-z]+(_\d+)?$"
     uses = [use.partition("  #")[0] for use in _uses(lines, at)]
     uses = [use for use in uses if not re.search(plain, use)]
     return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in uses)
