@@ -26,12 +26,21 @@ _OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows are gi
 }
 
 
-def cuts(mode: str, grain: str, pieces: int = 1) -> Cuts:
+# Tiles of which so many inputs are loaded keep all of them in flight, in so many registers of a thread.
+_MANY_LOADS, _REGISTERS = 16, 64
+
+
+def cuts(mode: str, grain: str, pieces: int = 1, loads: int = 1) -> Cuts:
     """The candidates for kernels of a shape. pieces: of a row that a program walks all, so that a block is one's part.
 
-    >>> cuts(POINTWISE, ALONG)[0], cuts(POINTWISE, ALONG, pieces=2)[0]
-    ((1024, 8), (512, 4))
+    loads: how many a thread does for each of its elements.
+
+    >>> cuts(POINTWISE, ALONG)[0], cuts(POINTWISE, ALONG, pieces=2)[0], cuts(POINTWISE, ALONG, loads=24)[0]
+    ((1024, 8), (512, 4), (256, 2))
     """
+    if mode == POINTWISE and loads > _MANY_LOADS:
+        each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)
+        return ((128 * each, each), (256 * each, 2 * each), (512 * each, 4 * each))
     found = (_ALONG if grain == ALONG else _OTHERWISE)[mode]
     share = 1 << (pieces - 1).bit_length()
     return tuple((max(elements // share, 1), max(each // share, 1)) for elements, each in found)

@@ -14,7 +14,7 @@ from math import prod
 from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.kernels.cuts import Cuts, cuts
 from tracemine.verify.kernels.expressions import sizes
-from tracemine.verify.kernels.ir import Kernel, Program
+from tracemine.verify.kernels.ir import Kernel, Program, loads
 from tracemine.verify.kernels.merged import Run, runs
 from tracemine.verify.kernels.shapes import (
     ACROSS,
@@ -91,6 +91,9 @@ class Part:
         return re.sub(r"\b[a-z]\w*\b", lambda m: names.get(m[0], m[0]), text)
 
 
+_TURNED = "block = tl.num_programs(0) - 1 - tl.program_id(0)"
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel of the source: a part, or several that share a launch."""
@@ -99,20 +102,23 @@ class Launch:
     parts: tuple[Part, ...]
     exact: bool
     shared: list[int] = field(default_factory=list)  # for each part, the part whose code it uses
+    turned: bool = False  # the last blocks first: a launch before it has read the same, and the cache has its end
 
     @property
     def cuts(self) -> Cuts:
         """How it may be cut into blocks."""
         first = self.parts[0]
-        return cuts(first.mode, first.grain, first.kernel.pieces)
+        return cuts(first.mode, first.grain, first.kernel.pieces, max(len(loads(part.kernel)) for part in self.parts))
 
     @property
     def text(self) -> str:
         """The kernel and the functions of its parts."""
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
-            part = self.parts[0]
-            return _function(self.name, [*part.parameters(part.takes), "rows", *part.columns], constants, part.lines)
+            part, lines = self.parts[0], self.parts[0].lines
+            if self.turned:
+                lines = [f"    {_TURNED}", *(line.replace("tl.program_id(0)", "block") for line in lines)]
+            return _function(self.name, [*part.parameters(part.takes), "rows", *part.columns], constants, lines)
         texts: list[str] = []
         for k, part in enumerate(self.parts):
             if self.shared[k] == k:
@@ -130,7 +136,7 @@ class Launch:
             for name in ("rows", *part.columns, "end")
         ]
         blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
-        lines = ["block = tl.program_id(0)"]
+        lines = [_TURNED if self.turned else "block = tl.program_id(0)"]
         for k, part in enumerate(self.parts):
             begin = f"block - end_{k - 1}" if k else "block"
             word = "else" if k == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{k}"
@@ -203,13 +209,28 @@ def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list
             groups.append([part])
         else:
             group.append(part)
-    found = []
+    found: list[Launch] = []
     for k, group in enumerate(groups):
         texts = [part.renamed() for part in group]
         shared = [texts.index(text) for text in texts]
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
-        found.append(Launch(name, tuple(group), exact, shared))
+        found.append(Launch(name, tuple(group), exact, shared, _turned(group, found)))
     return found
+
+
+def _turned(group: list[Part], before: list[Launch]) -> bool:
+    """Whether to take the last blocks first: where an earlier launch read from the first on what this one reads."""
+    here = _reads(group)
+    found = next((launch for launch in reversed(before) if here & _reads(launch.parts)), None)
+    return found is not None and not found.turned
+
+
+def _reads(parts: Iterable[Part]) -> set[str]:
+    """The large tensors that parts load."""
+    parts = tuple(parts)
+    sized = {n.buffer: prod(part.program.buffers[n.buffer].shape) for part in parts for n in loads(part.kernel)}
+    largest = max(sized.values(), default=0)
+    return {name for name, size in sized.items() if size * SHARE >= largest}
 
 
 def _fits(part: Part, group: list[Part]) -> bool:
@@ -235,9 +256,12 @@ def _wrapped(items: Sequence[str], indent: str) -> list[str]:
     return lines
 
 
-def _loop(part: Part) -> tuple[int, int]:
+def _loop(part: Part) -> tuple[str, str]:
     """The block of columns, and that of rows, of rows that are walked in a loop."""
-    return {ACROSS: (32, 64), ALONG: (min(2048, part.longest_row), 1)}.get(part.grain, (64, 16))
+    if part.grain == ACROSS:  # no more rows than there are
+        high = f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows)}, 1)))"
+        return f"2048 // {high}", high
+    return (str(min(2048, part.longest_row)), "1") if part.grain == ALONG else ("64", "16")
 
 
 def split_lines(part: Part) -> list[str]:
