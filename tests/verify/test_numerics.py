@@ -100,3 +100,36 @@ def test_a_mean_may_be_rounded_as_the_numbers_that_it_is_of_and_no_coarser() -> 
     assert off > 5 * (eager.double() - truth).square().mean().sqrt(), "eager's mean is luckier than any need be"
     assert compare(moved, eager, truth, 0, noise=noise[0]).faults == ()
     assert compare(moved + 4e-7, eager, truth, 0, noise=noise[0]).faults
+
+
+def test_codes_that_other_roundings_would_turn_may_be_turned_and_no_others() -> None:
+    eager = torch.randn(40, 100, generator=torch.Generator().manual_seed(0)).to(torch.float8_e4m3fn)
+    turned = eager.clone()
+    turned.view(torch.uint8)[:, ::10] += 1
+    noise = torch.zeros(eager.shape, dtype=torch.float64)
+    assert compare(turned, eager, eager, 0, noise=noise).faults
+    noise[:, ::10] = 1e-3
+    assert compare(turned, eager, eager, 0, noise=noise).faults == ()
+    turned.view(torch.uint8)[:, ::10] += 2
+    assert compare(turned, eager, eager, 0, noise=noise).faults, "more than the next code"
+
+
+def test_a_logarithm_s_last_bits_may_move_whole_rows_and_more_than_those_may_not() -> None:
+    scores = torch.randn(4, 32_000, generator=torch.Generator().manual_seed(0))
+    chain = lambda x: (torch.log_softmax(x, 1).sum(),)  # noqa: E731
+    eager, truth = chain(scores)[0], chain(scores.double())[0]
+    found = spread(chain, lambda: [scores.clone()], lambda: [scores.double()], [truth, scores.double()])
+    assert found is not None
+    last_bits = 2 * 2.0**-23 * torch.logsumexp(scores.double(), 1) * 32_000
+    assert compare((truth + last_bits.abs().max()).float(), eager, truth, 0, noise=found[0]).faults == ()
+    assert compare((truth + 40 * last_bits.abs().max()).float(), eager, truth, 0, noise=found[0]).faults
+
+
+def test_rows_of_uneven_magnitudes_are_judged_alone(truth: torch.Tensor) -> None:
+    truth[::2] *= 1000
+    eager, fused = truth.bfloat16(), truth.bfloat16()
+    fused[0] = (truth[0] * (1 + 2.0**-8)).bfloat16()  # as much as one rounding, in one row
+    eager[:] = (truth + (eager.double() - truth) / 3).bfloat16()
+    assert compare(fused, eager, truth, 0, even=False).faults == ()
+    fused[1] = (truth[1] * 1.2).bfloat16()  # a row of small numbers
+    assert any("row 1" in fault or "element" in fault for fault in compare(fused, eager, truth, 0, even=False).faults)
