@@ -1,11 +1,12 @@
-"""What bounds a generated kernel: its instructions an element, by kind, beside the bytes that it moves. Needs no GPU.
+"""What bounds a generated kernel: its instructions an element, by kind, told without a GPU.
 
-    python benchmarks/instructions.py FILE... [--all] [--listing]      # reproductions, or other files with BLOCKS and INPUTS
+    python benchmarks/instructions.py FILE... [--all] [--listing]    # reproductions; each cut; each opcode
 
-Each kernel is compiled for sm_90 and taken apart by cuobjdump, which comes with triton. An element is one lane of a block of
-rows × columns: `straight` are the instructions outside of loops, and each loop has a line of its own. What stands behind a
-program's end (divisions' slow paths) is left out. The bound is the unit that is busy longest: `issue` takes an instruction
-of each kind, the others those of their row; how long a million elements keep an H200's busy stands beside it.
+Each kernel is compiled for sm_90 and taken apart by cuobjdump, which comes with triton. An element is one lane of a
+block of rows × columns: `straight` are the instructions outside of loops, and each loop has a line of its own. What
+stands behind a program's end (divisions' slow paths) is left out. The bound is the unit that is busy longest: `issue`
+takes an instruction of each kind, the others those of their row; how long a million elements keep an H200's busy
+stands beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import triton
 from tracemine.verify.kernels.resources_worker import compiling
 
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ )?\s*([A-Z][\w.]*)([^;]*);")
-# Lanes a cycle of a multiprocessor: CUDA C++ Programming Guide, throughput of arithmetic instructions, compute capability 9.
+# Lanes a cycle of a multiprocessor: CUDA C++ Programming Guide, arithmetic instructions, compute capability 9.0.
 _UNITS = {"special": 16, "logic": 64, "multiply": 64}
 _MULTIPROCESSORS, _LANES, _GHZ = 132, 128, 1.98
 _KINDS = (
@@ -53,7 +54,7 @@ def regions(cubin: bytes) -> Iterator[tuple[str, list[tuple[int, str, str]]]]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout  # noqa: S603
+        text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
     found = [(int(m[1], 16), m[3], (m[2] or "") + m[4]) for m in map(_LINE.search, text.splitlines()) if m]
     ends = [k for k, (_, opcode, guard) in enumerate(found) if opcode == "EXIT" and "@" not in guard]
     found = found[: ends[0] + 1] if ends else found
@@ -76,10 +77,14 @@ def main() -> None:
     parser.add_argument("--listing", action="store_true", help="also each opcode")
     arguments = parser.parse_args()
     names = [name for name, _ in _KINDS] + ["other"]
-    print(f"{'kernel':36} {'cut':>10} {'regs':>4} {'region':9} {'all':>6}" + "".join(f"{n:>9}" for n in names) + "  bound")
+    print(
+        f"{'kernel':36} {'cut':>10} {'regs':>4} {'region':9} {'all':>6}" + "".join(f"{n:>9}" for n in names) + "  bound"
+    )
     for file in arguments.files:
         for name, cut, kernel, used in compiling(str(file), None if arguments.all else 1):
-            sizes = [v for k, v in kernel.src.constants.items() if kernel.src.fn.arg_names[k[0]][1:].startswith("BLOCK")]
+            sizes = [
+                v for k, v in kernel.src.constants.items() if kernel.src.fn.arg_names[k[0]][1:].startswith("BLOCK")
+            ]
             elements = 1
             for size in sizes:
                 elements *= size
@@ -90,7 +95,8 @@ def main() -> None:
                 bound = max(costs, key=costs.__getitem__)
                 us = costs[bound] / each * 1e6 / _MULTIPROCESSORS / _GHZ / 1e3
                 row = "".join(f"{count[n] / each:9.2f}" for n in names)
-                print(f"{name[-36:]:36} {cut!s:>10} {used[0]:4} {region:9} {len(lines) / each:6.1f}{row}  {us:.3f} µs/M {bound}")
+                head = f"{name[-36:]:36} {cut!s:>10} {used[0]:4} {region:9} {len(lines) / each:6.1f}"
+                print(f"{head}{row}  {us:.3f} µs/M {bound}")
                 if arguments.listing:
                     for opcode, n in Counter(op for _, op, _ in lines).most_common():
                         print(f"      {n / each:7.2f} {opcode}")

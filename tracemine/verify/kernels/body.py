@@ -67,6 +67,7 @@ class Body:
         self.pointers: dict[str, None] = {}
         self._indent = 1
         self._walks = 0  # over the columns
+        self._begin = "(tl.program_id(0) % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
         self._names: dict[Node, str] = {}
         self._taken: dict[str, int] = {}
         self._rows = {a.number for a in kernel.rows}
@@ -159,8 +160,8 @@ class Body:
         self._indent += 1
         self.say(f"for start in range({rest} if tail else {first}, columns if tail else full, {step}):")
         self._indent += 1
-        begin = "(start if tail else full - RBLOCK - start)" if back else "start"
-        self.say(f"column = ({begin} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
+        self._begin = "(start if tail else full - RBLOCK - start)" if back else "start"
+        self.say(f"column = ({self._begin} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
         self._column_places("(column < columns) | (tail == 0)")
         yield
         self._indent -= 2
@@ -345,8 +346,13 @@ class Body:
         return self._reduce(node)
 
     def _random(self, node: ir.Random) -> str:
+        """A number drawn for a place: where the program walks whole rows of them, four at once."""
         self.scalars[node.seed] = None
-        return self._named(node, f"tl.rand({node.seed}, {self._index(node.place)})", "random")
+        before, column = self._index(node.before), self._index(node.column)
+        if column != _COLUMN or self.flat or self._down(node.column):
+            return self._named(node, f"_drawn({node.seed}, {node.stream}, {before}, {column})", "random")
+        text = f"_draws({node.seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
+        return self._named(node, text, "random")
 
     def _reduce(self, node: ir.Reduce) -> str:
         """A reduction of rows that are held whole."""

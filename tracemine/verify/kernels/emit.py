@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.axes import Axes, Dim, Dims
-from tracemine.verify.kernels.ir import BOOL, FLOAT, LONG, Node, Nodes
+from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG, Node, Nodes
 from tracemine.verify.kernels.operators import brief_templates
 from tracemine.verify.kernels.recipes import columns_of, dear, fronts
 from tracemine.verify.kernels.values import (
@@ -358,8 +358,14 @@ class Emitter:
         return self.value(tensor.table, tuple(inner), guard)
 
     def drawn(self, tensor: Drawn, index: Index, guard: Node | None) -> Node:
-        place = self.linear(index, self.axes.flat(tensor.dims))
-        return self.nodes.make(ir.Random, FLOAT, tensor.seed, place)
+        """Each row of the innermost dimension has fours of its own."""
+        make = self.nodes.arithmetic
+        *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
+        column = self.linear(group, leaves)
+        row = self.linear(*(tuple(chain.from_iterable(parts)) for parts in zip(*outer, strict=True))) if outer else None
+        quarters = make("//", make("+", self.size(leaves), self.nodes.make(ir.Int, 3)), self.nodes.make(ir.Int, 4))
+        before = self.nodes.make(ir.Int, 0) if row is None else make("*", row, quarters)
+        return self.nodes.make(ir.Random, INT, tensor.seed, tensor.stream, before, column)
 
     def position(self, tensor: Position, index: Index, guard: Node | None) -> Node:
         return self.nodes.make(ir.Place, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))

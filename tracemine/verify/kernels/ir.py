@@ -152,10 +152,15 @@ class Scan(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Random(Value):
-    """A number in [0, 1), the same for the same seed and place."""
+    """A whole number below 2²⁴, the same for the same seed, stream, and place: four side by side are drawn at once.
+
+    before: how many fours come before those of the row; column: where on the row.
+    """
 
     seed: str
-    place: Node
+    stream: int
+    before: Node
+    column: Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -95,8 +95,8 @@ def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     tensor, p = given.tensor("input"), given.operand("p")
     if given.literal("train", True) is False:
         raise Unsupported("dropout that drops nothing")
-    drawn = Drawn(dims=tensor.dims, dtype=FLOAT, origin=low.at, seed="seed")
-    kept = low.point("{0} >= {1}", [drawn, p], FLOAT, BOOL)
+    drawn = Drawn(dims=tensor.dims, dtype=INT, origin=low.at, seed="seed", stream=len(low.drawn))
+    kept = low.point("{0} >= _share_of_draws({1})", [drawn, p], FLOAT, BOOL, as_is=(0,))
     low.drawn.append((given.number, kept))
-    scaled = low.point(DROPPED, [tensor, kept, p], FLOAT)
+    scaled = low.point(DROPPED, [tensor, kept, p], FLOAT, as_is=(1,))
     return low.rounded(scaled, result_dtype(given)), kept

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.lower import Given, Lowering, Operand, result_dtype, rule
+from tracemine.verify.kernels.recipes import columns_of, fronts
+from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.values import Num, Reduced, Regrouped, Scanned, Tensor
 
 
@@ -17,9 +20,19 @@ def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
     return tuple(sorted(d % max(rank, 1) for d in named)) if named and rank else tuple(range(rank))
 
 
+_MANY = 128  # rows, for fewer of which one kernel leaves most of a GPU idle
+_IN_STAGES = frozenset({"sum", "max", "min"})  # what is reduced of them is reduced as they are
+
+
 def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool, type_: str = FLOAT) -> Tensor:
-    """A reduction in `type_`; over dimensions of size 1 alone it is the element itself."""
+    """A reduction in `type_`; over dimensions of size 1 alone it is the element itself.
+
+    What waits for a reduction over some of these dimensions is reduced over those first, in the same walk.
+    """
     rank = len(source.dims)
+    first = _first(low, source, over) if kind in _IN_STAGES else ()
+    if first:
+        source = reduced(low, kind, source, first, True, type_)
     dims = tuple(() if d in over else dim for d, dim in enumerate(source.dims) if keep or d not in over)
     kept = tuple(None if d in over else d for d in range(rank) if keep or d not in over)
     if not any(source.dims[d] for d in over):
@@ -30,6 +43,18 @@ def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep:
     low.reduces = True
     low.axes.keep_apart(dims)
     return Reduced(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
+
+
+def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions, fewer than all, that a reduction walks which a value waits for."""
+    for front in fronts(source):
+        columns = {*columns_of(low.axes, front)}
+        inner = tuple(d for d in over if source.dims[d] and {*low.axes.leaves(source.dims[d])} <= columns)
+        found = {leaf for d in inner for leaf in low.axes.leaves(source.dims[d])}
+        rows = prod(low.axes.size(low.axes.leaves(source.dims[d])) for d in over if d not in inner)
+        if found == columns and rows > 1 and (rows >= _MANY or low.axes.size(tuple(columns)) <= LONGEST_ROW):
+            return inner
+    return ()
 
 
 def narrowed(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -9,8 +9,8 @@ from importlib import resources
 
 import msgspec
 
-# What dropout makes of a number, of whether it is kept (0 or 1), and of the share that is dropped.
-DROPPED = "{0} * {1} * tl.where({2} < 1.0, 1.0 / (1.0 - {2}), 0.0)"
+# What dropout makes of a number, of whether it is kept, and of the share that is dropped.
+DROPPED = "{0} * tl.where({1}, tl.where({2} < 1.0, 1.0 / (1.0 - {2}), 0.0), 0.0)"
 
 QUOTIENT = "{0} / {1}"
 

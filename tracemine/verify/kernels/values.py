@@ -143,9 +143,10 @@ class Picked(Tensor):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Drawn(Tensor):
-    """Uniform random numbers in [0, 1), by place."""
+    """Uniform random numbers of 24 bits, by place. `stream`: what else than the seed tells them from others'."""
 
     seed: str
+    stream: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
