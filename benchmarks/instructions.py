@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -81,7 +80,7 @@ def main() -> None:
         f"{'kernel':36} {'cut':>10} {'regs':>4} {'region':9} {'all':>6}" + "".join(f"{n:>9}" for n in names) + "  bound"
     )
     for file in arguments.files:
-        for name, cut, kernel, used in compiling(str(file), None if arguments.all else 1):
+        for name, cut, kernel, used in compiling(str(file), None if arguments.all else 1):  # type: ignore[no-untyped-call]
             sizes = [
                 v for k, v in kernel.src.constants.items() if kernel.src.fn.arg_names[k[0]][1:].startswith("BLOCK")
             ]
@@ -103,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

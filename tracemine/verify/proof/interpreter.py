@@ -203,7 +203,7 @@ class watching:
 
 
 def _reduce(self, arg):
-    """A maximum that NaN goes through, by numpy: of functions that it does not know the interpreter asks each element."""
+    """A maximum that NaN goes through, by numpy: of other functions it asks each element."""
     if getattr(self.combine_fn, "__name__", "") == "_larger":
         return self.to_tensor(np.max(arg[0].handle.data, axis=self.axis, keepdims=self.keep_dims), arg[0].dtype)
     return _stock_reduce(self, arg)
