@@ -19,10 +19,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.report.scans import SCAN
 from tracemine.cli.verify import _read
 from tracemine.columns import string_ids
 from tracemine.cost import NOTHING, Range
-from tracemine.findings.record import Scan
+from tracemine.findings.record import GRAPH, Scan
 from tracemine.flow import flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
@@ -31,15 +32,16 @@ from tracemine.verify.findings import fusable
 from tracemine.verify.rebuild.arguments import told
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.rebuild.recorded import Recorded
-from tracemine.verify.repro import _EMBEDDED as REPRO_TEXTS
+from tracemine.verify.repro import EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict, summary
 from tracemine.verify.step.file import _EMBEDDED as STEP_TEXTS
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
-from tracemine.verify.step.stepping import prepared, raised, recorded_names
-from tracemine.verify.verdicts.verdict import verdict
+from tracemine.verify.step.stepping import gaps_closed, prepared, raised, recorded_names
+from tracemine.verify.verdicts.evidence import read_evidence
+from tracemine.verify.verdicts.verdict import Verdicts, verdict
 
 CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
 NAMES = ("chain", "clean_gemms", "convnet_train", "decoder_decode", "decoder_prefill")
@@ -321,6 +323,27 @@ def test_a_saving_is_compared_where_the_same_sets_the_pace_of_model_and_replay()
     assert change.says == "the device sets the model's pace, the host the replay's"
     (change,) = came_to(answer(100_000, 99_000, 95_000), alone=None).changes
     assert change.within is None
+
+
+def test_launch_gaps_are_confirmed_by_a_graph_that_has_none(tmp_path: Path) -> None:
+    (finding,) = (f for f in SCAN.findings if f.rule == "launch_gap")
+    fusion = next(f for f in SCAN.findings if f.on_gpu)
+    for saved, level, says in ((40_000, "L6", "got shorter by 40.0 µs"), (-40_000, "L0", "did not get shorter")):
+        ran = answer(100_000, 99_000, 95_000)
+        ran["savings"]["graph"] = {"ns": saved, "low": saved - 9_000, "high": saved + 9_000}
+        step = came_to(ran)
+        (closed,) = gaps_closed(SCAN, step)
+        assert (closed.fingerprint, closed.level, closed.by) == (finding.fingerprint, level, GRAPH)
+        assert says in closed.says
+        path = tmp_path / "v.json"
+        path.write_bytes(msgspec.json.encode(Verdicts(trace="t", gpu="a GPU", verdicts=(closed,), skipped={})))
+        verified = read_evidence([path]).on(finding, "a GPU")
+        assert verified is not None
+        assert (verified.basis, verified.level, verified.by) == ("predicted", level, GRAPH)
+        assert (
+            read_evidence([path]).on(msgspec.structs.replace(fusion, fingerprint=finding.fingerprint), "a GPU") is None
+        )
+    assert gaps_closed(SCAN, came_to(answer(100_000, 99_000, 95_000))) == ()  # no graph was captured
 
 
 def test_a_finding_is_confirmed_where_its_kernel_stood_in_a_step_that_got_shorter_beyond_noise() -> None:

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tracemine.findings.record import GRAPH
 from tracemine.report.escape import LONGEST, line
 from tracemine.units import count_text, time_text
 
@@ -167,7 +168,7 @@ def _level(verdict: Verdict) -> Text:
 
 def _times(verdict: Verdict) -> list[str]:
     """Times of one occurrence: what it saves, and what eager, the fused kernel, torch.compile and a copy take."""
-    found = [_signed(verdict.predicted_ns.mid)]
+    found = [_signed(verdict.predicted_ns.mid) if verdict.by != GRAPH else ""]  # of a step, in what it says
     measured = verdict.measured
     if measured is None:
         return [*found, *[""] * 6]

@@ -71,6 +71,7 @@ def verify(
       tracemine verify findings.json --format json
       tracemine verify run/ --step --emit reproductions/
     """
+    from tracemine.findings.record import GRAPH
     from tracemine.findings.verdicts import unjudged
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
@@ -126,6 +127,7 @@ def verify(
     stepped = None
     if step and not interrupted:
         verdicts, stepped = _stepped(verdicts, kept, flow, groups, scan, gpu, emit, warnings)
+        skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
     found = Verdicts(
         trace=str(trace).encode("utf-8", "replace").decode(),
         gpu=gpu,
@@ -174,14 +176,14 @@ def _stepped(
     """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     from tracemine.verify.rebuild.rebuilder import Rebuilder
     from tracemine.verify.step.build import NoStep
-    from tracemine.verify.step.stepping import raised, stepped
+    from tracemine.verify.step.stepping import gaps_closed, raised, stepped
 
     try:
         found = stepped(findings, verdicts, Rebuilder(flow, groups), scan, gpu=gpu, emit=emit)
     except NoStep as reason:
         warnings.append(f"no step was replayed: {reason.message}")
         return tuple(verdicts), None
-    return raised(verdicts, found), found
+    return (*raised(verdicts, found), *gaps_closed(scan, found)), found
 
 
 def _findings_in(path: Path) -> Scan | None:

@@ -85,7 +85,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 # What a verdict is of, where it is of no library's call.
-KERNEL, PINNED = "kernel", "pinned memory"
+KERNEL, PINNED, GRAPH = "kernel", "pinned memory", "CUDA graph"
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     file: str  # that it was read from
     library: str | None = None  # a call of PyTorch's library that says the same; null: none is known
     library_ns: int | None = None
-    by: str = KERNEL  # what the verdict is of: the kernel; pinned memory of a copy; a call that is faster and right
+    by: str = KERNEL  # what the verdict is of: the kernel; pinned memory of a copy; a CUDA graph of gaps; a faster call
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from tracemine.columns import string_ids
-from tracemine.findings.record import Finding, Scan
+from tracemine.findings.record import GRAPH, Finding, Scan
 from tracemine.flow.record import Flow
+from tracemine.units import range_text, time_text
 from tracemine.verify import alone
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
@@ -18,10 +19,13 @@ from tracemine.verify.step.compared import Expected, StepVerdict, Summary, expec
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import LEAST_SHARE
-from tracemine.verify.verdicts.verdict import Verdict
+from tracemine.verify.verdicts.verdict import Verdict, verdict
 
 GPU_LIMIT_S = 300.0
 META_LIMIT_S = 120.0
+NOT_SHORTER = "the step as a CUDA graph did not get shorter: it changed"
+# Rules whose gaps are the host's launching: a replay has no other ones, and a CUDA graph closes them.
+_CLOSED_BY_A_GRAPH = frozenset({"launch_gap", "tiny_kernels"})
 _REACHED = ("L4", "L5")  # a finding's kernel is put in place where it is faster than eager
 
 
@@ -89,6 +93,30 @@ def raised(verdicts: Sequence[Verdict], step: StepVerdict) -> tuple[Verdict, ...
     return tuple(
         _raised(v, step, inside[v.fingerprint].occurrences if v.fingerprint in inside else 0) for v in verdicts
     )
+
+
+def gaps_closed(scan: Scan, step: StepVerdict) -> tuple[Verdict, ...]:
+    """Verdicts on launch gaps: what the step as one CUDA graph, which has none, took less, beside what was predicted.
+
+    They are closed together, so each verdict is of all. None where no graph was timed.
+    """
+    change = next((c for c in step.changes if c.change == "graph"), None)
+    gaps = [f for f in scan.findings if f.rule in _CLOSED_BY_A_GRAPH and not f.on_gpu]
+    if change is None or not gaps:
+        return ()
+    shorter = change.low_ns > 0
+    says = f"{'the step as a CUDA graph, with no launch gaps, got shorter' if shorter else NOT_SHORTER} by "
+    says += f"{time_text(abs(change.measured_ns))} ({range_text(change.low_ns, change.high_ns)})"
+    if change.predicted_ns is not None:
+        claim = change.predicted_ns
+        says += f", predicted of all gaps {time_text(claim.mid)} ({range_text(claim.low, claim.high)})"
+    says += f"; not compared: {change.says}" if change.says else ""
+    return tuple(_closed(finding, step, says, shorter) for finding in gaps)
+
+
+def _closed(finding: Finding, step: StepVerdict, says: str, shorter: bool) -> Verdict:
+    found = verdict(finding, refused=says, evidence=finding.evidence, assumptions=step.assumptions, by=GRAPH)
+    return msgspec.structs.replace(found, level="L6" if shorter else "L0", not_tested=())
 
 
 def _raised(verdict: Verdict, step: StepVerdict, occurrences: int) -> Verdict:

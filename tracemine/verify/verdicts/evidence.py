@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
-from tracemine.findings.record import Finding, Scan, Share, Verified
+from tracemine.findings.record import GRAPH, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
 from tracemine.verify.verdicts.levels import CANNOT_TELL, LOSES, WRONG
@@ -35,6 +35,10 @@ class _Item:
     def is_for(self, gpu: str | None) -> bool:
         return self.entry.on_cpu or same_gpu(self.entry.gpu, gpu)
 
+    def suits(self, finding: Finding) -> bool:
+        """Whether it is of what such a finding is about: idle time is what a CUDA graph closes."""
+        return finding.on_gpu != (self.entry.said.by == GRAPH)
+
 
 @dataclass(slots=True)
 class Evidence:
@@ -48,9 +52,7 @@ class Evidence:
 
         Of several one that settles the matter goes before one that does not, then the newest file, then the last in it.
         """
-        if not finding.on_gpu:
-            return None
-        items = [item for item in self.items.get(finding.fingerprint, ()) if item.is_for(gpu)]
+        items = [item for item in self.items.get(finding.fingerprint, ()) if item.is_for(gpu) and item.suits(finding)]
         found = [(item, _verified(item.entry.on(finding), finding, item.file)) for item in items]
         if not found:
             return None
@@ -60,10 +62,10 @@ class Evidence:
     def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
         """What became of the verdicts in a scan that was made with them: keys of ACCOUNTS, which add up to all."""
         counts = Counter[str]()
-        findings = {finding.fingerprint: finding for finding in scan.findings if finding.on_gpu}
+        findings = {finding.fingerprint: finding for finding in scan.findings}
         for mark, items in self.items.items():
             finding = findings.get(mark)
-            if finding is None:
+            if finding is None or not any(item.suits(finding) for item in items):
                 counts["no_finding"] += len(items)
                 continue
             fitting = [item.file for item in items if item.is_for(gpu)]
