@@ -1,11 +1,23 @@
-"""What one kernel in place of a chain has to read and write: each element once, none that the chain does not need."""
+"""What one kernel in place of a chain has to read and write: each element once, none that the chain does not need.
+
+And what has to be read a second time, however few kernels there are: where a tensor's elements are wanted together with
+a reduction over more of them than any multiprocessor holds, they are gone by when the reduction is done.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tracemine.ops import itemsize
 from tracemine.verify.chain import Chain, reads
+from tracemine.verify.kernels.axes import Axes
+from tracemine.verify.kernels.lower import Lowered, lower
+from tracemine.verify.kernels.recipes import arguments
+from tracemine.verify.kernels.values import Reduced, Source, Tensor
+
+# Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.
+_HELD_BYTES = 484 * 1024
 
 # What looks up as many elements of its first tensor as it gives; what gives some or all of them, in another shape.
 _LOOKUPS = frozenset({"index", "index_select", "gather", "embedding", "take"})
@@ -43,6 +55,69 @@ def compulsory(chain: Chain) -> Compulsory:
         read=sum(needed[v] * widths[v] for v in range(count)),
         written=sum(_distinct(chain, v) * widths[v] for v in (*dict.fromkeys(chain.live), *chain.written)),
     )
+
+
+def read_again(chain: Chain, cache_bytes: int) -> int:
+    """Bytes that have to be read from memory a second time.
+
+    Of each input that an output needs element by element and also under a reduction whose elements no multiprocessor
+    holds. As much as the cache holds (`cache_bytes`) is taken to be in it still, which is the most there can be.
+    Raises Unsupported where no kernel can be generated.
+
+    >>> from tracemine.verify import Builder
+    >>> b = Builder("softmax")
+    >>> rows = b.input("x", (8, 1 << 24), "float32")
+    >>> read_again(b.done(b.call("aten::_softmax", rows, -1, False)), 50 << 20) == (8 << 24) * 4 - (50 << 20)
+    True
+    """
+    lowered = lower(chain)
+    again: set[str] = set()
+    for wanted in (*lowered.live, *lowered.written.values()):
+        direct, sums = _reached(lowered, (wanted,))
+        under: set[str] = set()
+        while sums:
+            more, sums = _reached(lowered, [total.arg for total in sums])
+            under |= more
+        again |= direct & under
+    sized = {i.name: _distinct(chain, v) * (itemsize(str(i.spec.dtype)) or 0) for v, i in enumerate(chain.inputs)}
+    return max(sum(sized[name] for name in again) - cache_bytes, 0)
+
+
+def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduced]]:
+    """The inputs that recipes come to short of reductions that are too long to hold, and these."""
+    sources: set[str] = set()
+    long: set[Reduced] = set()
+    seen: set[Tensor] = set()
+    todo = list(begin)
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if isinstance(here, Source):
+            sources.add(here.buffer)
+        if isinstance(here, Reduced) and _row_bytes(lowered.axes, here) > _HELD_BYTES:
+            long.add(here)
+        else:
+            todo.extend(arguments(here))
+    return sources, long
+
+
+def _row_bytes(axes: Axes, total: Reduced) -> int:
+    """Of the inputs' elements that one element of a reduction is made of, short of other reductions."""
+    over = {leaf for d in total.over for leaf in axes.leaves(total.arg.dims[d])}
+    found: dict[str, int] = {}
+    todo: list[Tensor] = [total.arg]
+    seen: set[Tensor] = set()
+    while todo:
+        here = todo.pop()
+        if here in seen or isinstance(here, Reduced):
+            continue
+        seen.add(here)
+        if isinstance(here, Source):
+            found[here.buffer] = axes.size(over & {*axes.flat(here.dims)}) * (itemsize(here.dtype) or 0)
+        todo.extend(arguments(here))
+    return sum(found.values())
 
 
 def _needed(chain: Chain) -> list[int]:
