@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
 from tracemine.verify.gpu.clocks import steady  # noqa: E402
-from tracemine.verify.gpu.right import copies, make_inputs, repeats, right  # noqa: E402
+from tracemine.verify.gpu.right import copies, make_inputs, repeats, right, same_bits  # noqa: E402
 from tracemine.verify.gpu.seen import between_marks  # noqa: E402
 from tracemine.verify.gpu.timing import judged  # noqa: E402
 
@@ -124,6 +124,18 @@ def test_inputs_have_the_recorded_strides_and_copies_their_own_memory() -> None:
     assert [t.stride() for t in again] == [t.stride() for t in inputs] == [(1, 4), (0, 1), (1,)]
     assert all(a.equal(b) and a.data_ptr() != b.data_ptr() for a, b in zip(inputs, again, strict=True))
     assert int(inputs[2].max()) < 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_bits_are_compared_however_a_tensor_lies(dtype: torch.dtype) -> None:
+    one = [((), ()), ((1,), (0,)), ((1, 1), (0, 0))]
+    for shape, strides in [*one, ((4, 1), (1, 0)), ((4, 3), (0, 1)), ((4, 3), (0, 0)), ((0,), (1,))]:
+        inputs = make_inputs([("x", shape, dtype, strides, None)], device="cpu")
+        (again,) = copies(inputs)
+        assert same_bits(inputs[0], again)
+        if again.numel():
+            again[(slice(0, 1),) * again.dim()] += 1
+            assert same_bits(inputs[0], again) == (dtype == torch.bool and bool(inputs[0].flatten()[0]))
 
 
 def test_what_has_to_be_moved_is_what_the_chain_needs() -> None:
