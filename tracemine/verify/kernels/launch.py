@@ -129,7 +129,7 @@ class Launch:
 
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
-        takes += dict.fromkeys(t for part in self.parts for t in part.parameters(part.known))
+        takes += self._known()
         numbered = [
             re.sub(r"^\w+", rf"\g<0>_{k}", name)
             for k, part in enumerate(self.parts)
@@ -146,6 +146,15 @@ class Launch:
             lines += [f"{word}:", call, *_wrapped(arguments, "        "), "    )"]
         constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
         return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
+
+    def _known(self) -> list[str]:
+        """What a plan knows of all parts: known to the compiler too where the code of any part wants it so."""
+        found: dict[str, str] = {}
+        for part, code in zip(self.parts, (self.parts[k] for k in self.shared), strict=True):
+            for name, taken in zip(part.known, code.parameters(code.known), strict=True):
+                kind = taken.partition(":")[2]
+                found[name] = f"{name}:{kind}" if kind else found.get(name, name)
+        return list(found.values())
 
     @property
     def merged(self) -> list[Run]:
