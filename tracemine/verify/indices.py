@@ -64,6 +64,11 @@ def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
     return [(index.value, shape[along])]
 
 
+def wraps(call: Call) -> bool:
+    """Whether negative places count from the end."""
+    return call.operator.removeprefix("aten::").removesuffix("_") in ("index", "index_put", "_index_put_impl")
+
+
 def within(chain: Chain) -> Chain:
     """The chain with index tensors kept within what they point into, at the sizes that it has now."""
     inputs = list(chain.inputs)

@@ -27,8 +27,9 @@ from tracemine.verify.chain import (
     mutated,
     reads,
 )
-from tracemine.verify.indices import KEEPS, pointing
+from tracemine.verify.indices import KEEPS, computed, pointing
 from tracemine.verify.kernels.operators import pointwise_rows
+from tracemine.verify.ranges import settled
 from tracemine.verify.rebuild.arguments import NUMBER, Names, NotRecorded, Numbers, given, is_number, told
 from tracemine.verify.rebuild.forms import Form
 from tracemine.verify.rebuild.looks import Look, views
@@ -142,6 +143,10 @@ class Assembly:
                     raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
                 self.assumptions.append("a tensor of which nothing tells where it comes from is taken to be an input")
                 seen = [found_outside]
+            if seen[0].on_host and not seen[0].look.shape and seen[0].dtype is not None:
+                self.assumptions.append("a number in a tensor in the host's memory is given as a number")
+                self.assumptions.append(NUMBER)
+                return self.numbers.unknown(argument, seen[0].dtype, self.names)
             return Ref(self._read(seen[0], argument, form, expand=form.shape))
         if argument.type == "Scalar[]" and (facts.texts or ())[place : place + 1] == ("",):
             return self._unknown_list(argument, facts)
@@ -306,24 +311,27 @@ class Assembly:
             if source in self.inputs:
                 self._bound(source, below)
                 continue
-            for number in self._whole_inputs(source):
+            for number in self._numbers_behind(source):
                 self._bound(number, _FEW)
-                self.assumptions.append("places are computed from whole numbers, of which 0 and 1 are tried")
+                self.assumptions.append("places are computed from numbers, of which 0 and 1 are tried")
 
     def _bound(self, value: int, below: int) -> None:
         name, known = self.inputs[value]
         self.inputs[value] = (name, below if known is None else min(known, below))
 
-    def _whole_inputs(self, value: int) -> set[int]:
-        """Inputs of whole numbers that a value is computed from."""
+    def _numbers_behind(self, value: int) -> set[int]:
+        """Inputs that places are computed from. Booleans are 0 and 1, whatever they are computed from."""
         found: set[int] = set()
         seen, todo = {value}, [value]
         while todo:
             at = todo.pop()
-            if at in self.inputs and "int" in str(self.specs[at].dtype):
+            if self.specs[at].dtype == "bool":
+                continue
+            if at in self.inputs:
                 found.add(at)
             call = self._giver(at)
-            new = set(reads(call) if call is not None else ()) - seen
+            looked_up = call is not None and call.operator.removeprefix("aten::") in KEEPS
+            new = set(() if call is None else reads(call)[:1] if looked_up else reads(call)) - seen
             seen |= new
             todo += new
         return found
@@ -390,9 +398,10 @@ class Assembly:
             live=tuple(order[v] for v in live),
         )
         try:
-            return check(chain)
+            check(chain)
         except ChainError as error:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
+        return settled(chain)[0] if computed(chain) else chain
 
 
 DENSE = "strides are not recorded: tensors are taken to lie without gaps, their last axis innermost"

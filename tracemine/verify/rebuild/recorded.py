@@ -79,7 +79,7 @@ class Recorded:
         self._write_node = writes.node[self._write_order]
 
     def _strides_told(self) -> bool:
-        """Whether strides were recorded: profilers before PyTorch 2.4 leave all of them out, and then they are guessed."""
+        """Whether strides were recorded: profilers before PyTorch 2.4 leave all of them out; then they are guessed."""
         if self.timeline.meta.execution_trace is not None:
             return bool(self._strides[2].any())
         return bool((self._texts["input_strides"][0] >= 0).any())
