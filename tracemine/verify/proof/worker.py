@@ -45,6 +45,10 @@ class _Torch:
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
+    def empty(self, size: int, *, device: Any) -> torch.Tensor:
+        """What a launcher without inputs asks for its device: here there is none."""
+        return torch.empty(size)
+
     def empty_strided(
         self, shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: Any
     ) -> torch.Tensor:
