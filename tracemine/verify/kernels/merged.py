@@ -14,6 +14,9 @@ from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Node
 
 
+_WIDE = 16  # elements that lie side by side: more are not read at once
+
+
 class Run(NamedTuple):
     """Axes to walk as one, the outermost first, and what must hold of the tensors at a call."""
 
@@ -46,7 +49,9 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
         for walk in walks:
             for axes in _behind(buffers, kernel, walk):
                 if axes[-1] not in kernel.columns:
-                    continue  # rows that are walked as one save a division each, and cost the host more
+                    continue  # rows that are walked as one save a division each
+                if axes[0] == walk[0] and axes[-1].size % _WIDE == 0:
+                    continue  # reads are wide as it is, and another batch would compile once more
                 found.setdefault(axes, {}).update(dict.fromkeys(_conditions(buffers, kernel, axes)))
     return [
         Run(axes, tuple(conditions))
