@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Node
 
-
 _WIDE = 16  # elements that lie side by side: more are not read at once
 
 
