@@ -263,6 +263,9 @@ class Body:
     def _reduce_pass(self, found: list[ir.Reduce], stores: list[ir.Store]) -> None:
         jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
         for node in found:
+            if node.kind == "sum" and isinstance(node.arg, ir.Constant):  # how many there are
+                self._names[node] = f"({self._stride['count']} * {self.value(node.arg)})"
+                continue
             family = node.kind.partition("_")[0]
             jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
         self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
