@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import prod
 
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.expressions import TRITON_TYPE, constant, index, sizes, template, typed
@@ -39,7 +38,6 @@ _HEADS = {
 # a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of 64
 # calls from 44 µs to 206.
 _MOST_HELD, _MOST_OF_TILES = 16, 64
-_RAGGED = 512  # elements of a row, of which a thread of the block may have some that all lie beyond it
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
 # Rows in parts: `parts` programs for each block of rows, which take turns at the blocks of columns: all of them read in
 # one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
@@ -78,9 +76,6 @@ class Body:
         self._given = dict(program.scalars)
         self._reserved = set(self._given)
         self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
-        # Of rows that fill no power of two the compiler drops what it knows to lie beyond: where all is made of zeros.
-        length = prod(a.size for a in kernel.columns)
-        self._ragged = mode == WHOLE and length >= _RAGGED and length & (length - 1) != 0
         self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     def print(self) -> list[str]:
@@ -330,8 +325,8 @@ class Body:
             return self._load(node)
         if isinstance(node, ir.Compute):
             args = [self.value(a) for a in node.args]
-            if self.exact and self._by_row(node):
-                return self._named(node, f"_quotient({', '.join(args)})")
+            if self._by_row(node):
+                return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
             return self._named(node, template(node.template, args, self.exact))
         if isinstance(node, ir.Cast):
             arg = self.value(node.arg)
@@ -376,7 +371,7 @@ class Body:
 
     def _by_row(self, node: ir.Compute) -> bool:
         """Whether many elements are divided by one number: then its inverse is worked out once."""
-        if self.mode == POINTWISE or node.template != QUOTIENT:
+        if node.template != QUOTIENT or (self.exact and self.mode == POINTWISE):
             return False
         return self._across(node.args[0]) and not self._across(node.args[1])
 
@@ -409,10 +404,7 @@ class Body:
         masks = [m for m in (*masks, guard or "") if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         text = f"tl.load({pointer}{mask})"
-        name = self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
-        if self._ragged and across:
-            return self._named(node, f"tl.where(column_mask, {name}, 0)", buffer.name)
-        return name
+        return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
 
     def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
         """Address of an element, as wide as what it is masked with."""

@@ -48,7 +48,7 @@ SPOILS = (
     Spoil("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
     Spoil("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
     Spoil("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
-    Spoil("divisor and dividend swapped", rf"= (tl\.div_rn|_quotient)\(({_V}), ({_V})\)", r"= \1(\3, \2)"),
+    Spoil("divisor and dividend swapped", rf"= (tl\.div_rn|_quotient|_ratio)\(({_V}), ({_V})\)", r"= \1(\3, \2)"),
     Spoil("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
     Spoil("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
     Spoil("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
@@ -105,7 +105,7 @@ def _uses(lines: list[str], at: int) -> list[str]:
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
-    plain = r"tl\.(max|sum)\(|= tl\.where\(mask, \w+, -float|= \w+ [-+*/] [a-z]+(_\d+)?$"
+    plain = r"tl\.(max|sum)\(|= _ratio\(\w+, [a-z]+(_\d+)?\)|= tl\.where\(mask, \w+, -float|= \w+ [-+*/] [a-z]+(_\d+)?$"
     uses = [use.partition("  #")[0] for use in _uses(lines, at)]
     uses = [use for use in uses if not re.search(plain, use)]
     return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in uses)
