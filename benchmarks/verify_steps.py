@@ -5,8 +5,9 @@
     python benchmarks/verify_steps.py report FOLDER steps.json -o benchmarks/results/h200/steps.json
 
 `prepare` scans captures (folders that tracemine.capture wrote) and writes each one's last step as a file that stands
-alone, with all findings that one kernel would mend in place. `run.py` looks at every kernel first; those that are wrong
-or not faster than their chain stay out. `report` joins what the files printed with the predictions, and prints a table.
+alone, with all findings that one kernel would mend in place, in the order given. `run.py` looks at every kernel first;
+those that are wrong or not faster than their chain stay out. `report` joins what the files printed with the
+predictions, and prints a table.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Prepared(msgspec.Struct, kw_only=True):
 def prepare(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
+    order = []
     for capture in arguments.captures:
         name = capture.parent.name if capture.name == "eager" else capture.name
         flow, groups, scan = _read(capture, None, (), quiet=True, given=None)
@@ -48,6 +50,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         except NoStep as reason:
             print(f"{name}: {reason.message}")
             continue
+        order.append(name)
         (folder / f"step_{name}.py").write_text(text, "utf-8")
         (folder / f"step_{name}.json").write_bytes(msgspec.json.encode(Prepared(about=about, expects=expects)))
         places = sum(sum(counts.values()) for counts in about.counts)
@@ -56,6 +59,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             f"{places} chains replaced by {len(about.counts)} kernels, {sum(about.refused.values())} not",
             flush=True,
         )
+    (folder / "order.json").write_text(json.dumps(order), "utf-8")
     shutil.copy(Path(__file__).with_name("verify_steps_run.py"), folder / "run.py")
 
 

@@ -1,8 +1,10 @@
-"""Runs steps on a GPU: looks at the kernels of all side by side first, then times one step after another.
+"""Runs steps on a GPU: compiles and checks all of them side by side first, then times one after another.
 
     python run.py FOLDER -o steps.json [--seconds N] [--each N]
 
-Needs torch and triton only. A step that crashes the process or hangs costs its own result; the next process goes on.
+Needs torch and triton only. FOLDER/order.json names the steps in the order in which they matter; those for which the
+seconds do not suffice are left out. A step that crashes the process or hangs costs its own result; the next process
+goes on.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ def name_of(path: Path) -> str:
     return path.stem.removeprefix("step_")
 
 
-def look_at_all(paths: list[Path], seconds: float) -> dict[str, list[str]]:
-    """What is wrong with the kernels of each step, in order, as far as its process came; as many at once as fit."""
+def look_at_all(paths: list[Path], seconds: float) -> dict[str, dict[str, Any]]:
+    """What is wrong with the kernels of each step, and with the step, as far as its process came; side by side."""
     until = time.time() + seconds
 
-    def look(path: Path) -> list[str]:
+    def look(path: Path) -> dict[str, Any]:
+        begun = time.time()
+        if begun > until:
+            return {"faults": [], "right": None}
         command = [sys.executable, str(path), "--kernels"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -50,16 +55,18 @@ def look_at_all(paths: list[Path], seconds: float) -> dict[str, list[str]]:
             process.kill()
             out, errors = process.communicate()
         found = [json.loads(line) for line in out.splitlines() if line.startswith('"')]
-        said = (errors.strip().splitlines() or [""])[-1]
-        print(f"{name_of(path)}: {len(found)} kernels {said[:200]}", file=sys.stderr, flush=True)
-        return found
+        right = next((json.loads(line) for line in out.splitlines() if line.startswith("{")), None)
+        said = (errors.strip().splitlines() or [""])[-1][:200]
+        took = f"{time.time() - begun:.1f} s"
+        print(f"{name_of(path)}: {len(found)} kernels {took} {said}", file=sys.stderr, flush=True)
+        return {"faults": found, "right": right}
 
-    with ThreadPoolExecutor(max_workers=max(min(12, os.cpu_count() or 1), 1)) as pool:
+    with ThreadPoolExecutor(max_workers=max(min(16, os.cpu_count() or 1), 1)) as pool:
         return dict(zip(map(name_of, paths), pool.map(look, paths), strict=True))
 
 
 def time_all(
-    paths: list[Path], lines: Path, known: dict[str, list[str]], until: float, each: float, rounds: int
+    paths: list[Path], lines: Path, known: dict[str, dict[str, Any]], until: float, each: float, rounds: int
 ) -> None:
     """Results of each, a line each as they come."""
     import torch
@@ -84,12 +91,14 @@ def time_all(
             print(f"{name} {time.time() - begun:.1f} s", file=sys.stderr, flush=True)
 
 
-def run(path: Path, folder: Path, known: list[str], seconds: float, rounds: int) -> dict[str, Any]:
+def run(path: Path, folder: Path, known: dict[str, Any], seconds: float, rounds: int) -> dict[str, Any]:
     step = load(path)
     mine = folder / path.stem
     mine.mkdir()
     inputs = step.Inputs(step.BUFFERS, step.VIEWS, step.DEVICE)
-    left = len(step.ABOUT["ulps"]) - len(known)
+    left = len(step.ABOUT["ulps"]) - len(known["faults"])
+    if left and not known["faults"]:
+        raise TimeoutError("its kernels were not looked at in time")
     return dict(
         step.step_results(
             step.eager_step,
@@ -98,7 +107,8 @@ def run(path: Path, folder: Path, known: list[str], seconds: float, rounds: int)
             step.modules(mine),
             step.ABOUT,
             None,
-            known=[*known, *["it was not looked at in time"] * left],
+            known=[*known["faults"], *["it was not looked at in time"] * left],
+            before=known["right"],
             rounds=rounds,
             seconds=seconds,
         )
@@ -125,13 +135,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("steps.json"))
     parser.add_argument("--seconds", type=float, default=100.0, help="no step is begun after this")
-    parser.add_argument("--each", type=float, default=3.0, help="seconds that timing a step may take")
+    parser.add_argument("--each", type=float, default=1.5, help="seconds that timing a step may take")
     parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a step is given up")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--time", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    paths = sorted(asked.folder.glob("step_*.py"))
+    names = json.loads((asked.folder / "order.json").read_text("utf-8"))
+    paths = [asked.folder / f"step_{name}.py" for name in names]
     lines, kernels = asked.output.with_suffix(".jsonl"), asked.output.with_suffix(".kernels")
     done = [json.loads(line)[0] for line in lines.read_text("utf-8").splitlines()] if lines.exists() else []
     if asked.time:
