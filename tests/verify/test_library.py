@@ -220,11 +220,12 @@ def test_a_layer_norm_is_found_and_what_nearly_is_one_is_not() -> None:
 
 def attention(
     *, axis: int = -1, scale_last: bool = False, mask_dtype: str = "bfloat16", probs_live: bool = False,
-    mask: tuple[int, ...] | None = (2, 1, 5, 7), turned: bool = False,
+    mask: tuple[int, ...] | None = (2, 1, 5, 7), turned: bool = False, keys: tuple[int, ...] = (56, 1, 8),
 ) -> Chain:  # fmt: skip
     """Two heads' worth of bmm, scale, mask, softmax, bmm, for a batch of 2 and 3 heads."""
     b = Builder("attention")
-    q, k, value = (b.input(n, s, "bfloat16") for n, s in (("q", (6, 5, 8)), ("k", (6, 8, 7)), ("v", (6, 7, 8))))
+    q, value = b.input("q", (6, 5, 8), "bfloat16"), b.input("v", (6, 7, 8), "bfloat16")
+    k = b.input("k", (6, 8, 7), "bfloat16", strides=keys)
     seen = b.input("seen", mask, mask_dtype) if mask is not None else None
     shape = [3, 2, 5, 7] if turned else [2, 3, 5, 7]
     scores = b.call("aten::view", b.call("aten::bmm", q, k), shape)
@@ -246,6 +247,16 @@ def test_attention_is_found() -> None:
     plain = "F.scaled_dot_product_attention(query, key, value, scale=0.35)"
     assert says(find(attention(mask=None))) == plain
     assert says(find(attention(mask=None, scale_last=True))) == plain
+
+
+def test_keys_whose_heads_do_not_lie_side_by_side_are_copied_first_and_the_copy_is_counted() -> None:
+    found = find(attention(keys=(56, 7, 1))).replacement
+    assert found is not None
+    assert "k.transpose(1, 2).contiguous()" in found.text
+    assert found.eager_calls == 1
+    beside = find(attention()).replacement
+    assert beside is not None
+    assert "contiguous" not in beside.text
 
 
 def test_what_is_nearly_attention_is_none() -> None:

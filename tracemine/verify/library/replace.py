@@ -16,7 +16,7 @@ from tracemine.verify.chain import Chain, Scalar, Scalars, Value
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
 from tracemine.verify.library.record import Found, Replacement, Spoiled
-from tracemine.verify.library.source import Pick, function, pick, reads, shown
+from tracemine.verify.library.source import Pick, copied, function, pick, reads, shown
 from tracemine.verify.library.table import table
 from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
 
@@ -101,7 +101,8 @@ class _Finding:
             call=first.call.partition("(")[0],
             says=shown(self.terms, first),
             text=function(self.terms, self.picks),
-            eager_calls=sum(not _free(self.terms.terms[k].operator) for k in wanted),
+            eager_calls=sum(not _free(self.terms.terms[k].operator) for k in wanted)
+            + sum(len(copied(self.terms, p)) for p in self.picks),
             at=self._fixed(),
             assumptions=self._assumptions(),
             differs={kind: why for row in rows.values() for kind, why in row.differs.items()},

@@ -154,7 +154,18 @@ class _Body:
         lead = heads(self.terms, one.bound)
         if name == "key":
             text += ".transpose(1, 2)"
+        if name in copied(self.terms, one):
+            text += ".contiguous()"
         return f"{text}.unflatten(0, {lead})" if lead is not None and together(spec.shape, lead) else text
+
+
+def copied(terms: Terms, one: Pick) -> tuple[str, ...]:
+    """What attention copies first: a head's elements must lie side by side, else no fast kernel takes it."""
+    if "query" not in one.reads:
+        return ()
+    along = {"query": 2, "key": 1, "value": 2}  # keys are seen as the product has them
+    specs = {name: terms.terms[one.reads[name]].spec for name in along}
+    return tuple(n for n, s in specs.items() if s.shape[along[n]] > 1 and (s.strides or (1,) * 3)[along[n]] != 1)
 
 
 def head(chain: Chain, numbers: Mapping[str, float] | None = None) -> str:
