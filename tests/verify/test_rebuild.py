@@ -15,6 +15,7 @@ from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.timeline import Timeline
 from tracemine.verify.chain import Scalar
+from tracemine.verify.rebuild.assembly import DENSE
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
 CAPTURES = Path(__file__).parent.parent.parent / "fixtures" / "captures"
@@ -159,17 +160,33 @@ def test_without_a_schema_nothing_is_rebuilt() -> None:
     assert "is not recorded" in refusal(*changed("chain", op_schema=None))
 
 
-def test_memory_whose_strides_are_not_told_is_refused() -> None:
+def with_strides(keep: int) -> tuple[Flow, Groups]:
+    """A capture of which only the last tensors have strides."""
     found, grouped = read("chain")
     tensors = found.timeline.tensors
     place = tensors.schema.get_field_index("strides")
-    field = tensors.schema.field(place)
+    column = tensors.column(place).combine_chunks()
+    mask = pa.array([row < tensors.num_rows - keep for row in range(tensors.num_rows)])
+    left = pa.array([None if gone else s for gone, s in zip(mask.to_pylist(), column.to_pylist(), strict=True)])
     untold = Timeline(
         **{n: getattr(found.timeline, n) for n in ("meta", "activities", "ops", "api", "steps", "stacks")},
-        tensors=tensors.set_column(place, field, pa.nulls(tensors.num_rows, field.type)),
+        tensors=tensors.set_column(place, tensors.schema.field(place), left.cast(column.type)),
     )
     flow_ = Flow(**{n: getattr(found, n) for n in Flow.__dataclass_fields__ if n != "timeline"}, timeline=untold)
-    assert "the strides of a tensor are not recorded" in refusal(flow_, grouped)
+    return flow_, grouped
+
+
+def test_memory_whose_strides_are_not_told_is_refused() -> None:
+    assert "the strides of a tensor are not recorded" in refusal(*with_strides(1))
+
+
+def test_where_no_strides_at_all_are_told_tensors_are_taken_to_lie_densely_and_that_is_said() -> None:
+    found, grouped = with_strides(0)
+    rows = grouped.activity[: grouped.activity_begin[1]].tolist()
+    guessed = Rebuilder(found, grouped).rebuild(rows, "chain")
+    assert guessed.chain == rebuilt("chain", 0).chain  # whose tensors do
+    assert DENSE in guessed.assumptions
+    assert DENSE not in rebuilt("chain", 0).assumptions
 
 
 def test_damaged_arguments_are_refused() -> None:
