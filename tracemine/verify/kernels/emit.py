@@ -16,6 +16,7 @@ from tracemine.verify.kernels.axes import Axes, Dim, Dims
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG, Node, Nodes
 from tracemine.verify.kernels.operators import brief_templates
 from tracemine.verify.kernels.recipes import columns_of, dear, fronts
+from tracemine.verify.kernels.turned import Turned
 from tracemine.verify.kernels.values import (
     NARROW,
     TYPE_OF,
@@ -312,12 +313,21 @@ class Emitter:
             value = self.value(member, tuple(inner), both)
             if found is None:
                 found = value
+            elif (both_halves := self._turned(tensor, place, guard, value, found)) is not None:
+                found = both_halves
             else:
                 before = self._compare("<", place, end)
                 found = self.nodes.make(ir.Compute, tensor.type, "tl.where({0}, {1}, {2})", (before, value, found))
             end = start
         assert found is not None  # noqa: S101  (a join has members)
         return found
+
+    def _turned(self, tensor: Joined, place: Node, guard: Node | None, first: Node, second: Node) -> Node | None:
+        """Both members of a join at once, if they are two halves of one tensor that change places."""
+        size = tensor.sizes[0]
+        if tensor.sizes != (size, size) or ir.bounds(place) != (0, 2 * size - 1):
+            return None
+        return Turned(self.nodes, place, size, guard, self.origins).value(first, second)
 
     def _note_cuts(self, place: Node, ends: Sequence[int]) -> None:
         """Where a join along the columns goes from one member to the next."""
