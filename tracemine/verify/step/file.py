@@ -150,11 +150,11 @@ def _elements(place: Place) -> int:
 
 def _kernels(placed: Placed) -> str:
     used = {placed.fused[group].kernel for group in placed.plan.placed}
-    texts = [_quoted(_module(kernel)) if k in used else '""' for k, kernel in enumerate(placed.kernels)]
+    texts = [_quoted(module_text(kernel)) if k in used else '""' for k, kernel in enumerate(placed.kernels)]
     return "SOURCES = [\n" + "".join(f"{text},\n" for text in texts) + "]"
 
 
-def _module(kernel: Kernel) -> str:
+def module_text(kernel: Kernel) -> str:
     """One chain and its kernel as a module of its own."""
     return "\n\n\n".join(
         [kernel.source.text.strip("\n"), eager_text(kernel.chain), f"INPUTS = {_described(kernel.chain)}\n"]
