@@ -39,9 +39,8 @@ def prepare(arguments: argparse.Namespace) -> None:
 def report(arguments: argparse.Namespace) -> None:
     found: dict[str, Any] = json.loads(arguments.times.read_text("utf-8"))
     chains = {name: one for name, one in found["chains"].items() if "error" not in one}
-    print(
-        "| chain | inputs | outputs | kernels | eager | launcher | by Triton's own path |\n|---|---|---|---|---|---|---|"
-    )
+    print("| chain | inputs | outputs | kernels | eager | launcher | by Triton's own path |")
+    print("|---|---|---|---|---|---|---|")
     for name, one in chains.items():
         times = " | ".join(f"{one[key]:.1f}" if key in one else "–" for key in ("eager_us", "fused_us", "triton_us"))
         print(f"| {name} | {one['inputs']} | {one['outputs']} | {one['launches']} | {times} |")
