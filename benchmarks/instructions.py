@@ -6,7 +6,8 @@ Each kernel is compiled for sm_90 and taken apart by cuobjdump, which comes with
 block of rows × columns: `straight` are the instructions outside of loops, and each loop has a line of its own. What
 stands behind a program's end (divisions' slow paths) is left out. The bound is the unit that is busy longest: `issue`
 takes an instruction of each kind, the others those of their row; how long a million elements keep an H200's busy
-stands beside it.
+stands beside it. Where several walks share a
+launch, instructions are those of all, and elements the largest block's.
 """
 
 from __future__ import annotations
@@ -81,12 +82,11 @@ def main() -> None:
     )
     for file in arguments.files:
         for name, cut, kernel, used in compiling(str(file), None if arguments.all else 1):  # type: ignore[no-untyped-call]
-            sizes = [
-                v for k, v in kernel.src.constants.items() if kernel.src.fn.arg_names[k[0]][1:].startswith("BLOCK")
-            ]
-            elements = 1
-            for size in sizes:
-                elements *= size
+            blocks: dict[str, int] = {}  # of each part of a launch
+            for place, size in kernel.src.constants.items():
+                if known := re.fullmatch(r"[XR]BLOCK(_\d+)?", kernel.src.fn.arg_names[place[0]]):
+                    blocks[known[1] or ""] = blocks.get(known[1] or "", 1) * size
+            elements = max(blocks.values())
             each = elements / (32 * kernel.metadata.num_warps)
             for region, lines in regions(kernel.asm["cubin"]):
                 count = Counter(kind(opcode) for _, opcode, _ in lines)
