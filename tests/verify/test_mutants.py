@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Builder, generate
+from tracemine.verify.proof.equivalent import nothing_beyond, sign_is_nobodys
 from tracemine.verify.proof.mutants import SAME, spoiled
 
 
@@ -14,7 +15,9 @@ def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]
 
 
 def test_operands_swapped_below_a_square_change_nothing() -> None:
-    assert reasons("full_mean", "operands swapped") == [f"{SAME}only its square is used"]
+    assert reasons("full_mean", "operands swapped") == [
+        f"{SAME}all that is stored has its sign an even number of times"
+    ]
 
 
 def test_operands_swapped_elsewhere_are_a_mistake() -> None:
@@ -47,3 +50,52 @@ def test_spare_lanes_are_those_of_the_line_s_own_kernel() -> None:
     found = reasons("long_softmax", "rows end one late", 64)
     assert found[0] == "row of long_softmax_kernel_0"
     assert len(set(found)) == len(found)
+
+
+KERNEL = """def some_kernel(
+    x_ptr, y_ptr, where_ptr, out_ptr, rows, columns: tl.constexpr,
+):
+    column_mask = column < columns
+    mask = row_mask & column_mask
+    x_1 = tl.load(x_ptr + row * x_s0 + column * x_s1, mask=mask, other=0).to(tl.float32)
+    y_1 = tl.load(y_ptr + row * y_s0, mask=row_mask, other=0)
+    where_1 = tl.load(where_ptr + row * where_s0, mask=row_mask, other=0)
+"""
+
+
+def kernel(*lines: str) -> tuple[list[str], int]:
+    """A kernel's lines, and the place of the first of these."""
+    found = [*KERNEL.rstrip().split("\n"), *(f"    {line}" for line in lines)]
+    return found, len(found) - len(lines)
+
+
+def test_a_sign_that_every_product_holds_twice_is_nobodys() -> None:
+    twice = (
+        "a_1 = x_1 - y_1  # aten::sub",
+        "b_1 = a_1 * y_1",
+        "c_1 = tl.sum(tl.where(column_mask, b_1, 0), 1)[:, None]",
+    )
+    store = "tl.store(out_ptr + row * out_s0, d_1.to(tl.bfloat16), mask=mask)"
+    assert sign_is_nobodys(*kernel(*twice, "d_1 = c_1 * a_1", store))
+    assert not sign_is_nobodys(*kernel(*twice, "d_1 = c_1 * y_1", store))
+    assert not sign_is_nobodys(*kernel(*twice, "d_1 = c_1 * a_1 + y_1 * a_1", store))
+    assert not sign_is_nobodys(*kernel(*twice, "d_1 = tl.exp(a_1)", store))
+    assert not sign_is_nobodys(*kernel(*twice, "d_1 = tl.where(a_1 > 0, x_1, y_1)", store))
+    assert not sign_is_nobodys(*kernel("a_1 = x_1 / y_1", "d_1 = a_1 * a_1", store))
+
+
+def test_what_is_no_number_beyond_the_columns_is_not_taken_for_nothing() -> None:
+    places = frozenset({"where"})
+
+    def same(*made: str) -> bool:
+        lines, at = kernel(*made, "s_1 = tl.sum(tl.where(column_mask, v_1, 0), 1)[:, None]")
+        return nothing_beyond(lines, at + len(made), places)
+
+    assert same("v_1 = x_1 * y_1")
+    assert same("a_1 = ((column) == where_1) & (where_1 != 3)", "v_1 = tl.where(a_1, y_1, 0.0)")
+    assert not same("a_1 = ((column) == y_1)", "v_1 = tl.where(a_1, y_1, 0.0)"), "no index: it may be any number"
+    assert not same("a_1 = ((column) == where_1)", "v_1 = tl.where(a_1, 0.0, y_1)")
+    assert not same("v_1 = x_1 + y_1")
+    assert not same("v_1 = y_1 / x_1")
+    assert not same("v_1 = y_1"), "a row's number is there at every column"
+    assert not same("v_1 = tl.exp(x_1)")

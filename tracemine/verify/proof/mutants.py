@@ -7,9 +7,11 @@ one too high where no lane lies beyond it), the mutant is equivalent, and is rep
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracemine.verify.chain import Chain
+from tracemine.verify.proof.equivalent import estimated_again, nothing_beyond, sign_is_nobodys
 
 MOST_OF_A_KIND = 2
 
@@ -69,6 +71,7 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
     """Wrong sources beside a right one, a few of each kind, in the order of the table."""
     lines = text.split("\n")
     inside = _kernel_lines(lines)
+    places = frozenset(i.name for i in chain.inputs if i.below is not None)
     found: list[Wrong] = []
     for spoil in SPOILS:
         for at in [a for a in inside if re.search(spoil.pattern, lines[a])][:MOST_OF_A_KIND]:
@@ -76,7 +79,8 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
                 continue
             needs = "rows" if spoil.needs == "row" and not _has_rows(lines, at) else spoil.needs
             needs = f"{needs} of {_kernel(lines, at)}" if needs in ("row", "column") else needs
-            needs = next((f"{SAME}{why}" for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at)), needs)
+            same = (why for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at, places))
+            needs = next((f"{SAME}{why}" for why in same), needs)
             found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
     found += _scalars(chain, lines, inside)
     found += _stores(lines, inside)
@@ -116,79 +120,6 @@ def _computed_on(lines: list[str], at: int) -> bool:
     return not _selects(lines[at]) and any("tl.store(" not in use and not _selects(use) for use in _uses(lines, at))
 
 
-def _squared(lines: list[str], at: int) -> bool:
-    """All that is computed of a value is its square, or its distance from 0: its sign is nobody's."""
-    name = lines[at].strip().partition(" = ")[0]
-    plain = rf"= {name} \* {name}(  #|$)|= tl\.abs\({name}\)(  #|$)"
-    uses = _uses(lines, at)
-    return bool(uses) and all(re.search(plain, use) for use in uses)
-
-
-def _made_of(lines: list[str], at: int) -> dict[str, str]:
-    """What each name of a line's kernel is, up to that line."""
-    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
-    pairs = (line.partition("  #")[0].strip().partition(" = ") for line in lines[begin:at])
-    return {name: said for name, _, said in pairs if said}
-
-
-def _nothing_beyond(lines: list[str], at: int) -> bool:
-    """What a mask of a reduction keeps out is 0 there already: loads give 0, and so does what is made of such."""
-    found = re.search(r"tl\.where\(\w*mask, (\w+), 0\)", lines[at])
-    return found is not None and _is_nothing(_made_of(lines, at), found[1])
-
-
-def _is_nothing(made: dict[str, str], name: str) -> bool:
-    """Whether a value is 0 beyond the columns, if every number that the kernel takes is finite."""
-    said = made.get(name, "")
-    if re.match(r"tl\.load\(.*\bcolumn\b.*mask=(mask|column_mask), other=0\)(\.to\(tl\.\w+\))?$", said):
-        return True
-    if kept := re.match(r"tl\.where\((\w+) == 0\.0, 0\.0, ", said):
-        return _is_nothing(made, kept[1])
-    if either := re.match(r"tl\.where\(.+, ([\w.]+), ([\w.]+)\)$", said):
-        return all(re.fullmatch(r"0(\.0)?", each) or _is_nothing(made, each) for each in either.groups())
-    found = re.match(r"([\w.()-]+) ([*+]) ([\w.()-]+)$", said)
-    if found is None:
-        return False
-    both = [_is_nothing(made, found[k]) for k in (1, 3)]
-    return any(both) if found[2] == "*" else all(both)
-
-
-def _estimated_again(lines: list[str], at: int) -> bool:
-    """What a mean is first taken for, or how it is mended: the second estimate mends the first, and is a rounding."""
-    name = lines[at].strip().partition(" = ")[0]
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
-    made = _made_of(lines, end)
-    for mended, said in made.items():
-        found = re.match(r"(\w+) \+ (\w+)$", said)
-        if found is None or not re.match(rf"\w+ - {found[1]}$", _gap(made, found[2])):
-            continue
-        gap = _before(made, found[2])
-        if name in {mended, *gap, *_before(made, found[1])}:
-            others = set(made) - {mended} - gap - _before(made, found[1])
-            used = {n for n in others if re.search(rf"\b{name}\b", made[n])}
-            return name == mended or not used
-    return False
-
-
-def _gap(made: dict[str, str], name: str) -> str:
-    """The difference that a sum of differences is made of; "" where it is none."""
-    for each in _before(made, name):
-        if re.match(r"\w+ - \w+$", made.get(each, "")):
-            return made[each]
-    return ""
-
-
-def _before(made: dict[str, str], name: str) -> set[str]:
-    """A name, and all names that it is made of up to loads."""
-    found, todo = set(), [name]
-    while todo:
-        each = todo.pop()
-        if each in made and each not in found and "tl.load(" not in made[each] and "tl.arange(" not in made[each]:
-            found.add(each)
-            todo += re.findall(r"\b[a-z]\w*_\d+\w*", made[each])
-    return found
-
-
 def _selects(line: str) -> bool:
     """Whether a line's call gives what it takes: of rounded numbers rounded ones, which are rounded after it anyhow."""
     call = re.search(r"# aten::(\w+?)_?(\.\w+)?$", line)
@@ -215,15 +146,18 @@ _SELECTING = frozenset(
 )
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
 SAME = "same: "  # begins why a spoiled line changes no result
-_MEND = ("a second estimate of the mean mends it", _estimated_again)
-_SAME = {
-    "operands swapped": (("only its square is used", _squared), _MEND),
+_MEND = ("a second estimate of the mean mends it", lambda lines, at, _: estimated_again(lines, at))
+_BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)
+_SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_is_nobodys(lines, at))
+_SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], bool]], ...]] = {
+    "operands swapped": (_SIGN, _MEND),
     "second operand dropped": (_MEND,),
     "first operand dropped": (_MEND,),
     "plus for times": (_MEND,),
     "minus for plus": (_MEND,),
-    "mask of a reduction dropped": (("it is 0 beyond the columns for every finite number", _nothing_beyond),),
-    "mask of a loop dropped": (("it is 0 beyond the columns for every finite number", _nothing_beyond),),
+    "one element fewer counted": (_MEND,),
+    "mask of a reduction dropped": (_BEYOND,),
+    "mask of a loop dropped": (_BEYOND,),
 }
 
 

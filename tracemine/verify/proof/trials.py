@@ -62,6 +62,9 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
         yield Trial(kind="denormals", scalars="changed")
         yield Trial(scalars="every other one small", seed=6)
         yield Trial(scalars="every other one small", seed=7)
+        yield Trial(kind="far below zero", scalars="changed")  # of a row of masked numbers nothing is left
+        yield Trial(kind="negative, and a row of -inf", scalars="changed")
+        yield Trial(scalars="all zero", seed=8)
     together = _together(free)
     for axes in together:
         yield Trial(sizes={axis: size + 1 for axis, size in axes.items()})
@@ -100,6 +103,8 @@ def scalar_values(chain: Chain, trial: Trial) -> dict[str, Any]:
             value = _short(value * share + 0.77 * (1 - share)) if isinstance(scalar.value, float) else scalar.value + 1
         elif trial.scalars == "every other one small" and isinstance(scalar.value, float):
             value = _short(value * (0.1 if place % 2 == trial.seed % 2 else 0.9))  # bounds that are out of reach else
+        elif trial.scalars == "all zero":
+            value = type(scalar.value)(0)
         elif trial.scalars in fixed and not scalar.recorded:
             value = type(scalar.value)(fixed[trial.scalars])
         found[scalar.name] = value

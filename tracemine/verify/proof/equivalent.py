@@ -1,0 +1,216 @@
+"""Why a spoiled line changes no result: rules on the kernel's own text, each sound for every finite number it may take.
+
+They look at what is done with a value, never at what a trial found: a wrong kernel that no trial catches and no rule
+explains is one that was not caught.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+_LOADED = re.compile(r"tl\.load\((\w+)_ptr\b.*")
+
+
+def after(lines: list[str], at: int) -> list[str]:
+    """The lines of a kernel behind one of them, without what they say of their call."""
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    return [line.partition("  #")[0] for line in lines[at + 1 : end]]
+
+
+def made_of(lines: list[str], at: int) -> dict[str, str]:
+    """What each name of a line's kernel is, up to that line."""
+    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+    pairs = (line.partition("  #")[0].strip().partition(" = ") for line in lines[begin:at])
+    return {name: said for name, _, said in pairs if said}
+
+
+def sign_is_nobodys(lines: list[str], at: int) -> bool:
+    """A difference taken the other way round has the other sign, and whatever is stored has an even number of it.
+
+    Negation is exact, and rounding does the same on either side of 0: where every product holds the sign twice, and
+    every sum holds it in all its terms or in none, the results have the same bits.
+    """
+    name, _, said = lines[at].partition("  #")[0].strip().partition(" = ")
+    if not re.fullmatch(r"\w+ - \w+", said):
+        return False
+    odd, before = {name}, made_of(lines, at)
+    for line in after(lines, at):
+        if not odd & set(re.findall(r"\w+", line)):
+            continue
+        target, _, said = line.strip().partition(" = ")
+        tree = _tree(said)
+        turned = None if tree is None or target in before or not re.fullmatch(r"\w+", target) else _turned(tree, odd)
+        if turned is None:
+            return False
+        odd = odd | {target} if turned == 1 else odd - {target}
+    return True
+
+
+_EITHER = 2  # 0 has both signs
+
+
+def _turned(tree: ast.expr, odd: set[str]) -> int | None:
+    """How often, by twos, an expression holds the sign; None where that cannot be said."""
+    if isinstance(tree, ast.Constant):
+        return _EITHER if tree.value == 0 else 0
+    if isinstance(tree, ast.Name):
+        return int(tree.id in odd)
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return _turned(tree.operand, odd)
+    if isinstance(tree, ast.Subscript):
+        return _turned(tree.value, odd)
+    if isinstance(tree, ast.BinOp):
+        return _of_two(tree, _turned(tree.left, odd), _turned(tree.right, odd))
+    if isinstance(tree, ast.Call) and (found := _of_call(tree, odd)) is not None:
+        return found
+    return None if odd & {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} else 0
+
+
+def _of_two(tree: ast.BinOp, left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return None
+    if isinstance(tree.op, ast.Mult | ast.Div):
+        return _EITHER if _EITHER in (left, right) else (left + right) % 2
+    return _same(left, right) if isinstance(tree.op, ast.Add | ast.Sub) else None
+
+
+def _same(left: int | None, right: int | None) -> int | None:
+    if left == _EITHER:
+        return right
+    return left if right in (left, _EITHER) else None
+
+
+def _of_call(tree: ast.Call, odd: set[str]) -> int | None:
+    name = ast.unparse(tree.func)
+    if name.endswith(".to") and isinstance(tree.func, ast.Attribute):
+        return _turned(tree.func.value, odd)
+    if name in ("tl.sum", "tl.reshape"):
+        return _turned(tree.args[0], odd)
+    if name == "tl.abs":
+        return None if _turned(tree.args[0], odd) is None else 0
+    if name == "tl.where" and _turned(tree.args[0], odd) == 0:
+        return _same(_turned(tree.args[1], odd), _turned(tree.args[2], odd))
+    return None
+
+
+def nothing_beyond(lines: list[str], at: int, places: frozenset[str]) -> bool:
+    """What a mask of a sum keeps out is 0 there already.
+
+    Loads give 0 beyond the columns; so does a product with such, a sum of such, and what stands where a column is the
+    one that an index names. places: inputs that hold indices, none of which points beyond the columns.
+    """
+    found = re.search(r"tl\.where\(\w*mask, (\w+), 0(?:\.0)?\)", lines[at])
+    return found is not None and _Beyond(made_of(lines, at), places).nothing(found[1])
+
+
+class _Beyond:
+    """What values are beyond the columns of a kernel."""
+
+    def __init__(self, made: Mapping[str, str], places: frozenset[str]) -> None:
+        self.made, self.places = made, places
+
+    def nothing(self, name: str) -> bool:
+        """Whether a value is 0 there."""
+        said = self.made.get(name, "")
+        tree = _tree(said)
+        return tree is not None and self._nothing(tree)
+
+    def _nothing(self, tree: ast.expr) -> bool:
+        if isinstance(tree, ast.Constant):
+            return tree.value == 0
+        if isinstance(tree, ast.Name):
+            return self.nothing(tree.id)
+        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+            return self._nothing(tree.operand)
+        if isinstance(tree, ast.BinOp):
+            both = [self._nothing(tree.left), self._nothing(tree.right)]
+            return any(both) if isinstance(tree.op, ast.Mult) else isinstance(tree.op, ast.Add | ast.Sub) and all(both)
+        return isinstance(tree, ast.Call) and self._called(tree)
+
+    def _called(self, tree: ast.Call) -> bool:
+        name = ast.unparse(tree.func)
+        if name.endswith(".to") and isinstance(tree.func, ast.Attribute):
+            return self._nothing(tree.func.value)
+        if name == "tl.load":
+            given = {k.arg: ast.unparse(k.value) for k in tree.keywords}
+            mask = given.get("mask", "")
+            return given.get("other") == "0" and "column_mask" in (mask, *self.made.get(mask, "").split(" & "))
+        if name != "tl.where":
+            return False
+        where, one, other = tree.args
+        if self._never(where):
+            return self._nothing(other)
+        return (self._always(where) or self._nothing(other)) and self._nothing(one)
+
+    def _never(self, tree: ast.expr) -> bool:
+        """Whether a condition holds nowhere there."""
+        if isinstance(tree, ast.Name) and tree.id in self.made:
+            made = _tree(self.made[tree.id])
+            return made is not None and self._never(made)
+        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitAnd):
+            return self._never(tree.left) or self._never(tree.right)
+        if (
+            isinstance(tree, ast.Call)
+            and ast.unparse(tree.func).endswith(".to")
+            and isinstance(tree.func, ast.Attribute)
+        ):
+            return self._never(tree.func.value)
+        if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
+            return False
+        left, right = tree.left, tree.comparators[0]
+        if isinstance(tree.ops[0], ast.NotEq) and ast.unparse(right) in ("0", "0.0"):
+            return self._never(left) or self._nothing(left)
+        loaded = _LOADED.match(self.made.get(ast.unparse(right), ""))
+        is_place = loaded is not None and loaded[1] in self.places
+        return isinstance(tree.ops[0], ast.Eq) and ast.unparse(left) == "column" and is_place
+
+    def _always(self, tree: ast.expr) -> bool:
+        """Whether a condition holds everywhere there: that something is 0 which is."""
+        if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Eq):
+            return False
+        return ast.unparse(tree.comparators[0]) in ("0", "0.0") and self._nothing(tree.left)
+
+
+def _tree(said: str) -> ast.expr | None:
+    try:
+        return ast.parse(said, mode="eval").body
+    except SyntaxError:
+        return None
+
+
+def estimated_again(lines: list[str], at: int) -> bool:
+    """What a mean is first taken for, or how it is mended: the second estimate mends the first, and is a rounding."""
+    name = lines[at].strip().partition(" = ")[0]
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    made = made_of(lines, end)
+    for mended, said in made.items():
+        found = re.match(r"(\w+) \+ (\w+)$", said)
+        if found is None or not re.match(rf"\w+ - {found[1]}$", _gap(made, found[2])):
+            continue
+        gap = _before(made, found[2])
+        if name in {mended, *gap, *_before(made, found[1])}:
+            others = set(made) - {mended} - gap - _before(made, found[1])
+            used = {n for n in others if re.search(rf"\b{name}\b", made[n])}
+            return name == mended or not used
+    return False
+
+
+def _gap(made: Mapping[str, str], name: str) -> str:
+    """The difference that a sum of differences is made of; "" where it is none."""
+    for each in _before(made, name):
+        if re.match(r"\w+ - \w+$", made.get(each, "")):
+            return made[each]
+    return ""
+
+
+def _before(made: Mapping[str, str], name: str) -> set[str]:
+    """A name, and all names that it is made of up to loads."""
+    found, todo = set[str](), [name]
+    while todo:
+        each = todo.pop()
+        if each in made and each not in found and "tl.load(" not in made[each] and "tl.arange(" not in made[each]:
+            found.add(each)
+            todo += re.findall(r"\b[a-z]\w*_\d+\w*", made[each])
+    return found
