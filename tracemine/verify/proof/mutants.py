@@ -99,20 +99,27 @@ def _has_rows(lines: list[str], at: int) -> bool:
     return any(re.search(r"\brow(_n\d+)?\b(?! \* 0)(?! <)(?! =)", line) for line in lines[at + 1 : end])
 
 
-def _uses(lines: list[str], at: int) -> list[str]:
-    """The lines that use what a line names."""
+def _places(lines: list[str], at: int) -> list[int]:
+    """Where what a line names is used."""
     name = lines[at].strip().partition(" = ")[0]
     end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
-    return [line for line in lines[at + 1 : end] if re.search(rf"\b{name}\b", line)]
+    return [k for k in range(at + 1, end) if re.search(rf"\b{name}\b", lines[k])]
+
+
+def _uses(lines: list[str], at: int) -> list[str]:
+    """The lines that use what a line names."""
+    return [lines[k] for k in _places(lines, at)]
 
 
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
-    plain = r"tl\.(max|sum)\(|= _ratio\(\w+, [a-z]+(_\d+)?\)|= tl\.where\(mask, \w+, -float|= \w+ [-+*/] [a-z]+(_\d+)?$"
-    uses = [use.partition("  #")[0] for use in _uses(lines, at)]
-    uses = [use for use in uses if not re.search(plain, use)]
-    return any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in uses)
+    plain = r"tl\.(max|sum)\(|_row_max\(|= tl\.where\(mask, \w+, -float|= \w+ [-+*/] [a-z]+(_\d+)?$"
+    uses = {k: lines[k].partition("  #")[0] for k in _places(lines, at)}
+    exact = [k for k, use in uses.items() if re.search(r"= tl\.abs\(\w+\)$", use)]  # as narrow, and the same
+    rest = [use for k, use in uses.items() if k not in exact and not re.search(plain, use)]
+    alone = any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in rest)
+    return alone or any(_computed_alone(lines, k) for k in exact)
 
 
 def _computed_on(lines: list[str], at: int) -> bool:
