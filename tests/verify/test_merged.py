@@ -82,3 +82,10 @@ def test_a_sum_alone_is_read_once() -> None:
     x = b.input("x", (1 << 14, 1 << 14), "float32")
     assert read_again(b.done(b.call("aten::sum.dim_IntList", x, [0, 1], False)), 0) == 0
     assert read_again(CATALOGUE["full_mean"](), 0) == 0
+
+
+def test_axes_are_walked_as_one_where_they_lie_so_in_every_part_of_a_launch() -> None:
+    """The gradient of the weight walks them as columns, that of the input as rows, which reads one tensor more."""
+    text = generate(CATALOGUE["layer_norm_backward"]()).text
+    (told,) = set(re.findall(r"n12_walked, n13_walked = .*", text))
+    assert "residual.stride(0) == n13 * residual.stride(1)" in told

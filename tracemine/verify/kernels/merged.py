@@ -40,7 +40,7 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
 
     With each kernel, whether it reduces nothing, so that its rows may become columns.
     """
-    found: dict[tuple[Axis, ...], dict[str, None]] = {}
+    found: dict[tuple[Axis, ...], None] = {}
     for kernel, pointwise in kernels:
         walks = ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
         if kernel.pieces > 1:
@@ -51,10 +51,10 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
                     continue  # rows that are walked as one save a division each
                 if axes[0] == walk[0] and axes[-1].size % _WIDE == 0:
                     continue  # reads are wide as it is, and another batch would compile once more
-                found.setdefault(axes, {}).update(dict.fromkeys(_conditions(buffers, kernel, axes)))
+                found[axes] = None
     return [
-        Run(axes, tuple(conditions))
-        for axes, conditions in found.items()
+        Run(axes, tuple(dict.fromkeys(text for kernel, _ in kernels for text in _conditions(buffers, kernel, axes))))
+        for axes in found
         if all(_may(buffers, kernel, axes) for kernel, _ in kernels)
     ]
 

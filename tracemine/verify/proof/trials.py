@@ -15,6 +15,7 @@ from tracemine.verify.chain import Chain
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
 _MOST_APART = 24  # axes whose sizes are changed one by one
+_MOST_ALONE = 8  # inputs that lie otherwise than all others
 
 NORMAL, INTEGERS = "normal", "whole numbers"
 # Kinds of values, most telling first.
@@ -72,6 +73,8 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
         yield Trial(kind=kind)
     for layout in ("gaps", "reversed order", "offset"):
         yield Trial(layout=layout, seed=2)
+    for entry in chain.inputs[:_MOST_ALONE] if len(chain.inputs) > 1 else ():
+        yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
     for axes in together:
         for other in (None, 1, 0, 7):  # None: one less
             sizes = {axis: max(size - 1, 0) if other is None else other for axis, size in axes.items()}
@@ -122,7 +125,9 @@ def tensors(chain: Chain, trial: Trial) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
     found = []
     for entry in chain.inputs:
-        tensor = placed(entry.spec, trial.layout)
+        alone = trial.layout.startswith("padding in ")
+        own = trial.layout == f"padding in {entry.name}"
+        tensor = placed(entry.spec, ("padding" if own else "recorded") if alone else trial.layout)
         tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
         if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
             tensor[::2] = 0
@@ -133,13 +138,13 @@ def tensors(chain: Chain, trial: Trial) -> list[torch.Tensor]:
 def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
     """A tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
     shape, strides = spec.shape, spec.strides or ()
-    if layout in ("gaps", "reversed order") and 0 not in strides:
+    if layout in ("gaps", "reversed order", "padding") and 0 not in strides:
         order = sorted(range(len(shape)), key=lambda d: -strides[d])
         order = order[::-1] if layout == "reversed order" else order
         step, wide = (2 if layout == "gaps" else 1), [0] * len(shape)
         for d in reversed(order):
             wide[d] = step
-            step *= max(shape[d], 1)
+            step = step * max(shape[d], 1) + (3 if layout == "padding" else 0)
         strides = tuple(wide)
     offset = ZONE + (1 if layout == "offset" else 0)
     reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if spec.elements else 0
