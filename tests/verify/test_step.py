@@ -34,7 +34,7 @@ from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.repro import EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
-from tracemine.verify.step.compared import Expected, StepVerdict, expected, step_verdict, summary
+from tracemine.verify.step.compared import CALL_NS, LAUNCHER_NS, Expected, StepVerdict, expected, step_verdict, summary
 from tracemine.verify.step.file import _EMBEDDED as STEP_TEXTS
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
@@ -377,6 +377,20 @@ def test_what_is_predicted_of_a_step_is_a_step_s_share_of_the_scan() -> None:
     assert found.busy_ns == scan.summary.gpu_busy_ns // 2
     for finding in scan.findings:
         assert found.gpu_ns[finding.fingerprint].mid == finding.gpu_saving_ns.mid // finding.occurrences
+
+
+@pytest.mark.parametrize(("share", "more_ns"), [(0.5, LAUNCHER_NS - CALL_NS), (0.9, 0)])
+def test_where_the_host_sets_the_pace_a_launcher_takes_longer_than_the_call_that_it_stands_for(
+    share: float, more_ns: int
+) -> None:
+    flow, _, scan = read("decoder_prefill")
+    plain = expected(scan, flow, scan.findings)
+    alone = msgspec.structs.replace(flow.timeline.meta, alone_step_ns=round(plain.busy_ns / share))
+    flow = replace(flow, timeline=replace(flow.timeline, meta=alone))
+    for mark, saving in expected(scan, flow, scan.findings).step_ns.items():
+        before = plain.step_ns[mark]
+        assert saving == Range(low=before.low - more_ns, mid=before.mid - more_ns, high=before.high)
+    assert more_ns >= 0
 
 
 @pytest.mark.parametrize("names", [tuple(f"{name}.py" for name in STEP_TEXTS), tuple(sum(REPRO_TEXTS.values(), ()))])
