@@ -265,7 +265,7 @@ class Body:
             jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
         self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
         if any("GROUP" in RUNNING[kind].lanes for kind, _ in jobs if kind in RUNNING):
-            self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 else 1  # elements that a thread holds of a row")
+            self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 and RBLOCK > 8 else 1  # elements of a thread")
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():

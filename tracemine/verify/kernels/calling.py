@@ -36,8 +36,8 @@ def _parts(rows, columns, rblock, xblock):
     return max(1, triton.cdiv(columns, rblock * max(1, length)))
 '''
 _WARPS = """
-def _warps(elements, each):
-    return max(1, min(16, elements // (32 * each)))
+def _warps(elements, each, most=16):
+    return max(1, min(most, elements // (32 * each)))
 """
 _KIND = '''
 def _kind(number):

@@ -10,34 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE
-from tracemine.verify.kernels.shapes import ALONG
+from tracemine.verify.kernels.shapes import ACROSS, ALONG
 
 Cuts = tuple[tuple[int, int], ...]
 
 _ALONG: dict[str, Cuts] = {
     POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),
     WHOLE: ((1024, 32), (1024, 16), (2048, 32), (1024, 8)),
-    LOOPED: ((2048, 8), (2048, 4), (2048, 16)),
+    LOOPED: ((2048, 8), (2048, 16), (4096, 8)),
 }
-_OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows are given by how these lie
+_OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows that are held are given by how these lie
     POINTWISE: ((1024, 8), (1024, 4), (2048, 8)),
     WHOLE: ((1024, 32), (1024, 16), (1024, 64)),
     LOOPED: ((1024, 32), (1024, 16), (1024, 8)),
 }
-
+_LOOPED_ACROSS: Cuts = ((2048, 8), (2048, 16), (4096, 16))
+# Rows of an odd length lie at any address and are read one element at a time: better by more threads.
+_ODD_ROWS: Cuts = ((256, 8), (1024, 32), (1024, 16), (1024, 8))
 
 # Tiles of which so many inputs are loaded keep all of them in flight, in so many registers of a thread.
 _MANY_LOADS, _REGISTERS = 16, 64
 
 
-def cuts(mode: str, grain: str, pieces: int = 1, loads: int = 1) -> Cuts:
+def cuts(mode: str, grain: str, pieces: int = 1, loads: int = 1, odd: bool = False) -> Cuts:
     """The candidates for kernels of a shape. pieces: of a row that a program walks all, so that a block is one's part.
 
-    loads: how many a thread does for each of its elements.
+    loads: how many a thread does for each of its elements. odd: whether rows have an odd length.
 
     >>> cuts(POINTWISE, ALONG)[0], cuts(POINTWISE, ALONG, pieces=2)[0], cuts(POINTWISE, ALONG, loads=24)[0]
     ((1024, 8), (512, 4), (256, 2))
     """
+    if (mode, grain) == (LOOPED, ACROSS):
+        return _LOOPED_ACROSS
+    if odd and (mode, grain) == (WHOLE, ALONG):
+        return _ODD_ROWS
     if mode == POINTWISE and loads > _MANY_LOADS:
         each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)
         return ((128 * each, each), (256 * each, 2 * each), (512 * each, 4 * each))

@@ -54,6 +54,11 @@ class Part:
         """How many it walks."""
         return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
 
+    @property
+    def order(self) -> int:
+        """The place among all tensors of the first that it reads: launches take what they have in common alike."""
+        return min((list(self.program.buffers).index(name) for name in _reads([self])), default=0)
+
     def parameters(self, names: Iterable[str]) -> list[str]:
         """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
         known = {a.name for a in self.body.sizes} | self._odd_strides()
@@ -108,7 +113,9 @@ class Launch:
     def cuts(self) -> Cuts:
         """How it may be cut into blocks."""
         first = self.parts[0]
-        return cuts(first.mode, first.grain, first.kernel.pieces, max(len(loads(part.kernel)) for part in self.parts))
+        most = max(len(loads(part.kernel)) for part in self.parts)
+        odd = prod(axis.size for axis in first.kernel.columns) % 2 == 1
+        return cuts(first.mode, first.grain, first.kernel.pieces, most, odd)
 
     @property
     def text(self) -> str:
@@ -212,7 +219,7 @@ def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list
     """The kernels of a program: those of one level and one shape share a launch, and small ones of another shape."""
     groups: list[list[Part]] = []
     parts = [Part(program, kernel, exact, longest_row) for kernel in program.kernels]
-    for part in sorted(parts, key=lambda p: (p.kernel.level, -p.elements)):
+    for part in sorted(parts, key=lambda p: (p.kernel.level, -p.elements, p.order)):
         group = next((g for g in groups if _fits(part, g)), None)
         if group is None:
             groups.append([part])
@@ -265,12 +272,11 @@ def _wrapped(items: Sequence[str], indent: str) -> list[str]:
     return lines
 
 
-def _loop(part: Part) -> tuple[str, str]:
-    """The block of columns, and that of rows, of rows that are walked in a loop."""
-    if part.grain == ACROSS:  # no more rows than there are
-        high = f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows)}, 1)))"
-        return f"2048 // {high}", high
-    return (str(min(2048, part.longest_row)), "1") if part.grain == ALONG else ("64", "16")
+def _high(part: Part) -> str:
+    """How many rows a block has of rows that are walked in a loop: no more than there are."""
+    if part.grain == ACROSS:
+        return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows)}, 1)))"
+    return "1" if part.grain == ALONG else "16"
 
 
 def split_lines(part: Part) -> list[str]:
@@ -278,7 +284,8 @@ def split_lines(part: Part) -> list[str]:
     kernel = part.kernel
     if kernel.split is None:
         return []
-    wide, high = _loop(part)
+    high = _high(part)
+    wide = {ALONG: str(min(2048, part.longest_row)), ACROSS: f"2048 // {high}"}.get(part.grain, "64")
     return [f"{kernel.split.name} = _parts({sizes(kernel.rows)}, {sizes(kernel.columns)}, {wide}, {high})"]
 
 
@@ -292,6 +299,21 @@ def _flattened(part: Part) -> list[str]:
     if not part.flat:
         return []
     return [f"if {' and '.join(dense) or 'True'}:", "    rows, columns = 1, rows * columns"]
+
+
+_MOST_WIDE = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
+
+
+def _wide(part: Part) -> str:
+    """How many columns a block has of rows that are walked in a loop."""
+    if part.grain != ALONG:
+        return "elements // xblock"
+    wide = "elements" if part.longest_row >= LONGEST_ROW else f"min(elements, {part.longest_row})"
+    if part.kernel.split is not None:
+        return wide
+    # Few rows get larger blocks, so that as many threads wait for memory; the fewer inputs, the more elements of each.
+    most = _MOST_WIDE.get(len(loads(part.kernel)), 4096)
+    return f"min({wide} * triton.next_power_of_2(max(1024 // max(rows, 1), 1)), {min(most, part.longest_row)})"
 
 
 def _blocks(part: Part) -> list[str]:
@@ -319,11 +341,13 @@ def _blocks(part: Part) -> list[str]:
             high = 16 if writes_across(part.program.buffers, kernel) else 8
             lines.append(f"xblock = min(64, max({high}, 4096 // rblock), max(1, 16384 // rblock))")
     else:
-        lines.append("rblock, xblock = {}, {}".format(*_loop(part)))
+        lines.append(f"xblock = {_high(part)}")
+        lines.append(f"rblock = {_wide(part)}")
     if not kernel.rows:
         lines.append("xblock = 1")
     lines.append(f"blocks = {many}")
     # Few blocks leave room: then a thread takes 8 elements of a row at most.
     crowded = part.mode == POINTWISE or kernel.split is not None or (part.mode == WHOLE and part.grain != ALONG)
     each = "each" if crowded else "each if blocks >= 1024 else min(each, 8)"
-    return [*lines, f"warps = _warps(xblock * rblock, {each})"]
+    most = ", 32" if part.mode == LOOPED and part.grain == ALONG else ""
+    return [*lines, f"warps = _warps(xblock * rblock, {each}{most})"]
