@@ -78,3 +78,26 @@ def test_an_element_that_is_not_written_is_seen() -> None:
 
 def test_two_programs_that_write_one_element_are_seen() -> None:
     assert watched(100, 60).faults == {"elements written by two programs": 4}
+
+
+@triton.jit
+def loop_kernel(x, out, n, BLOCK: tl.constexpr):
+    total = tl.zeros((1,), tl.float32)
+    for start in range(0, n, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x + place, mask=place < n, other=0.0))
+    tl.store(out + tl.arange(0, 1), total)
+
+
+@pytest.mark.filterwarnings("error:Conversion of an array:DeprecationWarning")
+def test_a_loops_bound_is_a_number_whatever_triton_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock = interpreter._stock_patch_tensor
+
+    def as_of_3_6(tensor: object, *rest: object) -> None:
+        stock(tensor, *rest)
+        tensor.__index__ = lambda self: int(self.handle.data)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(interpreter, "_stock_patch_tensor", as_of_3_6)
+    x, out = torch.arange(100, dtype=torch.float32), torch.empty(1)
+    loop_kernel[(1,)](x, out, 100, BLOCK=32)
+    assert out.item() == x.sum().item()

@@ -22,6 +22,7 @@ _NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.f
 _WIDE = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64}
 _SIZES = ("rows", "columns", "XBLOCK", "RBLOCK")
 _stock_convert = interpreter._convert_float
+_stock_patch_tensor = interpreter._patch_lang_tensor
 
 
 def _convert(values, from_type, to_type, rounding):
@@ -209,6 +210,12 @@ def _reduce(self, arg):
     return _stock_reduce(self, arg)
 
 
+def _patch_tensor(tensor, *rest):
+    """A tensor of one element as a loop's bound: Triton before 3.7 asks numpy for it in a way that 2.5 refuses."""
+    _stock_patch_tensor(tensor, *rest)
+    tensor.__index__ = lambda self: int(self.handle.data.item())
+
+
 def install():
     """Patch the interpreter of this process, once."""
     interpreter._convert_float = _convert
@@ -218,5 +225,6 @@ def install():
     interpreter._implicit_cvt = _number
     interpreter.InterpreterBuilder.create_fma = _fma
     interpreter.ReduceOps.apply_impl = _reduce
+    interpreter._patch_lang_tensor = _patch_tensor
     libdevice.fast_dividef = lambda x, y: x / y
     libdevice.fast_logf = lambda x: tl.log(x)  # none of the GPU's own functions is here; tl.log is patched at a launch
