@@ -154,6 +154,13 @@ def test_the_calls_fit_each_other_without_data(name: str, tmp_path: Path) -> Non
     assert namespace(name, "meta")["on_meta"](tmp_path) == {"eager": "fits", "fused": "fits"}
 
 
+def test_a_convolution_of_cudnn_has_the_shape_of_any_other_without_data() -> None:
+    torch = pytest.importorskip("torch")
+    x, weight = (torch.empty(shape, device="meta") for shape in ((2, 6, 9, 8), (4, 3, 3, 3)))
+    found = namespace("chain", "meta")["meta_convolution"](x, weight, [1, 0], [2, 1], [1, 1], 2, False, False, True)
+    assert found.shape == torch.nn.functional.conv2d(x, weight, stride=(2, 1), padding=(1, 0), groups=2).shape
+
+
 def on_cpu(folder: Path) -> tuple[dict[str, Any], Any, list[Any]]:
     """A decoder's step on a CPU, which has no such attention: that is spelled out. Its inputs and its chains."""
     found = namespace("decoder_decode", "cpu")
