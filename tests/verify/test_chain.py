@@ -77,13 +77,13 @@ def test_dtypes_and_strides_must_be_known() -> None:
     ("operator", "arguments", "dtype", "reason"),
     [
         ("aten::mul.Tensor", (2.0,), "float64", "float64"),
-        ("aten::pow.Tensor_Scalar", (2.5,), "float32", "no row in the table"),
+        ("aten::pow.Tensor_Scalar", (5,), "int64", "no row in the table"),
         ("aten::erfinv", (), "float32", "not in the table of those that can be generated"),
-        ("aten::argmax", (-1, False), "float32", "the place of a maximum"),
+        ("aten::argmax", (None, False), "float32", "the place of a maximum"),
         ("aten::sort", (-1, False), "float32", "sorting"),
         ("aten::roll", ([3], []), "float32", "a roll over all elements"),
         ("aten::constant_pad_nd", ([-1, 1], 0.0), "float32", "padding that cuts"),
-        ("aten::max.dim", (-1, False), "float32", "maximum with its place"),
+        ("aten::max.dim", (-1, False), "bool", "the place of a maximum of booleans"),
     ],
 )
 def test_what_cannot_be_generated_is_refused_with_a_reason(operator: str, arguments, dtype: str, reason: str) -> None:
@@ -143,11 +143,19 @@ def test_two_kernels_that_each_write_what_the_other_reads_are_refused() -> None:
         generate(b.done())
 
 
-def test_an_enlargement_by_no_whole_number_is_refused() -> None:
+def test_adding_up_an_enlargement_by_no_whole_number_is_refused() -> None:
     b = Builder("enlarged")
-    x = b.input("x", (1, 2, 4, 4), "float32")
+    grad = b.input("grad", (1, 2, 6, 6), "float32")
     with pytest.raises(Unsupported, match="no whole number"):
-        generate(b.done(b.call("aten::upsample_nearest2d", x, [6, 6])))
+        generate(b.done(b.call("aten::upsample_nearest2d_backward", grad, [6, 6], [1, 2, 4, 4])))
+
+
+def test_several_values_written_where_indices_say_are_refused() -> None:
+    b = Builder("written")
+    x, y = b.input("x", (4, 9), "float32"), b.input("y", (4, 2), "float32")
+    places = b.input("places", (4, 2), "int64", below=9)
+    with pytest.raises(Unsupported, match="no two are the same"):
+        generate(b.done(b.call("aten::scatter.src", x, 1, places, y)))
 
 
 def test_a_batch_norm_with_a_reserve_is_refused() -> None:

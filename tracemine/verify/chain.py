@@ -30,7 +30,7 @@ _TAKEN = re.compile(
     r"|min|max|abs|sum|float|int|len|tuple|range|zip|print"
 )
 # Numbers that decide what is computed, or how much of it.
-SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step"})
+SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step", "scales", "scales_h", "scales_w"})
 # Operators that write what they keep of a run only where they train.
 _TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_", "miopen_")) | {
     "aten::_native_batch_norm_legit"

@@ -301,6 +301,7 @@ def lower(chain: Chain) -> Lowered:
         lower_norm,  # noqa: F401  (they register their rules)
         lower_pointwise,  # noqa: F401  (they register their rules)
         lower_reduce,  # noqa: F401  (they register their rules)
+        lower_window,  # noqa: F401  (they register their rules)
     )
 
     return Lowering(chain).run()
@@ -320,13 +321,13 @@ def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (_pointwise(low, given, row),)
 
 
-_ADDS_UP = "rows are added up where indices say: in a fixed order each element would have to look at all of them"
-_WRITES_ANYWHERE = "it writes where indices say, and nothing tells that no two are the same"
+ADDS_UP = "rows are added up where indices say: in a fixed order each element would have to look at all of them"
+WRITES_ANYWHERE = "it writes where indices say, and nothing tells that no two are the same"
 _REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_add", "scatter_reduce"), _ADDS_UP),
-    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "scatter", "put"), _WRITES_ANYWHERE),
+    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_reduce"), ADDS_UP),
+    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "put"), WRITES_ANYWHERE),
     **dict.fromkeys(("sort", "argsort", "msort", "topk"), "sorting"),
-    **dict.fromkeys(("argmax", "argmin"), "the place of a maximum"),
+    "max_pool2d_with_indices_backward": ADDS_UP,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.axes import Dim, Dims
 from tracemine.verify.kernels.ir import BOOL, LONG
-from tracemine.verify.kernels.lower import Given, Lowering, rule
+from tracemine.verify.kernels.lower import ADDS_UP, WRITES_ANYWHERE, Given, Lowering, rule
 from tracemine.verify.kernels.values import (
     Joined,
     Num,
@@ -147,24 +147,6 @@ def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (source,)
 
 
-@rule("upsample_nearest2d")
-def _upsample_nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Each element so many times along two dimensions."""
-    source = given.tensor("self")
-    batch, channels, *sizes = low.shape(source)
-    times = [after // max(before, 1) for before, after in zip(sizes, given.output.shape[2:], strict=True)]
-    for name, factor, before, after in zip(("scales_h", "scales_w"), times, sizes, given.output.shape[2:], strict=True):
-        asked = given.literal(name, None) if name in given else None
-        if after != factor * before or asked not in (None, factor):
-            raise Unsupported("an enlargement by a factor that is no whole number")
-    wide = (batch, channels, sizes[0], times[0], sizes[1], times[1])
-    fresh = low.axes.dims(wide)
-    dims = (*source.dims[:3], fresh[3], source.dims[3], fresh[5])
-    low.axes.keep_apart(dims)
-    repeated = _permuted(low, source, (0, 1, 2, None, 3, None), dims)
-    return (low.regroup(repeated, low.fresh(given.output.shape)),)
-
-
 @rule("constant_pad_nd")
 def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """A join with a constant before and behind, a dimension at a time, the last first."""
@@ -186,11 +168,12 @@ def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
             elif size and member is not None:
                 members.append(member)
         shape[dim] += before + behind
-        source = _joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+        source = joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
     return (source,)
 
 
-def _joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
+def joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
+    """Tensors one behind the other along a dimension; the shape is that of the result."""
     sizes = tuple(low.shape(m)[dim] for m in members)
     for member in members:
         low.axes.pin(member.dims[dim])
@@ -209,12 +192,63 @@ def _joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[
     return Joined(dims=tuple(dims), dtype=dtype, origin=low.at, args=cast, dim=dim, sizes=sizes)
 
 
+@rule("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
+def _pad_with_itself(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """A join of the tensor with its own edge, turned round or repeated, a dimension at a time, the last first."""
+    source, pad = given.tensor("self"), given.integers("padding") or ()
+    mirrors = "reflection" in given.call.operator
+    for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = len(source.dims) - 1 - back
+        here = low.shape(source)[dim]
+        if min(before, behind) < 0 or here < 2 or max(before, behind) > (here - 1 if mirrors else _MOST_REPEATED):
+            raise Unsupported("padding of another kind")
+        if mirrors:
+            first = [sliced(low, source, dim, before, before, -1)] if before else []
+            last = [sliced(low, source, dim, here - 2, behind, -1)] if behind else []
+        else:
+            first = [sliced(low, source, dim, 0, 1) for _ in range(before)]
+            last = [sliced(low, source, dim, here - 1, 1) for _ in range(behind)]
+        shape = list(low.shape(source))
+        shape[dim] += before + behind
+        members = [*first, source, *last]
+        source = joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+    return (source,)
+
+
+_MOST_REPEATED = 8  # times that an edge is repeated: each is a member of a join
+
+
+@rule("scatter", "scatter_add")
+def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """An index names one place of a row, and each element sees whether it is that one; a number may have several."""
+    source, index = given.tensor("self"), given.tensor("index")
+    rank, adds = len(source.dims), given.call.operator.startswith("aten::scatter_add")
+    if "reduce" in given or not rank or len(index.dims) != rank:
+        raise Unsupported(WRITES_ANYWHERE)
+    dim = given.integer("dim", 0) % rank
+    sizes, asked = low.shape(source), low.shape(index)
+    if any(a != b for d, (a, b) in enumerate(zip(sizes, asked, strict=True)) if d != dim):
+        raise Unsupported("indices for a part of the rows")
+    most = 1 if "src" in given else _MOST_REPEATED
+    if asked[dim] > most:
+        raise Unsupported(ADDS_UP if adds else WRITES_ANYWHERE)
+    own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=dim)
+    result = source
+    for k in range(asked[dim]):
+        hit = low.point("{0} == {1}", [own, sliced(low, index, dim, k, 1)], LONG, BOOL)
+        value = sliced(low, given.tensor("src"), dim, k, 1) if "src" in given else given.operand("value")
+        if adds and isinstance(value, Tensor):
+            value = low.point("{0} + {1}", [result, value], source.type)
+        result = low.point("tl.where({0}, {1}, {2})", [hit, value, result], source.type, as_is=(0,))
+    return (low.rounded(result, source.dtype),)
+
+
 @rule("cat", "concat")
 def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     spec = given.output
     members = [m for m in given.members("tensors") if m is not None and low.shape(m) != (0,)]
     dim = given.integer("dim", 0) % len(spec.shape)
-    return (_joined(low, members, dim, spec.shape, str(spec.dtype)),)
+    return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
 
 
 @rule("stack")
@@ -226,17 +260,17 @@ def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         if member is not None:
             dims = (*member.dims[:dim], (), *member.dims[dim:])
             members.append(Regrouped(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
-    return (_joined(low, members, dim, spec.shape, str(spec.dtype)),)
+    return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
 
 
 @rule("embedding")
 def _embedding(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weight, indices = given.tensor("weight"), given.tensor("indices")
     dims = (*indices.dims, weight.dims[1])
-    return (_picked(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
+    return (picked(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
 
 
-def _picked(
+def picked(
     low: Lowering,
     weight: Tensor,
     places: tuple[int | Tensor, ...],
@@ -244,6 +278,7 @@ def _picked(
     dims: Dims,
     wraps: bool = False,
 ) -> Tensor:
+    """Elements of a tensor at places that others hold, or that are the result's own."""
     low.axes.keep_apart(dims)
     return Picked(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
 
@@ -254,7 +289,7 @@ def _index_select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dim = given.integer("dim", 0) % len(source.dims)
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
     dims = (*source.dims[:dim], *index.dims, *source.dims[dim + 1 :])
-    return (_picked(low, source, places, (dim,), dims),)
+    return (picked(low, source, places, (dim,), dims),)
 
 
 @rule("gather")
@@ -268,7 +303,7 @@ def _gather(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         elif d != dim and not same:
             low.axes.pin(asked)
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
-    return (_picked(low, source, places, tuple(range(len(index.dims))), index.dims),)
+    return (picked(low, source, places, tuple(range(len(index.dims))), index.dims),)
 
 
 @rule("index", "_unsafe_index")
@@ -289,7 +324,7 @@ def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for at, index in enumerate(found):
         later = at + rank - len(used) if at > used[-1] else at
         places.append(later if index is None else index)
-    return (_picked(low, source, tuple(places), tuple(range(used[0], used[0] + rank)), dims, wraps=True),)
+    return (picked(low, source, tuple(places), tuple(range(used[0], used[0] + rank)), dims, wraps=True),)
 
 
 @rule("tril", "triu")
@@ -326,4 +361,4 @@ def _between(low: Lowering, view: Sliced, result: Tensor) -> Tensor:
     parts = [(0, view.start), (end, shape[dim] - end)]
     first, last = (sliced(low, view.arg, dim, start, size) if size else None for start, size in parts)
     members = [m for m in (first, result, last) if m is not None]
-    return _joined(low, members, dim, shape, view.dtype)
+    return joined(low, members, dim, shape, view.dtype)

@@ -76,12 +76,25 @@ def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _mse_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))
     square = low.op("mul", difference, difference)
-    over = tuple(range(len(square.dims)))
+    return _gathered(low, given, square)
+
+
+def _gathered(low: Lowering, given: Given, each: Tensor) -> tuple[Tensor, ...]:
+    """A loss's elements as its `reduction` says: as they are, their mean or their sum."""
     reduction = given.integer("reduction", _MEAN)
     if reduction == _NONE:
-        return narrowed(low, given, [square])
-    total = reduced(low, "sum", square, over, False)
-    return narrowed(low, given, [low.op("div", total, low.count(square, over)) if reduction == _MEAN else total])
+        return narrowed(low, given, [each])
+    total = reduced(low, "sum", each, tuple(range(len(each.dims))), False)
+    if reduction == _MEAN:
+        total = low.op("div", total, low.count(each, range(len(each.dims))))
+    return narrowed(low, given, [total])
+
+
+@rule("smooth_l1_loss", "huber_loss")
+def _bent_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
+    row = "smooth_l1_each" if "beta" in given.values else "huber_each"
+    return _gathered(low, given, low.op(row, given.tensor("self"), given.tensor("target"), bent))
 
 
 @rule("mse_loss_backward")

@@ -5,21 +5,25 @@ from __future__ import annotations
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.lower import Given, Lowering, result_dtype, rule
+from tracemine.verify.kernels.lower_layout import joined, sliced
 from tracemine.verify.kernels.operators import DROPPED, pointwise_rows, table
 from tracemine.verify.kernels.values import TYPE_OF, Drawn, Num, Point, Position, Tensor
 
 
 @rule("pow")
 def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    exponent = given.operand("exponent")
-    if not isinstance(exponent, Num):
-        raise Unsupported("an exponent that is a tensor")
-    power = table().powers.get(f"{exponent.value:g}")
+    base, exponent = given.operand("self"), given.operand("exponent")
+    power = table().powers.get(f"{exponent.value:g}") if isinstance(exponent, Num) else None
     if power is None:
-        raise Unsupported("a power with no row in the table")
-    base = given.operand("self")
-    whole = isinstance(base, Tensor) and base.type != FLOAT and isinstance(exponent.value, int) and exponent.value > 0
-    compute = base.type if whole and isinstance(base, Tensor) else FLOAT
+        if TYPE_OF[result_dtype(given)] != FLOAT:
+            raise Unsupported("a power of whole numbers with no row in the table")
+        if isinstance(base, Num):  # eager makes a tensor of the exponent's type of it
+            number = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(base,), compute=FLOAT)
+            base = low.rounded(number, result_dtype(given), always=True)
+        return (low.rounded(low.op("power", base, exponent), result_dtype(given)),)
+    whole = isinstance(base, Tensor) and base.type != FLOAT
+    counts = isinstance(exponent, Num) and type(exponent.value) is int and exponent.value > 0
+    compute = base.type if whole and counts and isinstance(base, Tensor) else FLOAT
     return (low.rounded(low.point(power.expr, [base], compute), result_dtype(given)),)
 
 
@@ -33,6 +37,64 @@ def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 def _gelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
     return (low.apply(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
+
+
+@rule("glu")
+def _glu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    value, gate = _halves(low, given)
+    return (low.rounded(low.op("mul", value, low.op("sigmoid", gate)), result_dtype(given)),)
+
+
+@rule("glu_backward")
+def _glu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, grad = given.tensor("self"), given.tensor("grad_output")
+    value, gate = _halves(low, given)
+    share = low.op("sigmoid", gate)
+    first = low.op("mul", share, grad)
+    second = low.op("mul", low.op("mul", low.op("rsub", share, Num(1.0)), first), value)
+    dim = given.integer("dim", -1) % len(source.dims)
+    return (joined(low, [first, second], dim, low.shape(source), result_dtype(given)),)
+
+
+def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
+    source = given.tensor("self")
+    dim = given.integer("dim", -1) % len(source.dims)
+    half = low.shape(source)[dim] // 2
+    return sliced(low, source, dim, 0, half), sliced(low, source, dim, half, half)
+
+
+@rule("elu_backward")
+def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = "elu_slope_by_result" if given.literal("is_result", False) else "elu_slope"
+    numbers = (given.operand(name, 1.0) for name in ("alpha", "scale", "input_scale"))
+    found = low.op(row, given.tensor("grad_output"), given.tensor("self_or_result"), *numbers)
+    return (low.rounded(found, result_dtype(given)),)
+
+
+_LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38, "float16": 65504.0}
+
+
+@rule("nan_to_num")
+def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, most = given.tensor("self"), _LARGEST.get(result_dtype(given))
+    if most is None:
+        return (low.point("{0}", [source], source.type),)
+    numbers = [given.operand(n, d) for n, d in (("nan", 0.0), ("posinf", most), ("neginf", -most))]
+    template = "tl.where({0} != {0}, {1}, tl.where({0} == float('inf'), {2}, tl.where({0} == -float('inf'), {3}, {0})))"
+    return (low.rounded(low.point(template, [source, *numbers], FLOAT), result_dtype(given)),)
+
+
+@rule("bernoulli")
+def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Ones where a number drawn for their place is below p, for instance of the residual branches that are kept."""
+    tensor, p = given.tensor("self"), given.operand("p")
+    if not isinstance(p, Num):
+        raise Unsupported("a probability for each element")
+    drawn = Drawn(dims=tensor.dims, dtype=INT, origin=low.at, seed="seed", stream=len(low.drawn))
+    kept = low.point("{0} < _share_of_draws({1})", [drawn, p], FLOAT, BOOL, as_is=(0,))
+    low.drawn.append((given.number, kept))
+    dtype = result_dtype(given)
+    return (low.rounded(low.point("{0}", [kept], TYPE_OF[dtype]), dtype),)
 
 
 @rule("bitwise_not")

@@ -10,7 +10,7 @@ from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.lower import Given, Lowering, Operand, result_dtype, rule
 from tracemine.verify.kernels.recipes import columns_of, fronts
 from tracemine.verify.kernels.shapes import LONGEST_ROW
-from tracemine.verify.kernels.values import Num, Reduced, Regrouped, Scanned, Tensor
+from tracemine.verify.kernels.values import Num, Position, Reduced, Regrouped, Scanned, Tensor
 
 
 def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
@@ -82,15 +82,39 @@ def _mean(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 @rule("amax", "amin", "max", "min")
 def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     kind = given.call.operator.removeprefix("aten::").removeprefix("a")
-    if given.call.overload not in ("", "out"):
-        raise Unsupported("a maximum with its place")
     source = given.tensor("self")
     keep = bool(given.literal("keepdim", False))
+    if given.call.overload == "dim":
+        return narrowed(low, given, _extreme_and_place(low, kind, source, _axes(given, source), keep))
+    if given.call.overload not in ("", "out"):
+        raise Unsupported("a maximum of two tensors by that name")
     type_ = FLOAT if source.type == FLOAT else source.type
     if type_ == BOOL:
         raise Unsupported("a maximum of booleans")
     kind = kind if type_ == FLOAT else f"{kind}_{type_}"
     return narrowed(low, given, [reduced(low, kind, source, _axes(given, source), keep, type_)])
+
+
+@rule("argmax", "argmin")
+def _place_of_extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, keep = given.tensor("self"), bool(given.literal("keepdim", False))
+    over = _axes(given, source)
+    if len(over) != 1:
+        raise Unsupported("the place of a maximum among several axes")
+    kind = given.call.operator.removeprefix("aten::arg")
+    return narrowed(low, given, _extreme_and_place(low, kind, source, over, keep)[1:])
+
+
+def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool) -> list[Tensor]:
+    """A row's maximum or minimum, and the first place where it is; of NaN the first."""
+    if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
+        raise Unsupported("the place of a maximum of booleans, or of one element")
+    named = kind if source.type == FLOAT else f"{kind}_{source.type}"
+    top = reduced(low, named, source, over, True, source.type)
+    own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
+    there = low.point("({0} == {1}) | ({0} != {0})", [source, top], source.type, BOOL)
+    place = low.point("tl.where({0}, {1}, 2147483647)", [there, own], INT, as_is=(0,))
+    return [reduced(low, named, source, over, keep, source.type), reduced(low, "min_int32", place, over, keep, INT)]
 
 
 @rule("any", "all")

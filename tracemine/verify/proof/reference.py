@@ -107,6 +107,9 @@ def _given(
 ) -> list[torch.Tensor]:
     if call.operator == "aten::native_dropout":
         return _dropped(call, values, scalars, masks[number])
+    if call.operator == "aten::bernoulli_":
+        (written,) = mutated(call)
+        return [values[written].copy_(masks[number])][: len(call.outputs)]
     return _called(call, values, scalars, double)
 
 

@@ -131,6 +131,11 @@ def _compact(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
 
 
 # By name, what is called with tensors of at least 32 bits; its results are rounded to what the call gives.
+def _alone(operator: Any) -> Callable[..., Tensors]:
+    """An operator with one result, which a CPU would round on the way."""
+    return lambda **named: (operator(**named),)
+
+
 STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "native_layer_norm": _compact(torch.ops.aten.native_layer_norm),
     "native_layer_norm_backward": _compact(torch.ops.aten.native_layer_norm_backward),
@@ -141,4 +146,7 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "native_batch_norm_backward": _batch_norm_backward,
     "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
+    "avg_pool2d_backward": _alone(torch.ops.aten.avg_pool2d_backward.default),
+    "glu_backward": _alone(torch.ops.aten.glu_backward.default),
+    "upsample_bilinear2d": _alone(torch.ops.aten.upsample_bilinear2d.default),
 }

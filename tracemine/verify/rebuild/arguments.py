@@ -116,7 +116,7 @@ def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
     # Without values a list that was given looks like one that was not.
     if not facts.types[place] and argument.is_optional and (facts.texts is not None or "[" not in kind):
         return Given(None)
-    if kind in ("Scalar", "float"):
+    if kind in ("Scalar", "float") and argument.name not in SHAPING:
         return Given(2 if _all_whole(facts) else 0.5, recorded=False, assumptions=(NUMBER,))
     if kind == "bool":
         return _by_kernels(argument, facts, _FLAGS)

@@ -1,0 +1,142 @@
+"""Operators that models have beside those of the catalogue are right: windows of images, places, powers, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+
+from tracemine.verify import Builder, Chain, Interpreter
+
+Shaped = tuple[str, tuple[int, ...], str]
+X, Y, GRAD = ("x", (6, 40), "float32"), ("y", (6, 40), "float32"), ("grad", (6, 40), "bfloat16")
+IMAGE, NARROW_IMAGE = ("x", (2, 3, 8, 6), "float32"), ("x", (2, 3, 8, 6), "bfloat16")
+
+# The operator, its tensors, and what it takes after them.
+CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
+    "maximum of windows": ("max_pool2d_with_indices", [NARROW_IMAGE], ([3, 3], [2, 2], [1, 1], [1, 1], False)),
+    "mean of windows": ("avg_pool2d", [NARROW_IMAGE], ([2, 2], [2, 2])),
+    "mean of what is inside": ("avg_pool2d", [IMAGE], ([3, 3], [2, 2], [1, 1], True, False)),
+    "windows of several sizes": ("_adaptive_avg_pool2d", [("x", (2, 3, 13, 7), "float32")], ([6, 7],)),
+    "enlarged, blended": ("upsample_bilinear2d", [("x", (2, 3, 5, 4), "bfloat16")], ([10, 12], False)),
+    "enlarged, corners kept": ("upsample_bilinear2d", [("x", (2, 3, 5, 4), "float32")], ([9, 7], True)),
+    "enlarged by no whole number": ("upsample_nearest2d", [("x", (2, 3, 5, 4), "float32")], ([7, 9],)),
+    "enlarged, from middles": ("_upsample_nearest_exact2d", [("x", (2, 3, 5, 4), "float32")], ([7, 9],)),
+    "mirrored edges": ("reflection_pad2d", [("x", (2, 3, 5, 6), "float32")], ([1, 2, 2, 1],)),
+    "repeated edges": ("replication_pad2d", [("x", (2, 3, 5, 6), "float32")], ([1, 2, 2, 1],)),
+    "remainder": ("remainder.Tensor", [X, Y], ()),
+    "remainder of whole numbers": ("remainder.Scalar", [("x", (6, 40), "int64")], (7,)),
+    "exponents that are tensors": ("pow.Tensor_Tensor", [X, Y], ()),
+    "broken power": ("pow.Tensor_Scalar", [X], (1.5,)),
+    "parametric rectifier": ("_prelu_kernel", [X, ("weight", (40,), "float32")], ()),
+    "gated half": ("glu", [GRAD], (-1,)),
+    "slope of mish": ("mish_backward", [("grad", (6, 40), "float32"), X], ()),
+    "sum of exponentials": ("logaddexp", [X, Y], ()),
+    "no numbers made zero": ("nan_to_num", [("x", (6, 40), "bfloat16")], (0.0,)),
+    "first place of the maximum": ("argmax", [X], (-1, False)),
+    "minimum and its place": ("min.dim", [X], (0, True)),
+    "smooth distance": ("smooth_l1_loss", [X, Y], (1, 1.0)),
+    "bent distance": ("huber_loss", [X, Y], (2, 1.0)),
+}
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    with Interpreter() as process:
+        yield process
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_right(interpreter: Interpreter, name: str) -> None:
+    operator, tensors, rest = CASES[name]
+    b = Builder("one")
+    found = b.call(f"aten::{operator}", *[b.input(*each) for each in tensors], *rest)
+    proof = interpreter.prove(b.done(*(found if isinstance(found, tuple) else (found,))), mutants=False)
+    assert not proof.faults
+    assert proof.trials >= 15
+
+
+def power_of_a_number() -> Chain:
+    """Slopes of a linear bias on attention."""
+    b = Builder("slopes")
+    places = b.call("aten::arange.start_step", 1, 17, 1, dtype="int32")
+    return b.done(b.call("aten::pow.Tensor_Tensor", b.call("aten::full", [], 0.7, dtype="float32"), places))
+
+
+def one_hot() -> Chain:
+    b = Builder("one_hot")
+    places = b.input("places", (6, 1), "int64", below=40)
+    found = b.call("aten::full", (6, 40), 0, dtype="int64")
+    b.call("aten::scatter_.value", found, 1, places, 1)
+    return b.done(b.call("aten::_to_copy", found, dtype="float32"))
+
+
+def added_at_one_place_a_row() -> Chain:
+    b = Builder("added")
+    x, places, y = (
+        b.input("x", (6, 40), "float32"),
+        b.input("p", (6, 1), "int64", below=40),
+        b.input("y", (6, 1), "float32"),
+    )
+    return b.done(b.call("aten::scatter_add", x, 1, places, y))
+
+
+def residual_branches_dropped() -> Chain:
+    b = Builder("branches")
+    noise, x, y = b.input("noise", (8, 1, 1), "float32"), *(b.input(n, (8, 5, 16), "float32") for n in ("x", "y"))
+    b.call("aten::bernoulli_.float", noise, 0.8)
+    b.call("aten::div_.Scalar", noise, 0.8)
+    return b.done(b.call("aten::add.Tensor", y, b.call("aten::mul.Tensor", x, noise)))
+
+
+def pooled_gradients() -> Chain:
+    """A gradient of overlapping windows, read by another: nothing is added up in memory."""
+    b = Builder("pooled")
+    grad, x = b.input("grad", (2, 3, 4, 3), "bfloat16"), b.input("x", (2, 3, 8, 6), "bfloat16")
+    back = b.call("aten::avg_pool2d_backward", grad, x, [3, 3], [2, 2], [1, 1], False, False, None)
+    return b.done(b.call("aten::threshold_backward", back, x, 0))
+
+
+def gates_gradient() -> Chain:
+    b = Builder("gates")
+    grad, x = b.input("grad", (6, 20), "bfloat16"), b.input("x", (6, 40), "bfloat16")
+    return b.done(b.call("aten::glu_backward", grad, x, -1))
+
+
+def dense_block() -> Chain:
+    """As DenseNet goes on: pooled, joined, normalised, rectified."""
+    b = Builder("dense_block")
+    x, y = b.input("x", (2, 8, 8, 6), "float16"), b.input("y", (2, 4, 4, 3), "float16")
+    rest = [b.input(n, (12,), "float32") for n in ("weight", "bias", "average", "spread")]
+    pooled = b.call("aten::avg_pool2d", x, [2, 2], [2, 2])
+    normal = b.call("aten::native_batch_norm", b.call("aten::cat", [pooled, y], 1), *rest, False, 0.1, 1e-5)[0]
+    return b.done(b.call("aten::relu", normal))
+
+
+def running_sum_of_one_number() -> Chain:
+    b = Builder("ones")
+    ones = b.call("aten::full", (8, 40), 1.0, dtype="float32")
+    return b.done(b.call("aten::cumsum", ones, -1), b.call("aten::_to_copy", ones, dtype="bool"))
+
+
+CHAINS = (
+    power_of_a_number,
+    one_hot,
+    added_at_one_place_a_row,
+    residual_branches_dropped,
+    pooled_gradients,
+    gates_gradient,
+    dense_block,
+    running_sum_of_one_number,
+)
+
+
+@pytest.mark.parametrize("make", CHAINS, ids=lambda make: make.__name__)
+def test_chains_of_them_are_right(interpreter: Interpreter, make: Any) -> None:
+    proof = interpreter.prove(make(), mutants=False)
+    assert not proof.faults
+    assert proof.trials >= 6
