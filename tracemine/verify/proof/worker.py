@@ -273,6 +273,8 @@ class _Prover:
         for (number, _), mask in zip(self.lowered.drawn, ran.masks, strict=True):
             p = case.chain.calls[number].given()["p"]
             probability = float(case.scalars[p.name]) if isinstance(p, Scalar) else 0.0
+            if case.chain.calls[number].operator == "aten::bernoulli_":  # p is of those that are kept
+                probability = 1.0 - min(max(probability, 0.0), 1.0)
             kept, count = int(mask.sum()), mask.numel()
             spread = 4 * (count * probability * (1 - probability)) ** 0.5 + 1
             if count and abs(kept - count * (1 - probability)) > spread:
