@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
-from tracemine.verify import Builder, generate
+from tracemine.verify import Builder, Chain, generate
 from tracemine.verify.chain import Scalar
 
 # A row reduction and one over its results, a norm over several tensors and what it scales, what is
@@ -111,3 +111,28 @@ def test_tensors_without_gaps_are_one_long_row() -> None:
     assert "y.is_contiguous()" in text
     assert "rows, columns = 1, rows * columns" in text
     assert "2**31 - 1" in text
+
+
+def _divergence(rows: int, columns: int) -> Chain:
+    """The sum of all that a softmax of each row gives, squared."""
+    b = Builder("divergence")
+    raised = b.call("aten::_softmax", b.input("x", (rows, columns), "float32"), -1, False)
+    return b.done(b.call("aten::sum", b.call("aten::mul.Tensor", raised, raised)))
+
+
+def test_a_sum_over_all_of_what_waits_for_its_row_is_summed_in_the_same_walk() -> None:
+    source = generate(_divergence(512, 32_000))
+    assert len(source.kernels) == 2
+    assert source.text.partition("_kernel_1(")[0].count("tl.load(") == 2  # a row is walked twice, in one kernel
+
+
+def test_of_few_long_rows_each_kernel_keeps_its_own_parts() -> None:
+    few, many = (generate(_divergence(rows, 400_000)).text for rows in (4, 4096))
+    assert "parts(" in few.replace("def _parts(", "")
+    assert "parts(" not in many.replace("def _parts(", "")
+
+
+def test_what_is_cast_to_what_is_stored_is_cast_once() -> None:
+    text = generate(CATALOGUE["token_quant"]()).text
+    assert text.count(".to(tl.float8e4nv)") == 1
+    assert "# aten::_to_copy" in text
