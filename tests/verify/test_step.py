@@ -205,6 +205,24 @@ def test_a_chain_that_is_wrong_is_seen_at_the_end_of_the_step(tmp_path: Path) ->
     assert seen([wrong, *chains[1:]], [wrong, *chains[1:]]) == (1, 1)
 
 
+def test_what_a_step_counts_is_as_it_was_when_the_step_has_been_checked() -> None:
+    torch = pytest.importorskip("torch")
+    found = namespace("chain", "cpu")
+    counts = (False, 8, torch.int64, 5, False, 1, True)
+    weights = (False, 16, torch.float32, None, False, 1, True)
+    views = [(0, torch.int64, (1,), (1,), 0), (1, torch.float32, (4,), (1,), 0)]
+    inputs = found["Inputs"]([counts, weights], views, "cpu")
+    before = [t.clone() for t in inputs.tensors]
+
+    def step(t: Any, k: Any) -> Any:
+        return [t[0].add_(1), t[1].mul_(t[0] + 1)]
+
+    result = found["checked"](step, step, inputs, (), ())
+    assert (result["tensors"], result["beyond"], result["wired_otherwise"]) == (2, 0, 0)
+    inputs.restore()
+    assert all(map(torch.equal, inputs.tensors, before))
+
+
 def test_a_kernel_is_judged_within_the_file_as_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")

@@ -47,7 +47,7 @@ class Inputs:
 
     def __init__(self, buffers: Sequence[Sequence[Any]], views: Sequence[Sequence[Any]], device: str) -> None:
         self.memory = [_filled(k, *row[:6], device=device) for k, row in enumerate(buffers)]
-        self._unnudged: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._nudged: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory and state, and what they were
         self.state = [(m, m.clone()) for m, row in zip(self.memory, buffers, strict=True) if row[6]]
         self.tensors = [look(self.memory[b], dtype, shape, strides, at) for b, dtype, shape, strides, at in views]
 
@@ -57,15 +57,18 @@ class Inputs:
             memory.copy_(before)
 
     def nudge(self, back: bool = False) -> None:
-        """Floats on the device off by up to a rounding; and back."""
+        """The state as it was, and floats on the device off by up to a rounding; and back."""
         if back:
-            for memory, before in self._unnudged:
+            for memory, before in self._nudged:
                 memory.copy_(before)
             return
+        self.restore()
         floats = [m for m in self.memory if m.dtype in _UNITS and m.device.type != "cpu"]
-        self._unnudged = [(m, m.clone()) for m in floats]
+        self._nudged = [(m, m.clone()) for m in (*floats, *(before for _, before in self.state))]
         for memory in floats:
             memory.mul_(1 + (2 * torch.rand_like(memory, dtype=torch.float32) - 1) * _UNITS[memory.dtype])
+        for memory, before in self.state:  # what is restored is nudged too
+            before.copy_(memory)
 
 
 def _filled(
@@ -167,16 +170,11 @@ def checked(eager: Step, fused: Step, inputs: Inputs, chains: Sequence[Any], ker
     other = [k for k, (a, b) in enumerate(zip(first, wired, strict=True)) if steady[k] and not _equal(a, b)]
     apart_wired = [_apart(first[k], wired[k]) for k in other]
     del wired
-    inputs.restore()
     inputs.nudge()
-    for memory, before in inputs.state:  # what is restored is nudged too
-        before.copy_(memory)
     nudged = run(eager, inputs, ())
     usual = [_apart(a, b) for a, b in zip(first, nudged, strict=True)]
     del nudged
     inputs.nudge(back=True)
-    for memory, before in inputs.state:
-        before.copy_(memory)
     ours = run(fused, inputs, kernels)
     apart = [_apart(a, b) for a, b in zip(first, ours, strict=True)]
     allowed = [_SLACK * max(u, _UNITS.get(t.dtype, 0.0)) for u, t in zip(usual, first, strict=True)]
