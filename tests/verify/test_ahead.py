@@ -1,49 +1,111 @@
-"""What is compiled side by side before it is timed alone."""
+"""What is compiled side by side before it is timed alone, and the processes that do it."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.verify.test_verdict import ran
-from tracemine.verify import ahead, alone, findings
-from tracemine.verify.ahead import Ahead, at_once, compilers
+from tracemine.verify import ahead, findings
+from tracemine.verify.ahead import Ahead, Runner, at_once
 from tracemine.verify.findings import How
 
 ROOT = Path(__file__).parents[2]
 DECODE = ROOT / "fixtures" / "captures" / "decoder_decode"
 
+# --- a process that runs files, with a torch that has a GPU -----------------------------------------------------------
+
+TORCH = """
+class cuda:
+    is_available = staticmethod(lambda: True)
+    synchronize = staticmethod(lambda: None)
+    empty_cache = staticmethod(lambda: None)
+
+class _dynamo:
+    reset = staticmethod(lambda: None)
+"""
+FILE = """
+import os, sys, time
+def peak_bytes_per_second():
+    return time.perf_counter()
+def results(**options):
+    print("noise")
+    return {"peak": peak_bytes_per_second(), "pid": os.getpid(), "file": __file__, **options}
+def compile_only():
+    raise ValueError("no\\nway")
+"""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Any:
+    (tmp_path / "torch.py").write_text(TORCH)
+    found = Runner(tmp_path / "files", {**os.environ, "PYTHONPATH": str(tmp_path)})
+    yield found
+    found.close()
+
+
+def test_files_are_run_one_after_another_in_one_process_and_memory_is_measured_once(runner: Runner) -> None:
+    first, second = (runner.run(FILE, "results", 20.0, seconds=k) for k in range(2))
+    assert isinstance(first, Mapping)
+    assert isinstance(second, Mapping)
+    assert (first["pid"], first["peak"]) == (second["pid"], second["peak"])
+    assert (first["seconds"], second["seconds"]) == (0, 1)
+    assert Path(first["file"]).name != Path(second["file"]).name
+
+
+def test_what_a_file_raises_is_said_and_the_process_goes_on(runner: Runner) -> None:
+    assert runner.run(FILE, "compile_only", 20.0) == "ValueError: no"
+    assert runner.run("def", "results", 20.0) == "SyntaxError: invalid syntax (alone_1.py, line 1)"
+    assert isinstance(runner.run(FILE, "results", 20.0), Mapping)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("os._exit(3)", "the reproduction ended with 3: it said nothing"),
+        ("print('boom', file=sys.stderr, flush=True); os._exit(1)", "the reproduction ended with 1: boom"),
+        ("os.kill(os.getpid(), 9)", "the reproduction was ended by SIGKILL"),
+        ("time.sleep(60)", "the GPU took longer than 2 s"),
+    ],
+)
+def test_a_crash_or_a_hang_costs_its_own_file_alone(runner: Runner, body: str, says: str) -> None:
+    bad = f"import os, sys, time\ndef peak_bytes_per_second(): return 1.0\ndef results(): {body}\n"
+    assert runner.run(bad, "results", 2.0) == says
+    assert isinstance(runner.run(FILE, "results", 20.0), Mapping)
+
+
+def test_without_a_gpu_a_file_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(TORCH.replace("True", "False"))
+    runner = Runner(tmp_path / "files", {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert runner.run("raise SystemExit(1)", "results", 20.0) == "this needs a GPU, and torch finds none"
+    runner.close()
+
+
+# --- what runs when ---------------------------------------------------------------------------------------------------
+
 
 class Runs:
-    """Stands in for `alone.run`: notes who is run how."""
+    """Stands in for `Runner.run`: notes what is run, and how many at a time."""
 
     def __init__(self) -> None:
-        self.notes: list[tuple[str, str, str | None]] = []
+        self.notes: list[tuple[str, str]] = []
         self.lock = threading.Lock()
 
-    def __call__(
-        self,
-        text: str,
-        options: Sequence[str],
-        limit_s: float,
-        *,
-        environment: Mapping[str, str] | None = None,
-        **words: Any,
-    ) -> Any:
+    def __call__(self, runner: Runner, text: str, function: str, limit_s: float, **options: object) -> Any:
         with self.lock:
-            folder = None if environment is None else environment["TORCHINDUCTOR_CACHE_DIR"]
-            self.notes.append((text, options[0], folder))
-        return "it ended with 1" if options[0] == "--compile-only" else ran()
+            self.notes.append((text, function))
+        return "it ended" if function == "compile_only" else ran()
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
-    monkeypatch.setattr(alone, "run", found)
+    monkeypatch.setattr(Runner, "run", lambda *given, **named: found(*given, **named))
     monkeypatch.setattr(ahead, "at_once", lambda: 2)
     monkeypatch.setattr(findings, "at_once", lambda: 2)
     monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
@@ -59,30 +121,22 @@ def test_every_file_is_compiled_before_it_is_timed_and_two_are_never_timed_at_on
     some = findings.fusable(scan.findings)[:3]
     verdicts = list(findings.verify(some, flow, groups, How(gpu="GPU")))
     assert [v.level for v in verdicts] == ["L5"] * 3  # what could not be compiled ahead is timed all the same
-    orders = [option for _, option, _ in runs.notes]
-    assert orders == ["--compile-only"] * 2 + ["--json"] * 2 + ["--compile-only", "--json"]
-    assert {text for text, option, _ in runs.notes if option == "--json"} == {v.source for v in verdicts}
-    (folder,) = {folder for _, _, folder in runs.notes}
-    assert folder is not None
-    assert not Path(folder).parent.exists()
+    functions = [function for _, function in runs.notes]
+    assert functions == ["compile_only"] * 2 + ["results"] * 2 + ["compile_only", "results"]
+    assert [text for text, function in runs.notes if function == "results"] == [v.source for v in verdicts]
 
 
 def test_what_was_chosen_while_others_worked_is_forgotten_and_what_was_compiled_is_not(runs: Runs) -> None:
     with Ahead(1.0) as found:
-        cache = Path(found.environment["TORCHINDUCTOR_CACHE_DIR"]) / "ab"
+        cache = found.folder / "inductor" / "ab"
         cache.mkdir(parents=True)
         (cache / "kernel.py").touch()
         (cache / "kernel.best_config").touch()
         found.start(["a", "b", "c"])
         found.wait()
         assert [path.name for path in cache.iterdir()] == ["kernel.py"]
-    assert sorted(text for text, _, _ in runs.notes) == ["a", "b", "c"]
-    assert not cache.exists()
-
-
-def test_without_a_gpu_nothing_is_compiled_ahead() -> None:
-    with compilers(None, 1.0) as found:
-        assert found is None
+    assert sorted(text for text, _ in runs.notes) == ["a", "b", "c"]
+    assert not found.folder.exists()
 
 
 @pytest.mark.parametrize(("cores", "abreast"), [(None, 1), (1, 1), (2, 1), (4, 2), (16, 8), (256, 8)])

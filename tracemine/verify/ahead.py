@@ -1,20 +1,30 @@
-"""Reproductions compiled side by side before each is timed alone: compilers want cores, a timing a quiet GPU."""
+"""Reproductions on this machine's GPU: compiled side by side by several processes, then timed one by one by another.
+
+Compilers want cores, a timing wants a quiet GPU. A process loads torch once and runs one file after another; one that
+crashes, hangs or is out of memory costs its own file, and another process goes on.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
+from typing import Any
 
-from tracemine.verify import alone
+from tracemine.verify.gpu import worker
+from tracemine.verify.process import Ended, Process, TooLate
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
+_COMPILE_S = 30.0  # of each mode of torch.compile, ahead of timing
 
 
 def at_once() -> int:
@@ -26,17 +36,54 @@ def at_once() -> int:
     return max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) // _CORES_EACH))
 
 
+class Runner:
+    """A process that runs reproductions, begun when it is first asked."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder, self._count = folder, count()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process = Process((sys.executable, worker.__file__), environment)
+
+    def run(self, text: str, function: str, limit_s: float, **options: object) -> Mapping[str, Any] | str:
+        """What a function of a reproduction gives; or why it gives nothing."""
+        path = self._folder / f"alone_{next(self._count)}.py"  # Python keeps the lines of a file that it has seen
+        path.write_text(text, "utf-8")
+        try:
+            line = self._process.ask(json.dumps([str(path), function, options]).encode(), limit_s)
+        except TooLate:
+            return f"the GPU took longer than {limit_s:g} s"
+        except Ended as end:
+            return f"the reproduction {end.how}"
+        found = json.loads(line)
+        return found if isinstance(found, Mapping) else str(found)
+
+    def close(self) -> None:
+        """The process ends."""
+        self._process.close()
+
+
 class Ahead:
-    """Processes that compile, and the folder where compilers keep what they made; gone at the end.
+    """Runners, and the folder where compilers keep what they made; gone at the end.
 
     What one cannot compile in time costs nothing but this: it is compiled while it is timed then.
     """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._folder = Path(tempfile.mkdtemp(prefix="tracemine-"))
-        self._pool = ThreadPoolExecutor(at_once())
-        self._running: list[Future[object]] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="tracemine-"))
+        own = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+        environment = {
+            **os.environ,
+            **{name: str(self.folder / place) for name, place in own.items()},
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        self._timer = Runner(self.folder / "timed", environment)
+        self._compilers = [Runner(self.folder / str(k), environment) for k in range(at_once())]
+        self._free: SimpleQueue[Runner] = SimpleQueue()
+        for each in self._compilers:
+            self._free.put(each)
+        self._pool = ThreadPoolExecutor(len(self._compilers))
+        self._running: list[Future[None]] = []
 
     def __enter__(self) -> Ahead:
         return self
@@ -44,14 +91,10 @@ class Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        for each in (*self._compilers, self._timer):
+            each.close()
         self._pool.shutdown(cancel_futures=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """For processes that compile here, or use what was compiled."""
-        own = {"TORCHINDUCTOR_CACHE_DIR": self._folder / "inductor", "TRITON_CACHE_DIR": self._folder / "triton"}
-        return {**os.environ, **{name: str(path) for name, path in own.items()}, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, texts: Iterable[str]) -> None:
         """Compile these from now on."""
@@ -63,19 +106,16 @@ class Ahead:
         for each in self._running:
             each.result()
         self._running.clear()
-        for path in self._folder.rglob("*.best_config"):
+        for path in self.folder.rglob("*.best_config"):
             path.unlink(missing_ok=True)
 
-    def _compile(self, text: str) -> object:
-        options = ["--compile-only"]
-        return alone.run(text, options, self._limit_s, what="compiling", slow="compiling", environment=self.environment)
+    def timed(self, text: str) -> Mapping[str, Any] | str:
+        """What a reproduction says, alone on the GPU; or why it says nothing."""
+        return self._timer.run(text, "results", self._limit_s)
 
-
-@contextmanager
-def compilers(gpu: str | None, limit_s: float) -> Iterator[Ahead | None]:
-    """For as long as it lasts; None where there is no GPU to compile for."""
-    if gpu is None:
-        yield None
-        return
-    with Ahead(limit_s) as found:
-        yield found
+    def _compile(self, text: str) -> None:
+        runner = self._free.get()
+        try:
+            runner.run(text, "compile_only", self._limit_s, compile_s=_COMPILE_S)
+        finally:
+            self._free.put(runner)

@@ -65,27 +65,18 @@ def merged(imports: Sequence[str]) -> list[str]:
 
 
 def run(
-    text: str,
-    options: Sequence[str],
-    limit_s: float,
-    *,
-    what: str,
-    slow: str,
-    holds: str | None = None,
-    environment: Mapping[str, str] | None = None,
+    text: str, options: Sequence[str], limit_s: float, *, what: str, slow: str, holds: str | None = None
 ) -> Mapping[str, Any] | str:
     """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
 
-    slow: what took too long where it outlasts `limit_s`. environment: of the process; None: this one's.
+    slow: what took too long where it outlasts `limit_s`.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "alone.py"
         path.write_text(text, "utf-8")
         command = [sys.executable, str(path), *options]
         try:
-            ran = subprocess.run(  # noqa: S603 - our own file
-                command, capture_output=True, text=True, timeout=limit_s, cwd=folder, env=environment
-            )
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
         except subprocess.TimeoutExpired:
             return f"{slow} took longer than {limit_s:g} s"
         except OSError as error:

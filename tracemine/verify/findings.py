@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,7 @@ from tracemine.errors import UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
-from tracemine.verify import alone
-from tracemine.verify.ahead import at_once, compilers
+from tracemine.verify.ahead import Ahead, at_once
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
@@ -141,8 +141,9 @@ def verify(
     with (
         Sandbox(time_limit_s=how.time_limit_s) as kernels,
         Sandbox(time_limit_s=how.time_limit_s, command=LIBRARY_WORKER) as calls,
-        compilers(how.gpu, GPU_LIMIT_S) as ahead,
+        ExitStack() as stack,
     ):
+        ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
         machines = _Machines(kernels, calls)
         for first in range(0, len(findings), abreast):
             progress(first, len(findings))
@@ -152,10 +153,9 @@ def verify(
             proofs = [_proofs(each, machines, how) for each in ready]
             if ahead is not None:
                 ahead.wait()
-            environment = None if ahead is None else ahead.environment
             for number, (each, proof) in enumerate(zip(ready, proofs, strict=True), first):
                 progress(number, len(findings))
-                yield _verdict(each, proof, how, environment)
+                yield _verdict(each, proof, ahead)
         progress(len(findings), len(findings))
 
 
@@ -206,11 +206,9 @@ def _proofs(ready: _Ready, machines: _Machines, how: How) -> dict[str, Proof | s
     return found
 
 
-def _verdict(
-    ready: _Ready, proofs: Mapping[str, Proof | str], how: How, environment: Mapping[str, str] | None
-) -> Verdict:
+def _verdict(ready: _Ready, proofs: Mapping[str, Proof | str], ahead: Ahead | None) -> Verdict:
     def ran(text: str | None) -> Mapping[str, Any] | str | None:
-        return run(text, environment=environment) if text is not None and how.gpu is not None else None
+        return None if text is None or ahead is None else ahead.timed(text)
 
     finding, rebuilt = ready.finding, ready.rebuilt
     if ready.copy is not None:
@@ -348,21 +346,6 @@ def chain_text(
         draws=lowered is not None and bool(lowered.drawn),
         library=None if replacement is None else replacement.text,
         positive=() if replacement is None else replacement.positive,
-    )
-
-
-def run(
-    text: str, limit_s: float = GPU_LIMIT_S, environment: Mapping[str, str] | None = None
-) -> Mapping[str, Any] | str:
-    """What a reproduction says on this machine's GPU, in a process of its own; or why it says nothing."""
-    return alone.run(
-        text,
-        ["--json"],
-        limit_s,
-        what="the reproduction",
-        slow="the GPU",
-        holds="replay",
-        environment=environment,
     )
 
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +17,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.indices import computed, within
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.source import generate
+from tracemine.verify.process import Ended, Process, TooLate
 from tracemine.verify.proof.check import MOST_ELEMENTS, make_job
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.resize import free_axes, resized
@@ -42,9 +39,9 @@ class Sandbox:
         memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
         command: Sequence[str] = WORKER,
     ) -> None:
-        self._time_limit_s, self._memory_limit_bytes, self._command = time_limit_s, memory_limit_bytes, tuple(command)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the sandbox
+        self._time_limit_s, self._memory_limit_bytes = time_limit_s, memory_limit_bytes
+        environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        self._process = Process(command, environment, self._limit_memory)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -52,8 +49,7 @@ class Sandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
-        self._errors.close()
+        self._process.close()
 
     def prove(self, chain: Chain, mutants: bool = True, recorded: Chain | None = None) -> Proof | str:
         """The proof of a chain, or why there is none. Raises Unsupported where no kernel can be generated.
@@ -67,44 +63,24 @@ class Sandbox:
 
     def answer(self, job: bytes) -> Proof | str:
         """What the process answers to a job, a line without its end; or why it answers nothing."""
-        process = self._started()
-        assert process.stdin is not None  # noqa: S101
-        deadline = time.monotonic() + _PATIENCE * self._time_limit_s
-        self._limit_time(process.pid)
+        self._limit_time(self._process.start())
         try:
-            process.stdin.write(job + b"\n")
-            process.stdin.flush()
-            line = self._line(process, deadline)
-        except (BrokenPipeError, OSError):
-            line = b""
-        if line is None:
-            self._end()
-            return self._too_long()
-        if not line:
-            return self._ended()
-        try:
+            line = self._process.ask(job, _PATIENCE * self._time_limit_s)
             return msgspec.json.decode(line, type=Proof)
+        except TooLate:
+            return self._too_long()
+        except Ended as end:
+            if any("MemoryError" in text or "not enough memory" in text or "bad_alloc" in text for text in end.said):
+                return f"the proof needs more than {self._memory_limit_bytes >> 30} GiB of memory"
+            return self._too_long() if end.code == -signal.SIGXCPU else f"the process that proves kernels {end.how}"
         except msgspec.DecodeError:
-            self._end()
+            self._process.end()
             return "the process that proves kernels answered with something else than a proof"
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            self._errors.seek(0)
-            self._errors.truncate()
-            environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=environment,
-                bufsize=0,
-            )
-            self._limit(self._process.pid)
-        return self._process
+    def _too_long(self) -> str:
+        return f"the proof took longer than {self._time_limit_s:g} s"
 
-    def _limit(self, pid: int) -> None:
+    def _limit_memory(self, pid: int) -> None:
         with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):  # not on every system
             import resource
 
@@ -117,56 +93,6 @@ class Sandbox:
             ticks = sum(map(int, Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[11:13]))
             limit = int(ticks / os.sysconf("SC_CLK_TCK") + self._time_limit_s + 1)
             resource.prlimit(pid, resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-
-    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-        """What the process answers; b"" where it ended, None where it takes too long."""
-        assert process.stdout is not None  # noqa: S101
-        found = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not found.endswith(b"\n"):
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    return None
-                part = os.read(process.stdout.fileno(), 1 << 16)
-                if not part:
-                    return b""
-                found += part
-        return found
-
-    def _ended(self) -> str:
-        """Why the process has ended, in words."""
-        process = self._process
-        assert process is not None  # noqa: S101
-        code = process.wait()
-        self._end()
-        self._errors.seek(0)
-        said = self._errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
-        if any("MemoryError" in text or "not enough memory" in text or "bad_alloc" in text for text in said):
-            return f"the proof needs more than {self._memory_limit_bytes >> 30} GiB of memory"
-        if code == -signal.SIGXCPU:
-            return self._too_long()
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                return f"the process that proves kernels was ended by {signal.Signals(-code).name}"
-        return f"the process that proves kernels ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
-
-    def _too_long(self) -> str:
-        return f"the proof took longer than {self._time_limit_s:g} s"
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.5)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def smaller(chain: Chain) -> Chain:

@@ -1,0 +1,131 @@
+"""A child process that answers lines with lines: watched by the clock, and started again where it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+_SAID_BYTES = 4000
+
+
+class TooLate(Exception):
+    """No answer came in time. The process has ended."""
+
+
+class Ended(Exception):
+    """The process ended instead of answering. code: as `subprocess` gives it; said: what it wrote last of errors."""
+
+    def __init__(self, code: int, said: Sequence[str]) -> None:
+        super().__init__(code, said)
+        self.code, self.said = code, tuple(said)
+
+    @property
+    def how(self) -> str:
+        """In words: by which signal, or with which code and last line.
+
+        >>> Ended(-9, ()).how, Ended(1, ("Traceback …", "ValueError: no")).how
+        ('was ended by SIGKILL', 'ended with 1: ValueError: no')
+        """
+        if self.code < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended by {signal.Signals(-self.code).name}"
+        return f"ended with {self.code}: {self.said[-1][:300] if self.said else 'it said nothing'}"
+
+
+class Process:
+    """One child at a time, which begins when it is first asked. Close it at the end."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        started: Callable[[int], object] = lambda pid: None,
+    ) -> None:
+        """started: called with the child's number, each time that one has begun."""
+        self._command, self._environment, self._begun = tuple(command), environment, started
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
+
+    def start(self) -> int:
+        """Begin, if it has not or has ended. The child's number."""
+        if self._child is None or self._child.poll() is not None:
+            self._errors.seek(0)
+            self._errors.truncate()
+            self._child = subprocess.Popen(  # noqa: S603 - our own module
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=self._environment,
+                bufsize=0,
+            )
+            self._begun(self._child.pid)
+        return self._child.pid
+
+    def ask(self, line: bytes, limit_s: float) -> bytes:
+        """The line that it answers. Raises TooLate, and Ended."""
+        deadline = time.monotonic() + limit_s
+        self.start()
+        child = self._child
+        assert child is not None  # noqa: S101
+        assert child.stdin is not None  # noqa: S101
+        try:
+            child.stdin.write(line + b"\n")
+            child.stdin.flush()
+            found = self._line(child, deadline)
+        except (BrokenPipeError, OSError):
+            found = b""
+        if found is None:
+            self.end()
+            raise TooLate
+        if not found:
+            code = child.wait()
+            self.end()
+            raise Ended(code, self._said())
+        return found
+
+    def end(self) -> None:
+        """The child goes."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.5)
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+    def close(self) -> None:
+        """The child goes, and none comes after it."""
+        self.end()
+        self._errors.close()
+
+    def _said(self) -> list[str]:
+        self._errors.seek(0)
+        return self._errors.read()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
+
+    def _line(self, child: subprocess.Popen[bytes], deadline: float) -> bytes | None:
+        """b"" where it ended, None where it takes too long."""
+        assert child.stdout is not None  # noqa: S101
+        parts: list[bytes] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            while not parts or not parts[-1].endswith(b"\n"):
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    return None
+                part = os.read(child.stdout.fileno(), 1 << 16)
+                if not part:
+                    return b""
+                parts.append(part)
+        return b"".join(parts)
