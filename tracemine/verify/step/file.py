@@ -213,17 +213,17 @@ def on_meta(folder):
     return found
 
 
-def looked_at(folder):
-    """What is wrong with each kernel, a line each, and with the step where all stand that are right.
-
-    By then the compiler's cache on disk has all that the step needs.
-    """
-    found, known = modules(folder), []
-    for each in zip(found, ABOUT["ulps"], ABOUT["draws"]):
-        known.append(faults(*each))
-        print(json.dumps(known[-1]), flush=True)
+def looked_at(folder, first, end):
+    """What is wrong with each kernel, a line each; by then the compiler's cache on disk has them."""
+    for each in list(zip(modules(folder), ABOUT["ulps"], ABOUT["draws"]))[first:end]:
+        print(json.dumps(faults(*each)), flush=True)
         torch.cuda.synchronize()
-    kernels = [m.eager if fault else m.fused for m, fault in zip(found, known)]
+
+
+def checked_step(folder, without):
+    """What is wrong with the step where all kernels stand but those, and the same run again."""
+    found = modules(folder)
+    kernels = [m.eager if number in without else m.fused for number, m in enumerate(found)]
     with torch.no_grad():
         inputs = Inputs(BUFFERS, VIEWS, DEVICE)
         print(json.dumps(checked(eager_step, fused_step, inputs, [m.eager for m in found], kernels)), flush=True)
@@ -246,7 +246,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=20.0, help="that timing may take, if rounds do not end before")
     parser.add_argument("--keep", help="findings whose kernels are put in place; else those that prove to be faster")
     parser.add_argument("--meta", action="store_true")
-    parser.add_argument("--kernels", action="store_true", help="only say what is wrong with the kernels")
+    parser.add_argument("--kernels", metavar="FIRST:END", help="only say what is wrong with these kernels, a line each")
+    parser.add_argument("--check", metavar="N,N", help="only say what is wrong with the step without these kernels")
     with tempfile.TemporaryDirectory() as folder:
         done(parser.parse_args(), folder)
 
@@ -257,8 +258,11 @@ def done(asked, folder):
         return
     if not torch.cuda.is_available():
         raise SystemExit("this needs a GPU, and torch finds none; --meta needs none")
-    if asked.kernels:
-        looked_at(folder)
+    if asked.kernels is not None:
+        looked_at(folder, *map(int, asked.kernels.split(":")))
+        return
+    if asked.check is not None:
+        checked_step(folder, {int(number) for number in asked.check.split(",") if number})
         return
     kept = None if asked.keep is None else asked.keep.split(",")
     inputs = Inputs(BUFFERS, VIEWS, DEVICE)
