@@ -51,9 +51,16 @@ def typed(text: str, from_type: str, to: str) -> str:
 
     >>> typed("x", "float32", "bfloat16"), typed("x", "int64", "bool")
     ('x.to(tl.bfloat16)', '(x != 0)')
+
+    Codes of 8 bits are cut from whole numbers of 32, which takes an instruction less than from those of 16.
+
+    >>> typed("x", "float32", "int8")
+    'x.to(tl.int32).to(tl.int8)'
     """
     if from_type == to:
         return text
+    if (from_type, to) == (FLOAT, "int8"):
+        return f"{text}.to(tl.int32).to(tl.int8)"
     return f"({text} != 0)" if to == BOOL else f"{text}.to({TRITON_TYPE[to]})"
 
 
