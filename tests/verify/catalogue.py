@@ -224,6 +224,16 @@ def bias_dropout_residual_norm(rows: int = 8, hidden: int = 96, dtype: str = BF1
 
 
 @entry
+def two_dropouts() -> Chain:
+    """Each draws numbers of its own."""
+    b = Builder("two_dropouts")
+    x, residual = b.input("x", (24, 100), BF16), b.input("residual", (24, 100), BF16)
+    first, one = b.call("aten::native_dropout", x, 0.3, True)
+    second, other = b.call("aten::native_dropout", b.call("aten::add.Tensor", first, residual), 0.2, True)
+    return b.done(second, one, other)
+
+
+@entry
 def scale_mask_softmax(batch: int = 2, heads: int = 3, q: int = 7, k: int = 40, dtype: str = BF16) -> Chain:
     b = Builder("scale_mask_softmax")
     scores = b.input("scores", (batch, heads, q, k), dtype)

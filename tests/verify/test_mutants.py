@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Builder, generate
-from tracemine.verify.proof.equivalent import nothing_beyond, sign_is_nobodys
+from tracemine.verify.proof.equivalent import nothing_beyond, of_extremes, scaled_away, sign_is_nobodys
 from tracemine.verify.proof.mutants import SAME, spoiled
 
 
@@ -99,3 +99,38 @@ def test_what_is_no_number_beyond_the_columns_is_not_taken_for_nothing() -> None
     assert not same("v_1 = y_1 / x_1")
     assert not same("v_1 = y_1"), "a row's number is there at every column"
     assert not same("v_1 = tl.exp(x_1)")
+
+
+def test_the_largest_of_bfloat16_numbers_is_one_and_their_sum_is_not() -> None:
+    chain = CATALOGUE["long_softmax"]()
+    lines = generate(chain, longest_row=64).text.split("\n")
+    stored = {
+        name: of_extremes(lines, name, frozenset({"x"})) for name in ("scratch0", "scratch1", "scratch2", "scratch3")
+    }
+    assert stored == {"scratch0": True, "scratch1": True, "scratch2": False, "scratch3": False}
+    assert not any(of_extremes(lines, name, frozenset()) for name in stored), "of wider numbers it is a wider one"
+
+
+def test_a_sum_that_is_scaled_by_nothing_first_may_begin_anywhere() -> None:
+    begin = ("total = tl.full((4, 4), 1.0, tl.float32)", "most = tl.full((4, 4), -float('inf'), tl.float32)")
+    assert scaled_away(*kernel(*begin, "total = total * _exp(most - top) + tl.sum(x_1, 2)"))
+    assert not scaled_away(*kernel(*begin, "total = total + tl.sum(x_1, 2)"))
+    assert not scaled_away(*kernel(*begin, "total = total * _exp(top - most) + tl.sum(x_1, 2)"))
+
+
+def test_launchers_are_spoiled_too() -> None:
+    chain = CATALOGUE["long_layer_norm"]()
+    found = {w.name for w in spoiled(chain, generate(chain, longest_row=64).text)}
+    assert found >= {
+        "launches exchanged",
+        "launch left out",
+        "one block too few",
+        "stride off by one",
+        "partial results stored narrower",
+        "plan kept whatever the sizes",
+        "plan kept whatever the strides",
+        "last block of a loop left out",
+        "places in 32 bits",
+    }
+    names = {w.name for w in spoiled(CATALOGUE["relu_squared"](), generate(CATALOGUE["relu_squared"]()).text)}
+    assert names >= {"result in an input's memory", "store reaches beyond the columns", "rows counted in 32 bits"}

@@ -73,7 +73,9 @@ def test_what_is_tried_small_is_the_source_at_the_recorded_sizes() -> None:
     job = make_job(small, mutants=False, recorded=large)
     assert "for start in" in job.source  # which rows as short as these would not need
     assert "for start in" not in make_job(small, mutants=False).source
-    assert "rblock, xblock = 32, 1" in job.source  # in several steps
+    assert "rblock = min(32, elements)" in job.source  # in several steps
+    assert "    rblock = min(rblock, 32)" in job.source  # and in two parts
+    assert "columns, rblock * 2)" in job.source
     kernels = generate(large).text.partition("def fused(")[0].partition("def _expect(")[0]
     assert job.source.startswith(kernels)  # to the letter
 

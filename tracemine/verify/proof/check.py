@@ -103,7 +103,8 @@ def _in_steps(text: str) -> str:
 
     Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
     """
-    text = re.sub(r"(?<=rblock, xblock = )\d{3,}(?=, 1$)|(?<=, )\d{3,}(?=, 1\)$)", "32", text, flags=re.MULTILINE)
+    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", r"\1min(32, \2)", text, flags=re.MULTILINE)
+    text = re.sub(r"^(def _parts\(.*\n    \"\"\".*)$", r"\1\n    rblock = min(rblock, 32)", text, flags=re.MULTILINE)
     return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _LOADED = re.compile(r"tl\.load\((\w+)_ptr\b.*")
 
@@ -178,6 +178,92 @@ def _tree(said: str) -> ast.expr | None:
         return ast.parse(said, mode="eval").body
     except SyntaxError:
         return None
+
+
+def scaled_away(lines: list[str], at: int) -> bool:
+    """What a running sum begins with is scaled by the exponential of −∞ before anything is added to it."""
+    name = lines[at].strip().partition(" = ")[0]
+    beginnings = {
+        k
+        for k, said in made_of(lines, min(at + 8, len(lines) - 1)).items()
+        if re.match(r"tl\.full\(.*, -float\('inf'\), ", said)
+    }
+    uses = [line.strip().partition(" = ")[2] for line in after(lines, at)]
+    uses = [use.replace(f"{name} == 0.0", "") for use in uses if re.search(rf"\b{name}\b", use)]
+    scaled = [re.sub(rf"\b{name} \* (?:_exp|tl\.exp)\((\w+) - \w+\)", r"\1", use) for use in uses]
+    return bool(uses) and all(
+        not re.search(rf"\b{name}\b", use) and beginnings & set(re.findall(r"\w+", use)) for use in scaled
+    )
+
+
+def counted_by_rows(lines: list[str], at: int) -> bool:
+    """Columns are added to rows before they are multiplied: a sum with a place of 64 bits has 64 bits."""
+    ways = [line for line in after(lines, at) if "_ptr + " in line]
+    rest = [re.sub(r"\(\(?row\w*( \* \w+\))? \+ column\w*\)", "", line) for line in ways]
+    return bool(ways) and not any(re.search(r"\bcolumn(?!_mask)", line) for line in rest)
+
+
+def of_extremes(lines: Sequence[str], scratch: str, narrow: frozenset[str]) -> bool:
+    """All that is stored as a partial result are largest or smallest of numbers that were loaded, and no wider.
+
+    narrow: tensors whose numbers are no wider than the partial result is to be.
+    """
+    stores = [k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line]
+    for at in stores:
+        stored = re.search(r", (\w+), mask=\w+\)$", lines[at].partition("  #")[0])
+        begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+        made: dict[str, list[str]] = {}
+        for line in lines[begin:at]:
+            name, _, said = line.partition("  #")[0].strip().partition(" = ")
+            made.setdefault(name, []).append(said)
+        if stored is None or not _picked(made, stored[1], lines, narrow):
+            return False
+    return bool(stores)
+
+
+_PICKS = frozenset(
+    (
+        *("_larger", "_smaller", "_row_max", "_row_min", "tl.max", "tl.min", "tl.maximum", "tl.minimum", "tl.reduce"),
+        *("tl.where", "tl.reshape", "tl.full", "float"),
+    )
+)
+
+
+def _picked(made: Mapping[str, list[str]], name: str, lines: Sequence[str], narrow: frozenset[str]) -> bool:
+    seen, todo = set[str](), [name]
+    while todo:
+        each = todo.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        for said in made.get(each, ["?"]):
+            loaded = _LOADED.match(said)
+            if loaded is not None:
+                if loaded[1] in narrow or (loaded[1].startswith("scratch") and of_extremes(lines, loaded[1], narrow)):
+                    continue
+                return False
+            tree = _tree(said)
+            calls = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)} if tree else {"?"}
+            if calls - _PICKS or tree is None:
+                return False
+            todo += _numbers_of(tree)
+    return True
+
+
+def _numbers_of(tree: ast.expr) -> list[str]:
+    """Names that a call picks from: no condition, no shape."""
+    if isinstance(tree, ast.Name):
+        return [tree.id]
+    if isinstance(tree, ast.Subscript):
+        return _numbers_of(tree.value)
+    if isinstance(tree, ast.Constant) or ast.unparse(tree) in ("-float('inf')", "float('inf')"):
+        return []
+    if not isinstance(tree, ast.Call):
+        return ["?"]
+    name = ast.unparse(tree.func)
+    places = {"tl.where": (1, 2), "tl.full": (1,), "_larger": (0, 1), "_smaller": (0, 1)}.get(name, (0,))
+    places = (0, 1) if name in ("tl.maximum", "tl.minimum") else places
+    return [each for k in places for each in _numbers_of(tree.args[k])]
 
 
 def estimated_again(lines: list[str], at: int) -> bool:

@@ -64,6 +64,7 @@ class Watch:
         self.faults: dict[str, int] = {}
         self.bytes_read = self.bytes_written = 0
         self.launches: list[dict] = []
+        self.far = False  # every place must be counted in 64 bits
 
     def allow(self, tensor):
         """A tensor's elements, from the first to the last, may be touched; gaps between them count as its own."""
@@ -112,6 +113,11 @@ class Watch:
             return
         self._who(home, (places[inside] - home.begin) // item, stores, program)
 
+    def places(self, offset):
+        """Rows and columns that are added to an address: of 32 bits they end at 2³¹ elements."""
+        if self.far and offset.data.ndim > 1 and offset.data.dtype.itemsize < 8:
+            self.note("places counted in 32 bits", offset.data.size)
+
     def _who(self, home, elements, stores, program):
         others = home.writer[elements]
         clash = (others >= 0) & (others != program)
@@ -142,6 +148,7 @@ def _program(builder):
 
 _stock_load = interpreter.InterpreterBuilder.create_masked_load
 _stock_store = interpreter.InterpreterBuilder.create_masked_store
+_stock_places = interpreter.InterpreterBuilder.create_addptr
 _stock_launch = interpreter.GridExecutor.__call__
 _stock_reduce = interpreter.ReduceOps.apply_impl
 _stock_number = interpreter._implicit_cvt
@@ -157,6 +164,12 @@ def _store(self, pointers, value, mask, *rest, **named):
     if _watch:
         _watch[-1].touch(True, pointers, mask, _program(self))
     return _safe(_stock_store, self, pointers, value, mask, *rest, **named)
+
+
+def _places(self, pointers, offset):
+    if _watch:
+        _watch[-1].places(offset)
+    return _stock_places(self, pointers, offset)
 
 
 def _safe(access, self, pointers, *rest, **named):
@@ -221,6 +234,7 @@ def install():
     interpreter._convert_float = _convert
     interpreter.InterpreterBuilder.create_masked_load = _load
     interpreter.InterpreterBuilder.create_masked_store = _store
+    interpreter.InterpreterBuilder.create_addptr = _places
     interpreter.GridExecutor.__call__ = _launch
     interpreter._implicit_cvt = _number
     interpreter.InterpreterBuilder.create_fma = _fma

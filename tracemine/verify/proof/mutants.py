@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracemine.verify.chain import Chain
-from tracemine.verify.proof.equivalent import estimated_again, nothing_beyond, sign_is_nobodys
+from tracemine.verify.proof.equivalent import (
+    counted_by_rows,
+    estimated_again,
+    nothing_beyond,
+    scaled_away,
+    sign_is_nobodys,
+)
+from tracemine.verify.proof.launchers import loads_of_another, misled, why_as_good
 
 MOST_OF_A_KIND = 2
 
@@ -38,6 +45,7 @@ class Wrong:
 
 _V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
 _COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
+_LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
 SPOILS = (
     Spoil("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
     Spoil("columns end one late", f"column_mask = {_COLUMNS}", "column_mask = column < columns + 1", "column"),
@@ -64,7 +72,30 @@ SPOILS = (
     Spoil("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),
     Spoil("guard of a join dropped", r"(?<!column \* 0, )mask=(\w+) & \w+, other", r"mask=\1, other", "guard"),
     Spoil("index not looked up", r"\b(?<=\()?(indices|index|target)_\d+ \* (\w+_s\d)", r"row * \2"),
-)
+    Spoil("last block of a loop left out", _LOOP, r"for start in range(\1, (\2) - RBLOCK, \3):"),
+    Spoil("first block of a loop left out", _LOOP, r"for start in range((\1) + \3, \2, \3):"),
+    Spoil("last numbers of a row left out", r"columns if tail else full", "full", "tail"),
+    Spoil("store reaches beyond the rows", r"(tl\.store\(.*mask=)mask\b", r"\1column_mask", "row"),
+    Spoil("store reaches beyond the columns", r"(tl\.store\(.*mask=)mask\b", r"\1row_mask", "column"),
+    Spoil("store of a row's number reaches beyond", r"(tl\.store\(.*mask=)row_mask\b", r"\1row >= 0", "row"),
+    Spoil("row for column", r"(tl\.load\(\w+_ptr \+) column \* (\w+_s\d), ", r"\1 row * \2, "),
+    Spoil("column for row", r"(tl\.load\(\w+_ptr \+) row \* (\w+_s\d), ", r"\1 column * \2, "),
+    Spoil("reduced along the other axis", r"tl\.sum\((.*), 1\)\[:, None\]", r"tl.sum(\1, 0)[None, :]"),
+    Spoil("running number begins elsewhere", r"= tl\.full\((\(.*\)), (?:0|0\.0), ", r"= tl.full(\1, 1.0, "),
+    Spoil("running maximum begins at 0", r"= tl\.full\((\(.*\)), -float\('inf'\), ", r"= tl.full(\1, 0.0, "),
+    Spoil("running sum begins anew", r"= tl\.where\(mask, (\w+) \+ (\w+), \1\)", r"= tl.where(mask, \2, \1)", "steps"),
+    Spoil("running sum not scaled", r"(\w+) = \1 \* _exp\(.*?\) \+ ", r"\1 = \1 + ", "steps"),
+    Spoil("row one too far", r"\* XBLOCK \+ tl\.arange", "* XBLOCK + 1 + tl.arange", "walked"),
+    Spoil("remainder for quotient", r"= (\w+) // (\w+|\([\w* ]+\))$", r"= \1 % \2"),
+    Spoil("quotient for remainder", r"= (\w+) % (\w+|\([\w* ]+\))$", r"= \1 // \2"),
+    Spoil("rows counted in 32 bits", r"(\brow = .*)\.to\(INDEX\)", r"\1", "walked"),
+    Spoil("columns counted in 32 bits", r"(\bcolumn = .*)\.to\(INDEX\)", r"\1"),
+    Spoil("whole numbers in 32 bits", r"\.to\(tl\.int64\)", ".to(tl.int32)"),
+    Spoil("the other format of 8 bits", r"\.to\(tl\.float8e4nv\)", ".to(tl.float8e5)"),
+    Spoil("dropouts share their numbers", r"(_draws\(\w+), [1-9]\d*, ", r"\1, 0, "),
+    Spoil("rows share their numbers", r"(_draws\(\w+, \d+, )row \* ", r"\1row * 0 * "),
+    Spoil("seed left out", r"_draws\(seed, ", "_draws(0, "),
+)  # fmt: skip
 
 
 def spoiled(chain: Chain, text: str) -> list[Wrong]:
@@ -77,13 +108,17 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
         for at in [a for a in inside if re.search(spoil.pattern, lines[a])][:MOST_OF_A_KIND]:
             if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
                 continue
-            needs = "rows" if spoil.needs == "row" and not _has_rows(lines, at) else spoil.needs
-            needs = f"{needs} of {_kernel(lines, at)}" if needs in ("row", "column") else needs
+            needs = "rows" if spoil.needs in ("row", "walked") and not _has_rows(lines, at) else spoil.needs
+            needs = f"{needs} of {_kernel(lines, at)}" if needs in SPARE else needs
             same = (why for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at, places))
             needs = next((f"{SAME}{why}" for why in same), needs)
             found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
     found += _scalars(chain, lines, inside)
     found += _stores(lines, inside)
+    found += [Wrong(*each, None) for each in loads_of_another(lines, inside)]
+    for name, line, source in misled(chain, lines):
+        why = why_as_good(chain, name, line, lines)
+        found.append(Wrong(name, line, source, None if why is None else f"{SAME}{why}"))
     return found
 
 
@@ -152,10 +187,21 @@ _SELECTING = frozenset(
     }
 )
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
+SPARE = {  # what some launch must have for a wrong line to matter, and what is so where none has
+    "row": "no launch has a lane beyond its rows",
+    "column": "no launch has a lane beyond its columns",
+    "tail": "no launch has a row that ends within a block",
+    "steps": "no launch has a row of more than a block",
+}
 SAME = "same: "  # begins why a spoiled line changes no result
 _MEND = ("a second estimate of the mean mends it", lambda lines, at, _: estimated_again(lines, at))
 _BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)
 _SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_is_nobodys(lines, at))
+_SCALED = (
+    "it is scaled by the exponential of −∞ before anything is added",
+    lambda lines, at, _: scaled_away(lines, at),
+)
+_ADDED = ("it is added to a row of 64 bits", lambda lines, at, _: counted_by_rows(lines, at))
 _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], bool]], ...]] = {
     "operands swapped": (_SIGN, _MEND),
     "second operand dropped": (_MEND,),
@@ -165,6 +211,8 @@ _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], 
     "one element fewer counted": (_MEND,),
     "mask of a reduction dropped": (_BEYOND,),
     "mask of a loop dropped": (_BEYOND,),
+    "running number begins elsewhere": (_SCALED,),
+    "columns counted in 32 bits": (_ADDED,),
 }
 
 

@@ -18,6 +18,7 @@ _MOST_APART = 24  # axes whose sizes are changed one by one
 _MOST_ALONE = 8  # inputs that lie otherwise than all others
 
 NORMAL, INTEGERS = "normal", "whole numbers"
+FAR = "far-reaching"  # a layout: as recorded, and places are counted as those of huge tensors are
 # Kinds of values, most telling first.
 KINDS = (
     NORMAL,
@@ -73,6 +74,7 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
         yield Trial(kind=kind)
     for layout in ("gaps", "reversed order", "offset"):
         yield Trial(layout=layout, seed=2)
+    yield Trial(layout=FAR, seed=2)
     for entry in chain.inputs[:_MOST_ALONE] if len(chain.inputs) > 1 else ():
         yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
     for axes in together:
@@ -141,7 +143,7 @@ def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
     if layout in ("gaps", "reversed order", "padding") and 0 not in strides:
         order = sorted(range(len(shape)), key=lambda d: -strides[d])
         order = order[::-1] if layout == "reversed order" else order
-        step, wide = (2 if layout == "gaps" else 1), [0] * len(shape)
+        step, wide = (2 if layout == "gaps" or len(shape) == 1 else 1), [0] * len(shape)
         for d in reversed(order):
             wide[d] = step
             step = step * max(shape[d], 1) + (3 if layout == "padding" else 0)
@@ -170,6 +172,9 @@ def _values(spec: TensorSpec, below: int | None, kind: str, generator: torch.Gen
         return index.to(dtype)
     if dtype == torch.bool:
         return torch.rand(shape, generator=generator) < 0.5
+    if kind == "wide magnitudes" and dtype in (torch.int32, torch.int64):
+        most = torch.iinfo(dtype).max
+        return torch.randint(most // 2, most, shape, generator=generator, dtype=dtype)
     if not dtype.is_floating_point:
         return torch.randint(-100 if dtype != torch.uint8 else 0, 100, shape, generator=generator).to(dtype)
     values = _floats(shape, dtype, kind, generator)

@@ -5,19 +5,22 @@ Run by check.py as `python -m tracemine.verify.proof.worker`, with TRITON_INTERP
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import math
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
 import torch
+import triton.language as tl
 
 from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Scalar
@@ -25,7 +28,7 @@ from tracemine.verify.indices import within
 from tracemine.verify.kernels.lower import Lowered, lower
 from tracemine.verify.kernels.operators import error_ulp
 from tracemine.verify.proof import interpreter, numerics, reference, trials
-from tracemine.verify.proof.mutants import SAME
+from tracemine.verify.proof.mutants import SAME, SPARE
 from tracemine.verify.proof.record import Fault, Job, Mutant, Proof
 from tracemine.verify.proof.resize import free_axes, reduced_axes, resized
 from tracemine.verify.proof.trials import Trial
@@ -33,6 +36,7 @@ from tracemine.verify.proof.trials import Trial
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
 
 _NARROW = ("bfloat16", "float16")
+_OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype that is not a tensor's; of others int32
 
 
 class _Torch:
@@ -134,8 +138,7 @@ class _Prover:
         self.error = self.eager_error = 0.0
         self.equal_share = self._share = 1.0
         self.bytes = (0, 0)
-        # Kernels of which any launch had lanes beyond its rows or columns.
-        self.spare: dict[str, set[str]] = {"row": set(), "column": set()}
+        self.spare: dict[str, set[str]] = {kind: set() for kind in SPARE}  # kernels of which any launch had such
         self._cases: list[_Case] | None = None
         self._loaded = 0
 
@@ -187,16 +190,17 @@ class _Prover:
         case.truth = reference.run(case.chain, case.inputs, case.scalars, masks, double=True)
         case.noise = reference.spread(case.chain, case.inputs, case.scalars, masks, case.truth)
 
-    def run(self, module: ModuleType, case: _Case) -> _Ran:
-        """Run a fused source on copies of a trial's inputs."""
+    def run(self, module: ModuleType, case: _Case, **numbers: int) -> _Ran:
+        """Run a fused source on copies of a trial's inputs. numbers: scalars beside the trial's."""
         stand_in = _Torch()
         module.torch = stand_in  # type: ignore[attr-defined]
         inputs = [_copy(t) for t in case.inputs]
-        with interpreter.watching() as watch:
-            stand_in.watch = watch
+        far = case.trial.layout == trials.FAR
+        with interpreter.watching() as watch, _counting(module, far):
+            stand_in.watch, watch.far = watch, far
             for tensor in inputs:
                 watch.allow(tensor)
-            given = module.fused(*inputs, **case.scalars) or ()
+            given = module.fused(*inputs, **case.scalars, **numbers) or ()
         faults = [f"{count} {fault}" for fault, count in watch.faults.items()]
         faults += [f"output {k} is not written everywhere" for k, t in enumerate(given) if not watch.written(t)]
         fenced = [(f"input {e.name}", t) for e, t in zip(case.chain.inputs, inputs, strict=True)]
@@ -217,14 +221,21 @@ class _Prover:
             return [f"it raised {type(error).__name__}: {str(error)[:200]}"]
         for launch in ran.watch.launches:
             for part in {name.removeprefix("rows") for name in launch if name.startswith("rows")}:
-                for kind, size, wide in (("row", "rows", "XBLOCK"), ("column", "columns", "RBLOCK")):
-                    if launch[f"{size}{part}"] % launch[f"{wide}{part}"]:
+                row, columns = launch[f"rows{part}"] % launch[f"XBLOCK{part}"], launch[f"columns{part}"]
+                column, steps = columns % launch[f"RBLOCK{part}"], columns > launch[f"RBLOCK{part}"]
+                for kind, has in {"row": row, "column": column, "tail": column, "steps": steps}.items():
+                    if has:
                         self.spare[kind].add(launch["kernel"])
         found = list(ran.faults)
+        if case.trial.layout == trials.FAR and not _counts_far(module):
+            found.append("places of 2³¹ elements are counted in 32 bits")
         if self.lowered.drawn:
             numbers = [number for number, _ in self.lowered.drawn]
+            shapes = [case.chain.specs[case.chain.first_output(number)].shape for number in numbers]
+            if [tuple(mask.shape) for mask in ran.masks] != shapes:
+                return [*found, f"masks of {[tuple(mask.shape) for mask in ran.masks]} where {shapes} are dropped from"]
             self._references(case, dict(zip(numbers, ran.masks, strict=True)))
-            found += self._drops(case, ran)
+            found += self._drops(module, case, ran)
         for name, ours, eager, truth, noise in self._pairs(case, ran):
             terms = max((t.numel() for t in case.inputs), default=1) if self.reduced else 1
             result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise, terms)
@@ -234,6 +245,8 @@ class _Prover:
             if first:
                 self.error = max(self.error, result.error)
                 self.eager_error = max(self.eager_error, result.eager_error)
+        if case.trial == Trial() and not found:
+            found += self._takes(module, case)
         if first:
             self.bytes = (ran.watch.bytes_read, ran.watch.bytes_written)
             again = self.run(module, case)
@@ -267,25 +280,62 @@ class _Prover:
             name = self.chain.inputs[v].name
             yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
 
-    def _drops(self, case: _Case, ran: _Ran) -> list[str]:
-        """Whether as many elements were kept as should be: within 4 standard deviations."""
+    def _takes(self, module: ModuleType, case: _Case) -> list[str]:
+        """Tensors of other dtypes than the kernels were made for must be refused, also when a plan is kept already."""
         found: list[str] = []
+        for k, entry in enumerate(case.chain.inputs):
+            inputs = list(case.inputs)
+            inputs[k] = inputs[k].to(_OTHER.get(inputs[k].dtype, torch.int32))
+            try:
+                self.run(module, replace(case, inputs=inputs))
+            except ValueError:
+                continue
+            except Exception as error:  # it ran until something else gave way
+                found.append(f"{entry.name} is taken as {inputs[k].dtype}, and raises {type(error).__name__}")
+            else:
+                found.append(f"{entry.name} is taken as {inputs[k].dtype}")
+        return found
+
+    def _drops(self, module: ModuleType, case: _Case, ran: _Ran) -> list[str]:
+        """Whether as many elements were kept as should be, and each by a draw of its own: within 5 deviations."""
+        found: list[str] = []
+        kept: list[tuple[torch.Tensor, float]] = []
         for (number, _), mask in zip(self.lowered.drawn, ran.masks, strict=True):
             p = case.chain.calls[number].given()["p"]
             probability = float(case.scalars[p.name]) if isinstance(p, Scalar) else 0.0
             if case.chain.calls[number].operator == "aten::bernoulli_":  # p is of those that are kept
                 probability = 1.0 - min(max(probability, 0.0), 1.0)
-            kept, count = int(mask.sum()), mask.numel()
-            spread = 4 * (count * probability * (1 - probability)) ** 0.5 + 1
-            if count and abs(kept - count * (1 - probability)) > spread:
-                found.append(f"dropout keeps {kept} of {count} elements with p = {probability}")
+            count = mask.numel()
+            if count and _unlikely(int(mask.sum()), count, 1 - probability):
+                found.append(f"dropout keeps {int(mask.sum())} of {count} elements with p = {probability}")
+            kept.append((mask, 1 - probability))
+        pairs = [(f"dropouts {k} and {j}", *kept[k], *kept[j]) for k in range(len(kept)) for j in range(k)]
+        pairs += [
+            (
+                f"neighbours along axis {d}",
+                mask.narrow(d, 1, mask.shape[d] - 1),
+                q,
+                mask.narrow(d, 0, mask.shape[d] - 1),
+                q,
+            )
+            for mask, q in kept
+            for d in range(mask.dim())
+            if mask.shape[d] > 1
+        ]
+        if case.trial == Trial():
+            again = self.run(module, case, seed=1)
+            pairs += [("two seeds", a, q, b, q) for (a, q), b in zip(kept, again.masks, strict=True)]
+        for name, a, one, b, other in pairs:
+            alike = one * other + (1 - one) * (1 - other)
+            if a.shape == b.shape and a.numel() and _unlikely(int((a == b).sum()), a.numel(), alike):
+                found.append(f"dropout: {name} are alike in {int((a == b).sum())} of {a.numel()} elements")
         return found
 
     def mutant(self, name: str, line: str, source: str, needs: str | None) -> Mutant | None:
         """What gives a wrong source away; None where it does not even run."""
         kind, _, kernel = (needs or "").partition(" of ")
         if kind in self.spare and kernel not in self.spare[kind]:
-            return Mutant(name, line, equivalent=f"no launch has a lane beyond its {kind}s")
+            return Mutant(name, line, equivalent=SPARE[kind])
         if needs == "rows":
             return Mutant(name, line, equivalent="the kernel has a single row")
         if needs is not None and needs.startswith(SAME):
@@ -304,6 +354,35 @@ class _Prover:
                     return None
                 return Mutant(name, line, killed_by=f"{case.trial.says}: {found[0]}")
         return Mutant(name, line)
+
+
+def _unlikely(found: int, count: int, probability: float) -> bool:
+    """Whether so many of so many are further from what is expected than 5 standard deviations."""
+    return abs(found - count * probability) > 5 * math.sqrt(count * probability * (1 - probability)) + 1
+
+
+@contextlib.contextmanager
+def _counting(module: ModuleType, far: bool) -> Iterator[None]:
+    """Inside, places are counted as those of huge tensors are; plans that say otherwise are not kept."""
+    chosen = getattr(module, "_index_type", None)
+    if not far or chosen is None:
+        yield
+        return
+    plans = dict(module.PLANS)
+    module.PLANS.clear()
+    module._index_type = lambda *_: tl.int64  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module._index_type = chosen  # type: ignore[attr-defined]
+        module.PLANS.clear()
+        module.PLANS.update(plans)
+
+
+def _counts_far(module: ModuleType) -> bool:
+    """Whether places are counted in 64 bits where a tensor reaches so far that 32 do not do."""
+    huge = torch.empty_strided((2,), (2**31,), device="meta")
+    return not hasattr(module, "_index_type") or bool(module._index_type(huge) == tl.int64)
 
 
 def _does_not_run(fault: str) -> bool:
