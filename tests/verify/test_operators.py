@@ -40,6 +40,7 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "first place of the maximum": ("argmax", [X], (-1, False)),
     "minimum and its place": ("min.dim", [X], (0, True)),
     "smooth distance": ("smooth_l1_loss", [X, Y], (1, 1.0)),
+    "evenly apart": ("linspace", [], (-1.0, 2.0, 9)),
     "bent distance": ("huber_loss", [X, Y], (2, 1.0)),
 }
 
@@ -54,7 +55,8 @@ def interpreter() -> Iterator[Interpreter]:
 def test_results_are_right(interpreter: Interpreter, name: str) -> None:
     operator, tensors, rest = CASES[name]
     b = Builder("one")
-    found = b.call(f"aten::{operator}", *[b.input(*each) for each in tensors], *rest)
+    named = {} if tensors else {"dtype": "float32"}
+    found = b.call(f"aten::{operator}", *[b.input(*each) for each in tensors], *rest, **named)
     proof = interpreter.prove(b.done(*(found if isinstance(found, tuple) else (found,))), mutants=False)
     assert not proof.faults
     assert proof.trials >= 15
@@ -123,7 +125,56 @@ def running_sum_of_one_number() -> Chain:
     return b.done(b.call("aten::cumsum", ones, -1), b.call("aten::_to_copy", ones, dtype="bool"))
 
 
+def four_bits_unpacked() -> Chain:
+    b = Builder("four_bits")
+    codes, scale = b.input("codes", (16, 24), "uint8"), b.input("scale", (16, 1), "bfloat16")
+    low, high = (
+        b.call("aten::bitwise_and.Scalar", codes, 15),
+        b.call("aten::bitwise_right_shift.Tensor_Scalar", codes, 4),
+    )
+    both = b.call("aten::view", b.call("aten::stack", [low, high], -1), [16, 48])
+    wide = b.call("aten::_to_copy", both, dtype="bfloat16")
+    return b.done(wide, b.call("aten::mul.Tensor", b.call("aten::sub.Tensor", wide, 8), scale))
+
+
+def seen_before() -> Chain:
+    """A causal mask of places that meet themselves turned, and a number made a tensor."""
+    b = Builder("seen_before")
+    x = b.input("x", (2, 4, 8, 8), "bfloat16")
+    places = b.call("aten::arange.start_step", 0, 8, 1, dtype="int64")
+    mask = b.call("aten::le.Tensor", b.call("aten::unsqueeze", places, 0), b.call("aten::unsqueeze", places, 1))
+    least = b.call("aten::scalar_tensor", -3e38, dtype="bfloat16")
+    return b.done(b.call("aten::where.self", mask, x, least))
+
+
+def gradients_unscaled() -> Chain:
+    b = Builder("unscaled")
+    grads = [b.input(f"grad_{k}", (7 + k, 12), "float32") for k in range(2)]
+    found, scale = b.input("found", (1,), "float32"), b.input("scale", (1,), "float32")
+    b.call("aten::_amp_foreach_non_finite_check_and_unscale_", grads, found, scale)
+    return b.done()
+
+
+def preferences() -> Chain:
+    b = Builder("preferences")
+    x, y = b.input("x", (5, 40), "float32"), b.input("y", (5, 40), "float32")
+    loss, _ = b.call("aten::log_sigmoid_forward", b.call("aten::mul.Tensor", b.call("aten::sub.Tensor", x, y), 0.1))
+    return b.done(b.call("aten::neg", loss))
+
+
+def slopes_of_distances() -> Chain:
+    b = Builder("slopes_of_distances")
+    x, y, grad = (b.input(n, s, "float32") for n, s in (("x", (6, 40)), ("y", (6, 40)), ("grad", ())))
+    smooth = b.call("aten::smooth_l1_loss_backward", grad, x, y, 1, 0.5)
+    return b.done(smooth, b.call("aten::huber_loss_backward", grad, x, y, 1, 0.5))
+
+
 CHAINS = (
+    four_bits_unpacked,
+    seen_before,
+    gradients_unscaled,
+    preferences,
+    slopes_of_distances,
     power_of_a_number,
     one_hot,
     added_at_one_place_a_row,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG, Axis, Node
 from tracemine.verify.kernels.operators import exact_templates
+from tracemine.verify.kernels.values import NARROW
 
 TRITON_TYPE = {
     "float32": "tl.float32",
@@ -56,11 +57,15 @@ def typed(text: str, from_type: str, to: str) -> str:
 
     >>> typed("x", "float32", "int8")
     'x.to(tl.int32).to(tl.int8)'
+    >>> typed("x", "int32", "float16")
+    'x.to(tl.float32).to(tl.float16)'
     """
     if from_type == to:
         return text
     if (from_type, to) == (FLOAT, "int8"):
         return f"{text}.to(tl.int32).to(tl.int8)"
+    if from_type in (INT, LONG) and to in NARROW:  # as eager does; Triton's interpreter knows no other way
+        return f"{text}.to(tl.float32).to({TRITON_TYPE[to]})"
     return f"({text} != 0)" if to == BOOL else f"{text}.to({TRITON_TYPE[to]})"
 
 

@@ -250,7 +250,7 @@ class Lowering:
             free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
             if wide and not free:
                 self.axes.pin(wide[0])
-                free = list(self.axes.dims((shape[-back],)))
+                free = list(self.fresh((shape[-back],), pinned=True))
             dims.append(free[0] if wide else ())
             for other in free[1:]:
                 self.axes.join(free[0], other)

@@ -97,6 +97,16 @@ def _bent_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return _gathered(low, given, low.op(row, given.tensor("self"), given.tensor("target"), bent))
 
 
+@rule("smooth_l1_loss_backward", "huber_loss_backward")
+def _bent_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
+    row = "smooth_l1_slope" if "beta" in given.values else "huber_slope"
+    found: Tensor = low.op(row, given.tensor("self"), given.tensor("target"), bent)
+    if given.integer("reduction", _MEAN) == _MEAN:
+        found = low.op("div", found, low.count(found, range(len(found.dims))))
+    return narrowed(low, given, [low.op("mul", found, given.tensor("grad_output"))])
+
+
 @rule("mse_loss_backward")
 def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))

@@ -71,6 +71,30 @@ def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (low.rounded(found, result_dtype(given)),)
 
 
+@rule("log_sigmoid_forward")
+def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """The second result is what a CPU's backward pass reads; a GPU's has no elements."""
+    source, dtype = given.tensor("self"), result_dtype(given)
+    found = low.rounded(low.op("log_sigmoid_forward", source), dtype)
+    kept: Tensor = low.op("exp", low.op("neg", low.op("abs", source)))
+    if len(given.call.outputs) > 1 and not given.call.outputs[1].elements:
+        none = low.fresh(given.call.outputs[1].shape, pinned=True)
+        kept = Point(dims=none, dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
+    return (found, low.rounded(kept, dtype))[: len(given.call.outputs)]
+
+
+@rule("linspace")
+def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """From both ends, as eager does, so that the last number is the end."""
+    start, end, count = given.operand("start"), given.operand("end"), given.output.shape[0]
+    if not isinstance(start, Num) or not isinstance(end, Num) or TYPE_OF[result_dtype(given)] != FLOAT:
+        raise Unsupported("ends that are tensors, or whole numbers")
+    step = (end.value - start.value) / max(count - 1, 1)
+    place = Position(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
+    template = f"tl.where({{0}} < {count // 2}, {{1}} + {{3}} * {{0}}, {{2}} - {{3}} * ({count - 1} - {{0}}))"
+    return (low.rounded(low.point(template, [place, start, end, Num(step)], FLOAT), result_dtype(given)),)
+
+
 _LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38, "float16": 65504.0}
 
 
@@ -131,11 +155,12 @@ def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "fill", "zero"})
 
 
-@rule("zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "fill", "zero", "new_zeros", "new_ones")
+@rule("zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "fill", "zero")
+@rule("new_zeros", "new_ones", "new_full", "scalar_tensor")
 def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     name = given.call.operator.removeprefix("aten::")
     plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
-    value = next((given.operand(n) for n in ("fill_value", "value") if n in given), Num(plain.get(name, 0)))
+    value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), Num(plain.get(name, 0)))
     dtype = result_dtype(given)
     like = (
         given.tensor("self")

@@ -95,6 +95,27 @@ def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return narrowed(low, given, [reduced(low, kind, source, _axes(given, source), keep, type_)])
 
 
+@rule("_amp_foreach_non_finite_check_and_unscale")
+def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Gradients taken back to their scale, and whether any of them is no finite number."""
+    found: Tensor = given.tensor("found_inf")
+    scale = given.tensor("inv_scale")
+    results: list[Tensor] = []
+    for member in given.members("self"):
+        if member is not None:
+            bad = low.rounded(low.point("tl.where(tl.abs({0}) < float('inf'), 0, 1)", [member], FLOAT, INT), INT)
+            count = reduced(low, "count", bad, range(len(bad.dims)), False, INT)
+            found = low.point("tl.where({0} != 0, 1.0, {1})", [count, found], FLOAT, as_is=(0,))
+            scaled = low.point("{0} * {1}", [member, _number(low, scale)], FLOAT)
+            results.append(low.rounded(scaled, member.dtype))
+    return (*results, found)
+
+
+def _number(low: Lowering, tensor: Tensor) -> Tensor:
+    """A tensor of one element, without dimensions."""
+    return Regrouped(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
+
+
 @rule("argmax", "argmin")
 def _place_of_extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source, keep = given.tensor("self"), bool(given.literal("keepdim", False))

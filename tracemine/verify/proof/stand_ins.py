@@ -136,6 +136,20 @@ def _alone(operator: Any) -> Callable[..., Tensors]:
     return lambda **named: (operator(**named),)
 
 
+def _unscaled(self: Any, found_inf: Any, inv_scale: Any) -> Tensors:
+    """As the operator does; a CPU's takes no scale in float64."""
+    for member in self:
+        if not torch.isfinite(member).all():
+            found_inf.fill_(1.0)
+        member.mul_(inv_scale)
+    return ()
+
+
+def _log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Tensors:
+    """A GPU keeps nothing for it."""
+    return (torch.ops.aten.log_sigmoid_backward(grad_output, self, torch.exp(-self.abs())),)
+
+
 STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "native_layer_norm": _compact(torch.ops.aten.native_layer_norm),
     "native_layer_norm_backward": _compact(torch.ops.aten.native_layer_norm_backward),
@@ -146,7 +160,12 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "native_batch_norm_backward": _batch_norm_backward,
     "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
+    "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
+    "log_sigmoid_backward": _log_sigmoid_backward,
     "avg_pool2d_backward": _alone(torch.ops.aten.avg_pool2d_backward.default),
     "glu_backward": _alone(torch.ops.aten.glu_backward.default),
     "upsample_bilinear2d": _alone(torch.ops.aten.upsample_bilinear2d.default),
 }
+
+# A CPU rounds products on the way of these to 16 bits, in whichever elements its vectors leave over; a GPU does not.
+ROUNDED_ONCE = frozenset(("add", "sub", "rsub", "addcmul", "addcdiv", "lerp"))
