@@ -13,7 +13,7 @@ import torch
 
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated
 from tracemine.verify.proof.roundings import DRAWS, add_signed, rounded_off
-from tracemine.verify.proof.stand_ins import STAND_INS, wide
+from tracemine.verify.proof.stand_ins import ROUNDED_ONCE, STAND_INS, wide
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -148,6 +148,8 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
         if not double:
             arguments["self"] = arguments["self"].float()
     required = {a.name for a in function._schema.arguments if not a.has_default_value()}
+    if not double and (name.startswith("_foreach_") or name.removesuffix("_") in ROUNDED_ONCE):
+        return _rounded_once(call, function, arguments)
     if name in STAND_INS:
         return _stood_in(call, STAND_INS[name], arguments)
     found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
@@ -157,6 +159,24 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
         return [found] if call.outputs else []
     flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
     return [t for t in flat if t is not None][: len(call.outputs)]
+
+
+def _rounded_once(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """A call at 32 bits, its results and what it writes rounded to what they are, once."""
+    given = {n: [wide(t) for t in v] if isinstance(v, list) else wide(v) for n, v in arguments.items()}
+    found = function(**{n: v for n, v in given.items() if v is not None})
+    for at in call.schema.mutates:
+        name = call.schema.arguments[at].name
+        pairs = (arguments[name], given[name])
+        for old, new in zip(*(p if isinstance(p, list) else [p] for p in pairs), strict=True):
+            if old is not new:
+                old.copy_(new)
+    if not call.outputs:
+        return []
+    kinds = (getattr(torch, str(spec.dtype)) for spec in call.outputs)
+    results = found if isinstance(found, list | tuple) else [found]
+    written = [arguments[call.schema.arguments[at].name] for at in call.schema.mutates]
+    return written or [t.to(kind) for t, kind in zip(results, kinds, strict=True)]
 
 
 def _stood_in(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:

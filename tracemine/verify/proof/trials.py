@@ -111,7 +111,7 @@ def scalar_values(chain: Chain, trial: Trial) -> dict[str, Any]:
         elif trial.scalars == "all zero":
             value = type(scalar.value)(0)
         elif trial.scalars in fixed and not scalar.recorded:
-            value = type(scalar.value)(fixed[trial.scalars])
+            value = type(scalar.value)(_short(fixed[trial.scalars]))
         found[scalar.name] = value
     return found
 
