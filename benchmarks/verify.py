@@ -55,7 +55,7 @@ def prepare(arguments: argparse.Namespace) -> None:
             row, stem = verify_sizes.TABLE[name], f"catalogue_{name}_{size}_{dtype}"
             known = {"row": row.row, "why": row.pattern, "size": size, "dtype": dtype}
             items.append(Item(stem=stem, kind="catalogue", name=name, chain=chain, **known))
-    (folder / "prepared.json").write_bytes(msgspec.json.encode(items))
+    (folder / "prepared.msgpack").write_bytes(msgspec.msgpack.encode(items))
     (folder / "claims.json").write_bytes(msgspec.json.encode(claims))
     for reason, count in left_out.most_common():
         print(f"  left out {count:4} {reason}")
@@ -65,7 +65,7 @@ def prepare(arguments: argparse.Namespace) -> None:
 def write(arguments: argparse.Namespace) -> None:
     """The files of what is prepared, by the generator as it is now."""
     folder: Path = arguments.folder
-    items = msgspec.json.decode((folder / "prepared.json").read_bytes(), type=list[Item])
+    items = msgspec.msgpack.decode((folder / "prepared.msgpack").read_bytes(), type=list[Item])
     written = []
     for item in items:
         try:
@@ -187,7 +187,7 @@ def _text(item: Item) -> str:
 
 def prove(arguments: argparse.Namespace) -> None:
     """Proofs of all chains that are prepared, beside them; what was proved before is not proved again."""
-    items = msgspec.json.decode((arguments.folder / "prepared.json").read_bytes(), type=list[Item])
+    items = msgspec.msgpack.decode((arguments.folder / "prepared.msgpack").read_bytes(), type=list[Item])
     path: Path = arguments.folder / "proofs.jsonl"
     done = {json.loads(line)[0] for line in path.read_text("utf-8").splitlines()} if path.exists() else set()
     seconds = []

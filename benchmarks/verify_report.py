@@ -128,7 +128,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 def report(arguments: argparse.Namespace) -> None:
-    items = msgspec.json.decode((arguments.folder / "prepared.json").read_bytes(), type=list[Item])
+    items = msgspec.msgpack.decode((arguments.folder / "prepared.msgpack").read_bytes(), type=list[Item])
     ran, same, machines = _ran(arguments.ran)
     proofs = _proofs(arguments.folder / "proofs.jsonl")
     traces = {p.name: p for folder in arguments.ran for p in (folder / "traces").glob("*") if p.is_dir()}

@@ -25,6 +25,7 @@ from tracemine.verify.process import Ended, Process, TooLate
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
 _COMPILE_S = 30.0  # of each mode of torch.compile, ahead of timing
+_BLOCKS_S = 3.0  # after which no block of samples is begun, where ratios are not known to 1 % before
 
 
 def at_once() -> int:
@@ -111,7 +112,7 @@ class Ahead:
 
     def timed(self, text: str) -> Mapping[str, Any] | str:
         """What a reproduction says, alone on the GPU; or why it says nothing."""
-        return self._timer.run(text, "results", self._limit_s)
+        return self._timer.run(text, "results", self._limit_s, seconds=_BLOCKS_S)
 
     def _compile(self, text: str) -> None:
         runner = self._free.get()

@@ -42,6 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None  # the reproduction
     assumptions: tuple[str, ...]
     not_tested: tuple[str, ...]
+    seconds: dict[str, float] | None = None  # that each part took on the GPU; null: it was not run there
     library: CallVerdict | None = None  # a call of PyTorch's library that says the same; null: none does
     with_products: CallVerdict | None = None  # one that does the matrix products around the chain too
     compiled: CallVerdict | None = None  # what torch.compile makes of it; null: not timed, or no faster than the kernel
@@ -108,6 +109,7 @@ def verdict(
         with_products=with_products,
         compiled=compiled,
         by=by,
+        seconds=ran.get("seconds") if isinstance(ran, Mapping) else None,
         best=best(found.level, measured, library=library, compiled=compiled),
     )
 
