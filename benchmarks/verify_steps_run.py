@@ -17,13 +17,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_AT_ONCE = 6  # kernels that one process looks at
+_AT_ONCE = 4  # kernels of a task
+_WORKERS = max(min(12, (os.cpu_count() or 1) - 2), 1)
 _UNTRIED = "it ended its process, or was not looked at in time"
 
 
@@ -42,45 +44,99 @@ def name_of(path: Path) -> str:
 
 
 def look_at_all(paths: list[Path], seconds: float) -> dict[str, dict[str, Any]]:
-    """What is wrong with the kernels of each step, and with the step, as far as processes came; side by side."""
+    """What is wrong with the kernels of each step, then with the step where the right ones stand; side by side."""
     until = time.time() + seconds
-
-    def kernels(path: Path, first: int, end: int) -> list[str]:
-        found: list[str] = answers(path, [f"--kernels={first}:{end}"], until)
-        return [*found, *[_UNTRIED] * (end - first - len(found))]
-
-    def check(path: Path, parts: list[Future[list[str]]]) -> dict[str, Any]:
-        faults = [fault for part in parts for fault in part.result()]
-        wrong = ",".join(str(number) for number, fault in enumerate(faults) if fault)
-        right = [] if _UNTRIED in faults else answers(path, [f"--check={wrong}"], until)
-        return {"faults": faults, "right": right[0] if right else None}
-
-    with ThreadPoolExecutor(max_workers=max(min(16, os.cpu_count() or 1), 1)) as pool:
-        parts: list[list[Future[list[str]]]] = []
-        for path in paths:
-            count = len(json.loads(path.with_suffix(".json").read_text("utf-8"))["about"]["counts"])
-            shares = [(first, min(first + _AT_ONCE, count)) for first in range(0, count, _AT_ONCE)]
-            parts.append([pool.submit(kernels, path, *share) for share in shares])
-        checks = [pool.submit(check, path, part) for path, part in zip(paths, parts, strict=True)]
-        return {name_of(path): each.result() for path, each in zip(paths, checks, strict=True)}
+    with Workers(paths[0].parent, until) as workers, ThreadPoolExecutor(_WORKERS) as pool:
+        shares = [(path, first) for path in paths for first in range(0, kernels_of(path), _AT_ONCE)]
+        found = pool.map(lambda share: workers.answer(name_of(share[0]), share[1], _AT_ONCE), shares)
+        faults: dict[str, list[str]] = {name_of(path): [] for path in paths}
+        for (path, first), mine in zip(shares, found, strict=True):
+            count = min(_AT_ONCE, kernels_of(path) - first)
+            faults[name_of(path)] += mine if isinstance(mine, list) else [_UNTRIED] * count
+        whole = [name for name, each in faults.items() if _UNTRIED not in each]
+        checks = dict(zip(whole, pool.map(lambda name: workers.answer(name, faults[name]), whole), strict=True))
+    return {name: {"faults": each, "right": checks.get(name)} for name, each in faults.items()}
 
 
-def answers(path: Path, options: list[str], until: float) -> list[Any]:
-    """The lines that a step's file prints, as far as it comes in time."""
-    begun = time.time()
-    if begun > until:
-        return []
-    command = [sys.executable, str(path), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    try:
-        out, errors = process.communicate(timeout=max(until - begun, 1))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, errors = process.communicate()
-    said = (errors.strip().splitlines() or [""])[-1][:200]
-    print(f"{name_of(path)} {' '.join(options)}: {time.time() - begun:.1f} s {said}", file=sys.stderr, flush=True)
-    return [json.loads(line) for line in out.splitlines() if line.startswith(('"', "{"))]
+def kernels_of(path: Path) -> int:
+    return len(json.loads(path.with_suffix(".json").read_text("utf-8"))["about"]["counts"])
+
+
+class Workers:
+    """Processes that load torch once and answer tasks, a line each; one that ends costs its answer, another begins."""
+
+    def __init__(self, folder: Path, until: float) -> None:
+        self.command = [sys.executable, __file__, str(folder), "--look"]
+        self.until = until
+        self.mine = threading.local()
+        self.all: list[subprocess.Popen[str]] = []
+        self.timer = threading.Timer(max(until - time.time(), 0), self.end)
+
+    def __enter__(self) -> Workers:
+        self.timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.timer.cancel()
+        self.end()
+
+    def end(self) -> None:
+        for process in self.all:
+            process.kill()
+
+    def answer(self, *task: Any) -> Any:
+        """What a worker says to a task; None where it ended, or the time did."""
+        if time.time() > self.until:
+            return None
+        process: subprocess.Popen[str] | None = getattr(self.mine, "process", None)
+        if process is None or process.poll() is not None:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+            self.mine.process = process
+            self.all.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            return None
+        return json.loads(line) if line.endswith("\n") else None
+
+
+def work(folder: Path) -> None:
+    """Answers tasks: what is wrong with some kernels of a step, or with a step whose kernels have those faults."""
+    import torch
+
+    steps: dict[str, tuple[ModuleType, list[Any]]] = {}
+    with tempfile.TemporaryDirectory() as kept:
+        for line in sys.stdin:
+            name, what, *rest = json.loads(line)
+            begun = time.time()
+            if name not in steps:
+                step = load(folder / f"step_{name}.py")
+                (Path(kept) / name).mkdir()
+                steps[name] = step, step.modules(Path(kept) / name)
+            step, modules = steps[name]
+            answer: Any
+            if rest:
+                each = list(zip(modules, step.ABOUT["ulps"], step.ABOUT["draws"], strict=True))
+                answer = [step.faults(*one) for one in each[what : what + rest[0]]]
+            else:
+                kernels = [m.eager if fault else m.fused for m, fault in zip(modules, what, strict=True)]
+                with torch.no_grad():
+                    inputs = step.Inputs(step.BUFFERS, step.VIEWS, step.DEVICE)
+                    chains = [m.eager for m in modules]
+                    answer = step.checked(step.eager_step, step.fused_step, inputs, chains, kernels)
+                    del inputs
+            torch.cuda.synchronize()  # raises after a fault on the device: this process ends, another begins
+            torch.cuda.empty_cache()
+            print(json.dumps(answer), flush=True)
+            said = f"kernels from {what} on" if rest else "the step"
+            print(f"{name}: {said} {time.time() - begun:.1f} s", file=sys.stderr, flush=True)
 
 
 def time_all(
@@ -156,12 +212,16 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a step is given up")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--time", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--look", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     names = json.loads((asked.folder / "order.json").read_text("utf-8"))
     paths = [asked.folder / f"step_{name}.py" for name in names]
     lines, kernels = asked.output.with_suffix(".jsonl"), asked.output.with_suffix(".kernels")
     done = [json.loads(line)[0] for line in lines.read_text("utf-8").splitlines()] if lines.exists() else []
+    if asked.look:
+        work(asked.folder)
+        return
     if asked.time:
         left = [p for p in paths if name_of(p) not in done]
         time_all(left, lines, json.loads(kernels.read_text("utf-8")), asked.until, asked.each, asked.rounds)

@@ -213,22 +213,6 @@ def on_meta(folder):
     return found
 
 
-def looked_at(folder, first, end):
-    """What is wrong with each kernel, a line each; by then the compiler's cache on disk has them."""
-    for each in list(zip(modules(folder), ABOUT["ulps"], ABOUT["draws"]))[first:end]:
-        print(json.dumps(faults(*each)), flush=True)
-        torch.cuda.synchronize()
-
-
-def checked_step(folder, without):
-    """What is wrong with the step where all kernels stand but those, and the same run again."""
-    found = modules(folder)
-    kernels = [m.eager if number in without else m.fused for number, m in enumerate(found)]
-    with torch.no_grad():
-        inputs = Inputs(BUFFERS, VIEWS, DEVICE)
-        print(json.dumps(checked(eager_step, fused_step, inputs, [m.eager for m in found], kernels)), flush=True)
-
-
 def claimed(key, found):
     """What is predicted for the kernels in place."""
     total = {"low": 0, "mid": 0, "high": 0}
@@ -246,8 +230,6 @@ def main():
     parser.add_argument("--seconds", type=float, default=20.0, help="that timing may take, if rounds do not end before")
     parser.add_argument("--keep", help="findings whose kernels are put in place; else those that prove to be faster")
     parser.add_argument("--meta", action="store_true")
-    parser.add_argument("--kernels", metavar="FIRST:END", help="only say what is wrong with these kernels, a line each")
-    parser.add_argument("--check", metavar="N,N", help="only say what is wrong with the step without these kernels")
     with tempfile.TemporaryDirectory() as folder:
         done(parser.parse_args(), folder)
 
@@ -258,12 +240,6 @@ def done(asked, folder):
         return
     if not torch.cuda.is_available():
         raise SystemExit("this needs a GPU, and torch finds none; --meta needs none")
-    if asked.kernels is not None:
-        looked_at(folder, *map(int, asked.kernels.split(":")))
-        return
-    if asked.check is not None:
-        checked_step(folder, {int(number) for number in asked.check.split(",") if number})
-        return
     kept = None if asked.keep is None else asked.keep.split(",")
     inputs = Inputs(BUFFERS, VIEWS, DEVICE)
     found = step_results(
