@@ -1,4 +1,4 @@
-"""Host microseconds of launchers: compiles all chains of a folder side by side, then times one after another.
+"""Host microseconds of launchers, of one chain after another.
 
     python run.py FOLDER -o launchers.json [--seconds N]
 
@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,25 +44,18 @@ def inputs(module: Any) -> list[Any]:
     return found
 
 
-def compiled(path: Path) -> str:
-    """What is wrong with a chain's kernels; by then the compiler's cache on disk has them."""
+def same_again(module: Any) -> bool:
+    """Whether the second call, which launches what the first compiled, gives the same bits."""
     import torch
 
-    try:
-        module = load(path)
-        with torch.no_grad():
-            first, again = ([*(module.fused(*mine) or ()), *mine] for mine in (inputs(module), inputs(module)))
-        torch.cuda.synchronize()
-    except Exception as error:
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
-    same = all(torch.equal(_bits(a), _bits(b)) for a, b in zip(first, again, strict=True))
-    return "" if same else "the second call gives other results"
+    first, again = ([*(module.fused(*mine) or ()), *mine] for mine in (inputs(module), inputs(module)))
+    return all(torch.equal(_bits(a), _bits(b)) for a, b in zip(first, again, strict=True))
 
 
 def _bits(tensor: Any) -> Any:
     import torch
 
-    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor.reshape(-1)
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 def host_us(work: Callable[[], object], calls: int = _CALLS, times: int = _TIMES) -> float:
@@ -85,6 +76,8 @@ def host_us(work: Callable[[], object], calls: int = _CALLS, times: int = _TIMES
 
 def timed(module: Any) -> dict[str, Any]:
     """One chain: eager, its launcher, and the same where Triton looks at all arguments of each launch."""
+    if not same_again(module):
+        return {"error": "the second call gives other results"}
     given = inputs(module)
     one: dict[str, Any] = {"inputs": len(given), "outputs": len(module.fused(*given) or ())}
     one["launches"] = len(module.BLOCKS)
@@ -120,8 +113,6 @@ def main() -> None:
     asked = parser.parse_args()
     until = time.time() + asked.seconds
     paths = sorted(asked.folder.glob("chain_*.py"))
-    with ProcessPoolExecutor(12, mp_context=multiprocessing.get_context("spawn")) as pool:
-        faults = list(pool.map(compiled, paths))
     import torch
     import triton
 
@@ -129,12 +120,10 @@ def main() -> None:
     where = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "triton": triton.__version__}
     chains: dict[str, Any] = {}
     found = {"where": where, "calls_us": calls_us(), "chains": chains}
-    for path, fault in zip(paths, faults, strict=True):
+    for path in paths:
         name = path.stem.removeprefix("chain_")
         try:
-            if time.time() > until:
-                fault = "out of time"
-            chains[name] = {"error": fault} if fault else timed(load(path))
+            chains[name] = timed(load(path)) if time.time() < until else {"error": "out of time"}
         except Exception as error:
             chains[name] = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
         torch.cuda.empty_cache()
