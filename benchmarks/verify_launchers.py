@@ -48,7 +48,7 @@ def report(arguments: argparse.Namespace) -> None:
         if "error" in one:
             print(f"{name}: {one['error']}")
     single = [one for one in chains.values() if one["launches"] == 1]
-    for key in ("fused_us", "triton_us"):
+    for key in ("fused_us", "triton_us") if single else ():
         print(f"{key}, of {len(single)} chains of one kernel: {_spread([one[key] for one in single])}")
     print(f"An ATen call: {_spread(list(found['calls_us'].values()))} ({', '.join(found['calls_us'])})")
 
