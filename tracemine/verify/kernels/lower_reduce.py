@@ -131,6 +131,7 @@ def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[
     if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
         raise Unsupported("the place of a maximum of booleans, or of one element")
     named = kind if source.type == FLOAT else f"{kind}_{source.type}"
+    source = low.rounded(source, source.dtype, always=True)  # which of two is larger, rounding decides
     top = reduced(low, named, source, over, True, source.type)
     own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
     there = low.point("({0} == {1}) | ({0} != {0})", [source, top], source.type, BOOL)

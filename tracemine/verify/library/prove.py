@@ -26,7 +26,7 @@ _ENOUGH = 1 << 14  # elements of the largest tensor, for the first
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A chain, as JSON of the record, whose library call is to be proved. unread: as in `find`."""
 
-    chain: msgspec.Raw
+    chain: bytes  # as MessagePack, for JSON has no infinities
     unread: tuple[int, ...] = ()
     mutants: bool = True
 
@@ -61,4 +61,4 @@ def elements(chain: Chain) -> int:
 
 def job(chain: Chain, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
     """A line that the process reads."""
-    return msgspec.json.encode(Job(chain=msgspec.Raw(msgspec.json.encode(chain)), unread=unread, mutants=mutants))
+    return msgspec.json.encode(Job(chain=msgspec.msgpack.encode(chain), unread=unread, mutants=mutants))

@@ -49,7 +49,7 @@ class _Case:
 def prove(job: Job) -> Proof:
     """All trials of a library call in place of one chain, and of wrong calls beside it."""
     started = time.process_time()
-    chain = msgspec.json.decode(job.chain, type=Chain)
+    chain = msgspec.msgpack.decode(job.chain, type=Chain)
     prover = _Prover(chain, job.unread)
     if (large := elements(prover.sizes.chain)) > MOST_ELEMENTS:
         return refused(chain, f"the chain has {large:,} elements that no size makes fewer")

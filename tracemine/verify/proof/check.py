@@ -89,7 +89,7 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
     if max((spec.elements for spec in chain.specs), default=0) > MOST_ELEMENTS:
         source, rounded = (replace(s, text=_in_large_blocks(s.text)) for s in (source, rounded))
     return Job(
-        chain=msgspec.Raw(msgspec.json.encode(chain)),
+        chain=msgspec.msgpack.encode(chain),
         source=source.text,
         rounded=rounded.text,
         masks=source.masks,

@@ -115,7 +115,8 @@ class Watch:
 
     def places(self, offset):
         """Rows and columns that are added to an address: of 32 bits they end at 2³¹ elements."""
-        if self.far and offset.data.ndim > 1 and offset.data.dtype.itemsize < 8:
+        counts = offset.data.ndim > 1 and _ONE not in offset.attr
+        if self.far and counts and offset.data.dtype.itemsize < 8:
             self.note("places counted in 32 bits", offset.data.size)
 
     def _who(self, home, elements, stores, program):
@@ -148,6 +149,8 @@ def _program(builder):
 
 _stock_load = interpreter.InterpreterBuilder.create_masked_load
 _stock_store = interpreter.InterpreterBuilder.create_masked_store
+_ONE = "one number for all"
+_stock_splat = interpreter.InterpreterBuilder.create_splat
 _stock_places = interpreter.InterpreterBuilder.create_addptr
 _stock_launch = interpreter.GridExecutor.__call__
 _stock_reduce = interpreter.ReduceOps.apply_impl
@@ -164,6 +167,12 @@ def _store(self, pointers, value, mask, *rest, **named):
     if _watch:
         _watch[-1].touch(True, pointers, mask, _program(self))
     return _safe(_stock_store, self, pointers, value, mask, *rest, **named)
+
+
+def _splat(self, ret_ty, arg):
+    found = _stock_splat(self, ret_ty, arg)
+    found.attr[_ONE] = True
+    return found
 
 
 def _places(self, pointers, offset):
@@ -201,6 +210,16 @@ def _fma(self, x, y, z):
     return interpreter.TensorHandle(wide.astype(z.data.dtype), z.dtype.scalar)
 
 
+def _cumsum(self, arg):
+    """A running sum as a GPU's: as many partial sums deep as the logarithm of its length, where numpy adds in a row."""
+    found, step = arg.handle.data.copy(), 1
+    along = np.moveaxis(found, self.axis, -1)
+    while step < along.shape[-1]:
+        along[..., step:] = along[..., step:] + along[..., :-step]
+        step *= 2
+    return [self.to_tensor(found, dtype=arg.dtype)]
+
+
 class OutOfBounds(Exception):
     """A kernel touched memory that is none of its tensors'."""
 
@@ -235,10 +254,12 @@ def install():
     interpreter.InterpreterBuilder.create_masked_load = _load
     interpreter.InterpreterBuilder.create_masked_store = _store
     interpreter.InterpreterBuilder.create_addptr = _places
+    interpreter.InterpreterBuilder.create_splat = _splat
     interpreter.GridExecutor.__call__ = _launch
     interpreter._implicit_cvt = _number
     interpreter.InterpreterBuilder.create_fma = _fma
     interpreter.ReduceOps.apply_impl = _reduce
+    interpreter.ScanOps.cumsum = _cumsum
     interpreter._patch_lang_tensor = _patch_tensor
     libdevice.fast_dividef = lambda x, y: x / y
     libdevice.fast_logf = lambda x: tl.log(x)  # none of the GPU's own functions is here; tl.log is patched at a launch

@@ -52,9 +52,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain to prove: as JSON of the record, with its sources and those of wrong kernels."""
+    """A chain to prove: the record as MessagePack, for JSON has no infinities; with its sources and wrong kernels."""
 
-    chain: msgspec.Raw
+    chain: bytes
     source: str
     rounded: str
     masks: int
