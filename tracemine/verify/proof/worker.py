@@ -92,7 +92,7 @@ class _Case:
 def prove(job: Job) -> Proof:
     """All trials of one chain's kernels, and of the wrong ones beside them."""
     started = time.process_time()
-    chain = msgspec.json.decode(job.chain, type=Chain)
+    chain = msgspec.msgpack.decode(job.chain, type=Chain)
     lowered = lower(chain)
     ulp = float(sum(error_ulp().get(t, 0) for t in lowered.templates))
     exact = not lowered.reduces and not any(error_ulp().get(t) for t in lowered.templates) and not lowered.drawn
