@@ -53,11 +53,18 @@ _FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOC
 
 
 class Body:
-    """Prints one kernel. `mode`: its shape. `exact`: correctly rounded division and roots."""
+    """Prints one kernel. `mode`: its shape. `exact`: correctly rounded division and roots.
 
-    def __init__(self, program: Program, kernel: Kernel, mode: str, exact: bool, one_row: bool = False) -> None:
+    `long`: rows that are walked in a loop lie one behind the other, and those that programs walk at a time may be more
+    than the cache holds.
+    """
+
+    def __init__(
+        self, program: Program, kernel: Kernel, mode: str, exact: bool, one_row: bool = False, long: bool = False
+    ) -> None:
         self.program, self.kernel, self.mode, self.exact = program, kernel, mode, exact
-        self.one_row = one_row
+        self.one_row, self.long = one_row, long
+        self.walks = 0  # over the columns, all together
         self.lines: list[str] = []
         self.strides: dict[str, None] = {}
         self.sizes: dict[Axis, None] = {}
@@ -94,14 +101,16 @@ class Body:
             for store in self.kernel.stores:
                 self.store(store)
             return self.lines
+        self._load_rows()
         deepest = max(map(self._depth, values), default=0)
         early = [s for s in self.kernel.stores if self._in_loop(s) and self._early(s, deepest)]
+        inside = [s for s in self.kernel.stores if self._in_loop(s) and s not in early]
+        self.walks = deepest + bool(inside)
         for depth in range(1, 1 + deepest):
             self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
         rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
         for store in rowwise:
             self.store(store)
-        inside = [s for s in self.kernel.stores if self._in_loop(s) and s not in early]
         if inside:
             self._hoist(n for s in inside for n in (s.value, *s.index))
             with self._loop():
@@ -233,6 +242,14 @@ class Body:
         loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
         first = [n for n in loads if not any(isinstance(below, waits) for below in _below(n))]
         if len(first) <= (_MOST_OF_TILES if self.mode == POINTWISE else _MOST_HELD):
+            for node in first:
+                self.value(node)
+
+    def _load_rows(self) -> None:
+        """What rows have one of each, as a target's score: waited for while the columns are walked, not after."""
+        loads = (n for n in reversed(self._all()) if isinstance(n, ir.Load))
+        first = [n for n in loads if self._depth(n) == 0 and not self._across(n)]
+        if len(first) <= _MOST_HELD:
             for node in first:
                 self.value(node)
 
@@ -403,8 +420,14 @@ class Body:
         ]
         masks = [m for m in (*masks, guard or "") if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        text = f"tl.load({pointer}{mask})"
+        text = f"tl.load({pointer}{mask}{self._kept(across and down)})"
         return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
+
+    def _kept(self, large: bool) -> str:
+        """What is walked again is to stay in the cache, what is walked for the last time is not."""
+        if not (large and self.long and self.walks > 1):
+            return ""
+        return f', eviction_policy="evict_{"first" if self._walks == self.walks else "last"}"'
 
     def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
         """Address of an element, as wide as what it is masked with."""
@@ -450,7 +473,8 @@ class Body:
         plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
         text = value if plain else typed(value, node.type, buffer.dtype)
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
-        self.say(f"tl.store({pointer}, {text}, mask={mask})", store.value if node is not store.value else None)
+        kept = self._kept(across and self._walks == self.walks)
+        self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 
 
 def _below(node: Node) -> Iterator[Node]:

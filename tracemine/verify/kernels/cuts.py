@@ -16,7 +16,7 @@ Cuts = tuple[tuple[int, int], ...]
 
 _ALONG: dict[str, Cuts] = {
     POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),
-    WHOLE: ((1024, 32), (1024, 16), (2048, 32), (1024, 8)),
+    WHOLE: ((1024, 32), (1024, 16), (2048, 32), (1024, 64)),
     LOOPED: ((2048, 8), (2048, 16), (4096, 8)),
 }
 _OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows that are held are given by how these lie
@@ -24,7 +24,12 @@ _OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows that a
     WHOLE: ((1024, 32), (1024, 16), (1024, 64)),
     LOOPED: ((1024, 32), (1024, 16), (1024, 8)),
 }
-_LOOPED_ACROSS: Cuts = ((2048, 8), (2048, 16), (4096, 16))
+_LOOPED_ACROSS: Cuts = ((4096, 16), (2048, 8), (2048, 16))
+_PARTS_ACROSS: Cuts = ((2048, 8), (2048, 16), (4096, 16))
+# The larger a program, the fewer rows are walked at a time, and the more of them the cache still has for a second walk.
+_AGAIN: Cuts = ((8192, 16), (8192, 8), (4096, 8))
+# Rows that fill two thirds of a block: of fewer threads, each with more elements, the compiler drops what none has.
+_RAGGED: Cuts = ((1024, 64), (1024, 32), (1024, 16), (2048, 32))
 # Rows of an odd length lie at any address and are read one element at a time: better by more threads.
 _ODD_ROWS: Cuts = ((256, 8), (1024, 32), (1024, 16), (1024, 8))
 
@@ -32,18 +37,34 @@ _ODD_ROWS: Cuts = ((256, 8), (1024, 32), (1024, 16), (1024, 8))
 _MANY_LOADS, _REGISTERS = 16, 64
 
 
-def cuts(mode: str, grain: str, pieces: int = 1, loads: int = 1, odd: bool = False) -> Cuts:
+def cuts(
+    mode: str,
+    grain: str,
+    pieces: int = 1,
+    loads: int = 1,
+    *,
+    odd: bool = False,
+    ragged: bool = False,
+    again: bool = False,
+    parts: bool = False,
+) -> Cuts:
     """The candidates for kernels of a shape. pieces: of a row that a program walks all, so that a block is one's part.
 
-    loads: how many a thread does for each of its elements. odd: whether rows have an odd length.
+    loads: how many a thread does for each of its elements. odd: whether rows have an odd length. ragged: whether
+    they fill little of a block, whose size is a power of two. again: whether long rows are walked more than once.
+    parts: whether each program walks a part of a row.
 
     >>> cuts(POINTWISE, ALONG)[0], cuts(POINTWISE, ALONG, pieces=2)[0], cuts(POINTWISE, ALONG, loads=24)[0]
     ((1024, 8), (512, 4), (256, 2))
     """
     if (mode, grain) == (LOOPED, ACROSS):
-        return _LOOPED_ACROSS
+        return _PARTS_ACROSS if parts else _LOOPED_ACROSS
+    if again:
+        return _AGAIN
     if odd and (mode, grain) == (WHOLE, ALONG):
         return _ODD_ROWS
+    if ragged and (mode, grain) == (WHOLE, ALONG):
+        return _RAGGED
     if mode == POINTWISE and loads > _MANY_LOADS:
         each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)
         return ((128 * each, each), (256 * each, 2 * each), (512 * each, 4 * each))

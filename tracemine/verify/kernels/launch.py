@@ -27,6 +27,7 @@ from tracemine.verify.kernels.shapes import (
     writes_across,
 )
 
+_FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 16  # of one launch
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
@@ -40,7 +41,8 @@ class Part:
         self.grain = grain(program.buffers, kernel)
         along = self.mode == POINTWISE and self.grain == ALONG
         self.flat = flat_orders(program.buffers, kernel) if along else {}
-        self.body = Body(program, kernel, self.mode, exact, bool(self.flat))
+        self.long = self.mode == LOOPED and self.grain == ALONG and kernel.split is None
+        self.body = Body(program, kernel, self.mode, exact, bool(self.flat), self.long)
         self.lines = self.body.print()
         # What it takes, and the expressions for it: what differs from launch to launch, then what a plan of it knows.
         self.given = {f"{b}_ptr": b for b in self.body.pointers} | {name: name for name in self.body.scalars}
@@ -66,7 +68,10 @@ class Part:
 
     def _odd_strides(self) -> set[str]:
         """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
-        if self.flat:
+        # Rows beside each other that are only read so are better spread over lanes: what a thread reads at once are
+        # several rows, each of which is summed on its own.
+        beside = self.mode == WHOLE and self.grain != ALONG
+        if self.flat or (beside and not writes_across(self.program.buffers, self.kernel)):
             return set()
         buffers = {name: self.program.buffers[name] for name in self.body.pointers}
         largest = max((prod(b.shape) for b in buffers.values()), default=0)
@@ -114,8 +119,19 @@ class Launch:
         """How it may be cut into blocks."""
         first = self.parts[0]
         most = max(len(loads(part.kernel)) for part in self.parts)
-        odd = prod(axis.size for axis in first.kernel.columns) % 2 == 1
-        return cuts(first.mode, first.grain, first.kernel.pieces, most, odd)
+        length = prod(axis.size for axis in first.kernel.columns)
+        ragged = most <= _FEW_LOADS and 0 < length <= _RAGGED_SHARE * (1 << (length - 1).bit_length())
+        again, parts = first.long and first.body.walks > 1, first.kernel.split is not None
+        return cuts(
+            first.mode,
+            first.grain,
+            first.kernel.pieces,
+            most,
+            odd=length % 2 == 1,
+            ragged=ragged,
+            again=again,
+            parts=parts,
+        )
 
     @property
     def text(self) -> str:
