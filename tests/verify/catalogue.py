@@ -12,7 +12,7 @@ from tracemine.verify import Builder, Chain
 
 CATALOGUE: dict[str, Callable[..., Chain]] = {}  # without arguments: at the small size
 # Walked in a loop at this size, in parts where there are few rows; large enough for tables to be made, joins to be cut.
-LONGEST_ROW = {"rope": 16, "rope_of_angles": 8, "group_norm_in_parts": 16} | dict.fromkeys(
+LONGEST_ROW = {"rope": 16, "rope_of_angles": 8, "group_norm_in_parts": 64} | dict.fromkeys(
     (
         "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
         "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",
@@ -344,7 +344,7 @@ def group_norm_silu(shape: Shape = (2, 6, 5, 7), groups: int = 3, dtype: str = F
 
 @entry
 def group_norm_in_parts() -> Chain:
-    return group_norm_silu((1, 6, 10, 14))
+    return group_norm_silu((1, 6, 21, 27))
 
 
 @entry
@@ -452,8 +452,8 @@ def long_softmax() -> Chain:
 @entry
 def long_layer_norm() -> Chain:
     b = Builder("long_layer_norm")
-    x, weight = b.input("x", (3, 300), F32), b.input("weight", (300,), F32)
-    return b.done(b.call("aten::native_layer_norm", x, [300], weight, None, 1e-5)[0])
+    x, weight = b.input("x", (3, 1100), F32), b.input("weight", (1100,), F32)
+    return b.done(b.call("aten::native_layer_norm", x, [1100], weight, None, 1e-5)[0])
 
 
 @entry
@@ -484,9 +484,9 @@ def looped_norm_in_place() -> Chain:
 def bias_gradient() -> Chain:
     """What is summed over all rows is written too."""
     b = Builder("bias_gradient")
-    grad, out = b.input("grad", (2, 75, 45), BF16), b.input("y", (2, 75, 45), BF16)
+    grad, out = b.input("grad", (2, 75, 515), BF16), b.input("y", (2, 75, 515), BF16)
     back = b.call("aten::add.Tensor", b.call("aten::tanh_backward", grad, out), 0.25)
-    flat = b.call("aten::view", back, [150, 45])
+    flat = b.call("aten::view", back, [150, 515])
     return b.done(back, b.call("aten::sum.dim_IntList", flat, [0], True))
 
 
@@ -494,7 +494,7 @@ def bias_gradient() -> Chain:
 def conv_bias_gradient() -> Chain:
     """Summed over all but the channels, which lie side by side."""
     b = Builder("conv_bias_gradient")
-    grad = b.input("grad", (3, 6, 5, 7), BF16, (210, 1, 42, 6))
+    grad = b.input("grad", (3, 600, 5, 7), BF16, (21_000, 1, 4200, 600))
     return b.done(b.call("aten::sum.dim_IntList", b.call("aten::add.Tensor", grad, 0.5), [0, 2, 3], False))
 
 
@@ -509,7 +509,7 @@ def long_extremes() -> Chain:
 @entry
 def column_variance() -> Chain:
     b = Builder("column_variance")
-    x = b.input("x", (150, 45), BF16)
+    x = b.input("x", (150, 515), BF16)
     return b.done(b.call("aten::var.correction", x, [0], correction=0, keepdim=False))
 
 

@@ -28,6 +28,10 @@ def why_as_good(chain: Chain, name: str, line: str, lines: Sequence[str]) -> str
     narrow = frozenset(i.name for i in chain.inputs if i.spec.dtype == "bfloat16")
     if name == NARROWER and of_extremes(lines, line.partition(" = ")[0], narrow):
         return "the largest of numbers of 16 bits is one of them"
+    specs = {i.name: i.spec for i in chain.inputs}
+    own = specs.get(line.partition(".")[0])
+    if name == "plan kept whatever the strides" and own is not None and max((n for n in own.shape), default=0) <= 1:
+        return "a tensor of one element has its one place"
     return None
 
 

@@ -149,7 +149,7 @@ def _uses(lines: list[str], at: int) -> list[str]:
 def _computed_alone(lines: list[str], at: int) -> bool:
     """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
     # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
-    plain = r"tl\.(max|sum)\(|_row_max\(|= tl\.where\(mask, \w+, -float|= \w+ [-+*/] [a-z]+(_\d+)?$"
+    plain = r"tl\.(max|sum)\(|_row_max\(|= tl\.where\(mask, \w+, -float|= (\w+ [-+*/] |_ratio\(\w+, )[a-z]+(_\d+)?\)?$"
     uses = {k: lines[k].partition("  #")[0] for k in _places(lines, at)}
     exact = [k for k, use in uses.items() if re.search(r"= tl\.abs\(\w+\)$", use)]  # as narrow, and the same
     rest = [use for k, use in uses.items() if k not in exact and not re.search(plain, use)]

@@ -67,7 +67,7 @@ def spread(
     for _ in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(chain.calls):
-            found = _given(number, call, values, scalars, masks, True)
+            found = _given(number, call, _moved(call, values, generator), scalars, masks, True)
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
                 add_signed(tensor, off, generator)
             values += found
@@ -76,6 +76,16 @@ def spread(
             square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
     roots = [(square / DRAWS).sqrt() for square in squares]
     return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
+    """What a norm reads, each number moved by a rounding: its mean is rounded as they are, however far from 0 they lie."""
+    source = call.given().get("input")
+    if "_norm" not in call.operator or "backward" in call.operator or not isinstance(source, Ref):
+        return values
+    tensor = values[source.value]
+    signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    return [*values[: source.value], tensor * (1 + signs * 2.0**-24), *values[source.value + 1 :]]
 
 
 class _Wide:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.chain import Chain
+from tracemine.verify.chain import Chain, Literal, Ref, Scalar
+from tracemine.verify.indices import KEEPS
 
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
 _MOST_APART = 24  # axes whose sizes are changed one by one
-_MOST_ALONE = 8  # inputs that lie otherwise than all others
+_MOST_ALONE = 16  # inputs that lie otherwise than all others
 
 NORMAL, INTEGERS = "normal", "whole numbers"
 FAR = "far-reaching"  # a layout: as recorded, and places are counted as those of huge tensors are
@@ -33,6 +34,7 @@ KINDS = (
     "denormals",
     "near overflow",
     "rows of zeros",
+    "small beside 1",
 )
 
 
@@ -75,7 +77,8 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
     for layout in ("gaps", "reversed order", "offset"):
         yield Trial(layout=layout, seed=2)
     yield Trial(layout=FAR, seed=2)
-    for entry in chain.inputs[:_MOST_ALONE] if len(chain.inputs) > 1 else ():
+    alone = chain.inputs[:: max(1, -(-len(chain.inputs) // _MOST_ALONE))]
+    for entry in (*alone, chain.inputs[-1]) if len(chain.inputs) > 1 else ():
         yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
     for axes in together:
         for other in (None, 1, 0, 7):  # None: one less
@@ -125,15 +128,36 @@ def _short(value: float) -> float:
 def tensors(chain: Chain, trial: Trial) -> list[torch.Tensor]:
     """The chain's inputs, each in memory of its own between zones of poison."""
     generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
-    found = []
+    found: list[torch.Tensor] = []
+    ignored, most = _ignored(chain), max((len(e.spec.shape) for e in chain.inputs), default=0)
     for entry in chain.inputs:
         alone = trial.layout.startswith("padding in ")
         own = trial.layout == f"padding in {entry.name}"
         tensor = placed(entry.spec, ("padding" if own else "recorded") if alone else trial.layout)
         tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
+        if trial.kind == "small beside 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
+            tensor.mul_(2.0**-20)
+        if trial.kind in (INTEGERS, "rows of zeros") and len(found) in ignored and tensor.dim():
+            tensor[::3] = ignored[len(found)]
         if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
             tensor[::2] = 0
         found.append(tensor)
+    return found
+
+
+def _ignored(chain: Chain) -> dict[int, int]:
+    """Inputs that hold classes, and the number that stands for none."""
+    behind = dict(enumerate(range(len(chain.inputs))))  # of each value the input whose numbers it holds
+    found: dict[int, int] = {}
+    for number, call in enumerate(chain.calls):
+        given, base = call.given(), call.operator.removeprefix("aten::")
+        first = call.arguments[0] if call.arguments else None
+        if base in KEEPS and isinstance(first, Ref) and call.outputs and first.value in behind:
+            behind[chain.first_output(number)] = behind[first.value]
+        target, none = given.get("target"), given.get("ignore_index")
+        is_known = isinstance(target, Ref) and target.value in behind
+        if base.startswith("nll_loss") and is_known and isinstance(none, Literal | Scalar):
+            found[behind[target.value]] = int(none.value)  # type: ignore[union-attr, arg-type]
     return found
 
 
@@ -176,7 +200,14 @@ def _values(spec: TensorSpec, below: int | None, kind: str, generator: torch.Gen
         most = torch.iinfo(dtype).max
         return torch.randint(most // 2, most, shape, generator=generator, dtype=dtype)
     if not dtype.is_floating_point:
-        return torch.randint(-100 if dtype != torch.uint8 else 0, 100, shape, generator=generator).to(dtype)
+        numbers = torch.randint(-100 if dtype != torch.uint8 else 0, 100, shape, generator=generator)
+        if len(shape) > 1 and 0 not in shape:  # rows of zeros, rows with one number, rows of numbers
+            rows = torch.arange(numbers.numel() // shape[-1]).view(*shape[:-1], 1) % 3
+            alone = torch.arange(shape[-1]) == (7 * torch.arange(numbers.numel() // shape[-1]) % shape[-1]).view(
+                *shape[:-1], 1
+            )
+            numbers = numbers * ((rows == 2) | ((rows == 1) & alone))
+        return numbers.to(dtype)
     values = _floats(shape, dtype, kind, generator)
     limit = torch.finfo(dtype).max if dtype.itemsize == 1 else math.inf
     return values.clamp(-limit, limit).to(dtype)

@@ -281,19 +281,21 @@ class _Prover:
             yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
 
     def _takes(self, module: ModuleType, case: _Case) -> list[str]:
-        """Tensors of other dtypes than the kernels were made for must be refused, also when a plan is kept already."""
+        """Tensors of other dtypes or ranks than kernels are for must be refused, also where a plan is kept already."""
         found: list[str] = []
         for k, entry in enumerate(case.chain.inputs):
-            inputs = list(case.inputs)
-            inputs[k] = inputs[k].to(_OTHER.get(inputs[k].dtype, torch.int32))
-            try:
-                self.run(module, replace(case, inputs=inputs))
-            except ValueError:
-                continue
-            except Exception as error:  # it ran until something else gave way
-                found.append(f"{entry.name} is taken as {inputs[k].dtype}, and raises {type(error).__name__}")
-            else:
-                found.append(f"{entry.name} is taken as {inputs[k].dtype}")
+            whole = case.inputs[k]
+            for other in (whole.to(_OTHER.get(whole.dtype, torch.int32)), whole.unsqueeze(0)):
+                inputs = [*case.inputs[:k], other, *case.inputs[k + 1 :]]
+                says = f"{entry.name} is taken as {other.dtype} {tuple(other.shape)}"
+                try:
+                    self.run(module, replace(case, inputs=inputs))
+                except ValueError:
+                    continue
+                except Exception as error:  # it ran until something else gave way
+                    found.append(f"{says}, and raises {type(error).__name__}")
+                else:
+                    found.append(says)
         return found
 
     def _drops(self, module: ModuleType, case: _Case, ran: _Ran) -> list[str]:
