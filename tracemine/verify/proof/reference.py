@@ -79,7 +79,7 @@ def spread(
 
 
 def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
-    """What a norm reads, each number moved by a rounding: its mean is rounded as they are, however far from 0 they lie."""
+    """What a norm reads, each number moved by a rounding: its mean is rounded as they are, however far from 0."""
     source = call.given().get("input")
     if "_norm" not in call.operator or "backward" in call.operator or not isinstance(source, Ref):
         return values

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.chain import Chain, Literal, Ref, Scalar
+from tracemine.verify.chain import Chain, Literal, Ref
 from tracemine.verify.indices import KEEPS
 
 ZONE = 256  # elements on either side of a tensor that nothing may touch
@@ -155,9 +155,9 @@ def _ignored(chain: Chain) -> dict[int, int]:
         if base in KEEPS and isinstance(first, Ref) and call.outputs and first.value in behind:
             behind[chain.first_output(number)] = behind[first.value]
         target, none = given.get("target"), given.get("ignore_index")
-        is_known = isinstance(target, Ref) and target.value in behind
-        if base.startswith("nll_loss") and is_known and isinstance(none, Literal | Scalar):
-            found[behind[target.value]] = int(none.value)  # type: ignore[union-attr, arg-type]
+        source = behind.get(target.value) if base.startswith("nll_loss") and isinstance(target, Ref) else None
+        if source is not None and isinstance(none, Literal) and isinstance(none.value, int):
+            found[source] = none.value
     return found
 
 
