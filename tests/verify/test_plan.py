@@ -110,7 +110,7 @@ def test_halves_that_are_turned_into_each_other_are_walked_together() -> None:
 
 
 def test_a_long_sum_of_few_columns_is_cut_into_parts_and_its_terms_are_written_on_the_way() -> None:
-    parts, whole = _kernels("bias_gradient")
+    parts, whole = plan(CATALOGUE["bias_gradient"](), longest_row=4).kernels
     assert parts.split is not None
     assert {len(parts.stores), len(whole.stores)} == {2, 1}
 
