@@ -38,6 +38,16 @@ def test_a_place_that_says_more_than_an_address_keeps_its_axis() -> None:
     assert "_walked" not in generate(b.done(*dropped)).text
 
 
+def test_axes_that_another_kernel_of_the_launch_sums_apart_are_walked_apart() -> None:
+    b = Builder("both")
+    x = b.input("x", (6, 12), "float32")
+    columns = b.call("aten::sub.Tensor", x, b.call("aten::sum.dim_IntList", x, [0], True))
+    chain = b.done(columns, b.call("aten::add.Tensor", x, b.call("aten::mean", x, None)))
+    assert "_walked" not in generate(chain).text
+    (proof,) = prove([chain])
+    assert proof.passed, proof.faults
+
+
 def test_strides_that_only_the_compiler_can_use_are_known_to_it() -> None:
     kernel = generate(_images()).text.partition("def images_kernel(")[2].partition("):")[0]
     assert "x_s1: tl.constexpr" in kernel  # 196: four elements at once

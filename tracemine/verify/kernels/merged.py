@@ -42,10 +42,7 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
     """
     found: dict[tuple[Axis, ...], None] = {}
     for kernel, pointwise in kernels:
-        walks = ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
-        if kernel.pieces > 1:
-            walks = (kernel.rows,)
-        for walk in walks:
+        for walk in _walks(kernel, pointwise):
             for axes in _behind(buffers, kernel, walk):
                 if axes[-1] not in kernel.columns:
                     continue  # rows that are walked as one save a division each
@@ -55,8 +52,24 @@ def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) 
     return [
         Run(axes, tuple(dict.fromkeys(text for kernel, _ in kernels for text in _conditions(buffers, kernel, axes))))
         for axes in found
-        if all(_may(buffers, kernel, axes) for kernel, _ in kernels)
+        if all(_agrees(buffers, kernel, pointwise, axes) for kernel, pointwise in kernels)
     ]
+
+
+def _walks(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
+    """The axes that a kernel walks as one."""
+    if kernel.pieces > 1:
+        return (kernel.rows,)
+    return ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
+
+
+def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes: tuple[Axis, ...]) -> bool:
+    """Whether a kernel too walks axes one behind the other, or none of them."""
+    if not _may(buffers, kernel, axes):
+        return False
+    size = len(axes)
+    behind = any(walk[k : k + size] == axes for walk in _walks(kernel, pointwise) for k in range(len(walk)))
+    return behind or not {*axes} & {*kernel.rows, *kernel.columns}
 
 
 def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, walk: Sequence[Axis]) -> Iterable[tuple[Axis, ...]]:
