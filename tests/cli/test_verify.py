@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from io import StringIO
@@ -140,6 +141,26 @@ def test_findings_whose_trace_is_gone_are_an_error_of_one_line(run: Run, tmp_pat
     code, _, err = run("verify", path)
     assert code == 2
     assert err.startswith(f"{path}: its trace /nowhere/trace.json is not there")
+
+
+def test_findings_name_the_execution_trace_that_they_were_found_with(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    trace, beside, path = tmp_path / "lean.json.gz", tmp_path / "tensors.json.gz", tmp_path / "findings.json"
+    shutil.copy(CHAIN / "trace.json.gz", trace)
+    shutil.copy(CHAIN / "et.json.gz", beside)
+    assert run("scan", trace, "--et", beside, "--format", "json", "-o", path)[0] == 0
+    assert json.loads(path.read_text())["trace"]["execution_trace"] == str(beside)
+    code, out, _ = run("verify", path, "--format", "json", "--time-limit", "0.001")
+    assert (code, json.loads(out)["verdicts"][0]["evidence"]) == (0, "proven")
+    moved = path.read_text().replace(str(beside), "elsewhere/tensors.json.gz")
+    path.write_text(moved)  # found beside the findings
+    assert json.loads(run("verify", path, "--format", "json", "--time-limit", "0.001")[1])["verdicts"][0]["evidence"]
+    beside.unlink()
+    code, _, err = run("verify", path)
+    assert code == 2
+    assert err.startswith(f"{path}: its execution trace elsewhere/tensors.json.gz is not there")
+    path.write_text(moved.replace("elsewhere/tensors.json.gz", "\\u0000"))  # no path at all
+    assert run("verify", path)[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,11 @@ class How:
     quiet: bool
 
 
+def _text(path: Path) -> str:
+    """A path as a report has it: a file's name need not be text."""
+    return str(path).encode("utf-8", "replace").decode()
+
+
 def scanned(path: Path, how: How) -> Scan:
     """One trace, read and mined. Raises TracemineError where it cannot be."""
     from msgspec.structs import replace
@@ -272,8 +277,10 @@ def scanned(path: Path, how: How) -> Scan:
         groups=found,
         judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
         min_saving_ns=None if how.threshold is None else how.threshold.of(measure(timeline).span_ns),
-        path=str(path).encode("utf-8", "replace").decode(),  # a file's name need not be text
+        path=_text(path),
     )
+    if how.execution_trace is not None:
+        scan = replace(scan, trace=replace(scan.trace, execution_trace=_text(how.execution_trace)))
     if evidence is not None:
         scan = replace(scan, evidence=evidence.account(scan, gpu))
     if counters is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -90,6 +91,8 @@ def verify(
             _writable(folder)
     given = _findings_in(path)
     trace = _trace_of(given, path) if given is not None else path
+    if given is not None and execution_trace is None:
+        execution_trace = _execution_trace_of(given, path, trace)
     flow, groups, scan = _read(trace, execution_trace, rules or (), quiet=quiet, given=given)
     if step:
         proven(flow)
@@ -196,13 +199,29 @@ def _findings_in(path: Path) -> Scan | None:
 
 def _trace_of(scan: Scan, path: Path) -> Path:
     """The trace that findings were found in: where they say, or beside them."""
-    named = Path(scan.trace.path)
-    for candidate in (named, path.parent / named, path.parent / named.name):
-        if candidate.exists():
-            return candidate
-    raise InputError(
-        f"its trace {str(named)[:200]} is not there", where=Location(str(path)), hint="verify the trace itself"
-    )
+    return _named(scan.trace.path, (path.parent,)) or _gone("trace", scan.trace.path, path, "verify the trace itself")
+
+
+def _execution_trace_of(scan: Scan, path: Path, trace: Path) -> Path | None:
+    """The execution trace that findings were found with: where they say, beside them, or beside the trace."""
+    name = scan.trace.execution_trace
+    if name is None:
+        return None
+    return _named(name, (path.parent, trace.parent)) or _gone("execution trace", name, path, "name it with --et")
+
+
+def _named(name: str, folders: Sequence[Path]) -> Path | None:
+    """A file that another names, as it is named or by its last part in a folder; None where it is not there."""
+    named = Path(name)
+    for candidate in (named, *(folder / part for folder in folders for part in (named, named.name))):
+        with contextlib.suppress(OSError, ValueError):  # no path at all
+            if candidate.exists():
+                return candidate
+    return None
+
+
+def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
+    raise InputError(f"its {what} {name[:200]} is not there", where=Location(str(path)), hint=hint)
 
 
 def _read(

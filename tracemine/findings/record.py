@@ -187,7 +187,7 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     gpu_busy_ns: int
 
 
-class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was read."""
 
     path: str
@@ -196,6 +196,7 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     activities: int
     unattributed: int
+    execution_trace: str | None = None  # the file that was given beside the trace; left out where none was
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
