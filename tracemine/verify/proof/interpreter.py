@@ -77,12 +77,19 @@ class Watch:
         """Whether every element of a tensor was written."""
         if not tensor.numel():
             return True
-        home = next(r for r in self.ranges if r.begin == tensor.data_ptr())
+        home = self._home(tensor)
         steps = [np.arange(n) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
         places = steps[0] if steps else np.zeros(1, np.int64)
         for step in steps[1:]:
             places = np.add.outer(places, step)
         return bool(home.covered[places.ravel()].all())
+
+    def touched(self, tensor):
+        """Whether any element of a tensor was written, be it with what it held."""
+        return bool(tensor.numel()) and bool(self._home(tensor).covered.any())
+
+    def _home(self, tensor):
+        return next(r for r in self.ranges if r.begin == tensor.data_ptr())
 
     def launch(self, arguments):
         """A new launch: what earlier ones did is done."""

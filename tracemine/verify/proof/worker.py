@@ -208,7 +208,11 @@ class _Prover:
         faults += [f"memory around {name} was written" for name, t in fenced if not _fenced(t)]
         written = self.chain.written
         for k, (tensor, original) in enumerate(zip(inputs, case.inputs, strict=True)):
-            if k not in written and not torch.equal(trials.zones(tensor), trials.zones(original)):
+            if k in written:
+                continue
+            if watch.touched(tensor):
+                faults.append(f"input {case.chain.inputs[k].name} was written")
+            if not torch.equal(trials.zones(tensor), trials.zones(original)):
                 faults.append(f"input {case.chain.inputs[k].name} was changed")
         count = len(given) - self.masks
         return _Ran(live=tuple(given[:count]), masks=tuple(given[count:]), inputs=inputs, faults=faults, watch=watch)
