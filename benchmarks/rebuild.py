@@ -1,6 +1,6 @@
 """How much of what findings promise a generated kernel would give, and why the rest has none.
 
-    python benchmarks/rebuild.py [--prove] TRACE...
+    python benchmarks/rebuild.py [--prove] TRACE[=EXECUTION_TRACE]...
 
 Counts findings that one kernel would mend (their first occurrence), and all fusion groups; separately for traces with
 an execution trace and for those with shapes alone. Of findings it also weighs the predicted saving of GPU time (middle
@@ -99,19 +99,19 @@ def main() -> None:
     proves = "--prove" in sys.argv
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
     with Sandbox() as sandbox:
-        for path in (Path(a) for a in sys.argv[1:] if not a.startswith("-")):
-            flow, groups, scan = _read(path, None, (), quiet=True, given=None)
+        for path, _, beside in (a.partition("=") for a in sys.argv[1:] if not a.startswith("-")):
+            flow, groups, scan = _read(Path(path), Path(beside) if beside else None, (), quiet=True, given=None)
             kind = "execution trace" if flow.timeline.meta.execution_trace else "shapes alone"
             rebuilder = Rebuilder(flow, groups)
             for finding in fusable(scan.findings):
                 found = reached(rebuilder, finding.activities[0], sandbox if proves else None)
-                tallies[kind, "findings"].add(path, *found, finding.gpu_saving_ns.mid)
+                tallies[kind, "findings"].add(Path(path), *found, finding.gpu_saving_ns.mid)
                 if proves and found[0] < PROVED:
                     print(f"{path}: {finding.gpu_saving_ns.mid} ns: {found[1]}", flush=True)
             begin = groups.activity_begin.tolist()
             for k in range(0 if proves else len(groups)):
                 found = reached(rebuilder, groups.activity[begin[k] : begin[k + 1]].tolist())
-                tallies[kind, "groups"].add(path, *found, 0)
+                tallies[kind, "groups"].add(Path(path), *found, 0)
     for (kind, unit), tally in sorted(tallies.items()):
         tally.print(f"{kind}, {unit}")
 
