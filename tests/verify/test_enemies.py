@@ -124,7 +124,7 @@ def test_rows_beyond_two_bytes_are_judged_where_they_are_recorded() -> None:
         return (found,)
 
     described = [("x", (ROWS, 2), torch.bfloat16, (2, 1), None)]
-    judged = right(eager, {"eager": eager, "fused": fused}, described, 0.0, "cpu")
+    judged = right(eager, {"eager": eager, "fused": fused}, described, 0.0, "cpu", (0,))
     assert judged["eager"]["faults"] == []
     assert judged["fused"]["faults"]
 

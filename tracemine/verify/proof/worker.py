@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from tracemine.verify.chain import Chain, Scalar
 from tracemine.verify.indices import within
 from tracemine.verify.kernels.lower import Lowered, lower
 from tracemine.verify.kernels.operators import error_ulp
-from tracemine.verify.proof import interpreter, numerics, reference, trials
+from tracemine.verify.proof import drawn, interpreter, numerics, reference, trials
 from tracemine.verify.proof.mutants import SAME, SPARE
 from tracemine.verify.proof.record import Fault, Job, Mutant, Proof
 from tracemine.verify.proof.resize import free_axes, reduced_axes, resized
@@ -303,39 +302,14 @@ class _Prover:
         return found
 
     def _drops(self, module: ModuleType, case: _Case, ran: _Ran) -> list[str]:
-        """Whether as many elements were kept as should be, and each by a draw of its own: within 5 deviations."""
-        found: list[str] = []
-        kept: list[tuple[torch.Tensor, float]] = []
-        for (number, _), mask in zip(self.lowered.drawn, ran.masks, strict=True):
-            p = case.chain.calls[number].given()["p"]
-            probability = float(case.scalars[p.name]) if isinstance(p, Scalar) else 0.0
-            if case.chain.calls[number].operator == "aten::bernoulli_":  # p is of those that are kept
-                probability = 1.0 - min(max(probability, 0.0), 1.0)
-            count = mask.numel()
-            if count and _unlikely(int(mask.sum()), count, 1 - probability):
-                found.append(f"dropout keeps {int(mask.sum())} of {count} elements with p = {probability}")
-            kept.append((mask, 1 - probability))
-        pairs = [(f"dropouts {k} and {j}", *kept[k], *kept[j]) for k in range(len(kept)) for j in range(k)]
-        pairs += [
-            (
-                f"neighbours along axis {d}",
-                mask.narrow(d, 1, mask.shape[d] - 1),
-                q,
-                mask.narrow(d, 0, mask.shape[d] - 1),
-                q,
-            )
-            for mask, q in kept
-            for d in range(mask.dim())
-            if mask.shape[d] > 1
-        ]
-        if case.trial == Trial():
-            again = self.run(module, case, seed=1)
-            pairs += [("two seeds", a, q, b, q) for (a, q), b in zip(kept, again.masks, strict=True)]
-        for name, a, one, b, other in pairs:
-            alike = one * other + (1 - one) * (1 - other)
-            if a.shape == b.shape and a.numel() and _unlikely(int((a == b).sum()), a.numel(), alike):
-                found.append(f"dropout: {name} are alike in {int((a == b).sum())} of {a.numel()} elements")
-        return found
+        """Whether as many elements were kept as should be, and each by a draw of its own."""
+        shares = []
+        for number, _ in self.lowered.drawn:
+            p, keeps = case.chain.calls[number].given()["p"], case.chain.calls[number].operator == "aten::bernoulli_"
+            value = min(max(float(case.scalars[p.name]), 0.0), 1.0) if isinstance(p, Scalar) else float(keeps)
+            shares.append(value if keeps else 1 - value)
+        again = self.run(module, case, seed=1).masks if case.trial == Trial() else ()
+        return drawn.faults(ran.masks, shares, again)
 
     def mutant(self, name: str, line: str, source: str, needs: str | None) -> Mutant | None:
         """What gives a wrong source away; None where it does not even run."""
@@ -360,11 +334,6 @@ class _Prover:
                     return None
                 return Mutant(name, line, killed_by=f"{case.trial.says}: {found[0]}")
         return Mutant(name, line)
-
-
-def _unlikely(found: int, count: int, probability: float) -> bool:
-    """Whether so many of so many are further from what is expected than 5 standard deviations."""
-    return abs(found - count * probability) > 5 * math.sqrt(count * probability * (1 - probability)) + 1
 
 
 @contextlib.contextmanager
