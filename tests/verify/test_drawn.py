@@ -1,0 +1,39 @@
+"""What a dropout keeps: as much as it should, each element by a draw of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tracemine.verify.proof.drawn import faults  # noqa: E402
+
+
+def drawn(share: float, seed: int, shape: tuple[int, ...] = (40, 50)) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < share
+
+
+def test_what_is_drawn_passes() -> None:
+    for seed in range(50):
+        masks, again = [drawn(0.9, seed), drawn(0.7, seed + 50)], [drawn(0.9, seed + 100), drawn(0.7, seed + 150)]
+        assert faults(masks, [0.9, 0.7], again) == []
+    assert faults([drawn(1.0, 0), drawn(0.0, 0)], [1.0, 0.0]) == []
+    assert faults([drawn(0.9, 0, (0, 7))], [0.9]) == []
+
+
+def test_too_many_or_too_few_are_found() -> None:
+    assert "keeps" in faults([drawn(0.8, 0)], [0.9])[0]
+
+
+def test_rows_that_are_alike_are_found() -> None:
+    mask = drawn(0.9, 0, (1, 50)).expand(40, 50)
+    assert any("neighbours along axis 0" in fault for fault in faults([mask], [float(mask.double().mean())]))
+
+
+def test_dropouts_that_share_their_numbers_are_found() -> None:
+    numbers = torch.rand((40, 50), generator=torch.Generator().manual_seed(0))
+    assert any("dropouts 0 and 1" in fault for fault in faults([numbers < 0.9, numbers < 0.7], [0.9, 0.7]))
+
+
+def test_a_seed_that_changes_nothing_is_found() -> None:
+    assert "two seeds" in faults([drawn(0.9, 0)], [0.9], [drawn(0.9, 0)])[0]
