@@ -84,7 +84,14 @@ def gpu_name() -> str | None:
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that one kernel would mend; the others close gaps or change copies."""
-    return [f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0]
+    return [
+        f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0 and _computes(f)
+    ]
+
+
+def _computes(finding: Finding) -> bool:
+    """Whether none of its activities takes something to the host or from there, which no kernel does."""
+    return not any(kernel.startswith(("Memcpy HtoD", "Memcpy DtoH")) for kernel in finding.kernels)
 
 
 @dataclass(frozen=True, slots=True)
