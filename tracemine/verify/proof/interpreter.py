@@ -122,7 +122,8 @@ class Watch:
 
     def places(self, offset):
         """Rows and columns that are added to an address: of 32 bits they end at 2³¹ elements."""
-        counts = offset.data.ndim > 1 and _ONE not in offset.attr
+        is_block = offset.data.ndim > 1 or offset.data.size > 1  # a program's number alone is few
+        counts = is_block and _ONE not in offset.attr
         if self.far and counts and offset.data.dtype.itemsize < 8:
             self.note("places counted in 32 bits", offset.data.size)
 

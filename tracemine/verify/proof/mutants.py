@@ -67,7 +67,7 @@ SPOILS = (
     Spoil("root for its inverse", r"tl\.rsqrt\(", "tl.sqrt_rn("),
     Spoil("another exponential", r"tl\.exp\(", "tl.exp2("),
     Spoil("another maximum", r"tl\.max\(", "tl.min("),
-    Spoil("NaN passed over", r"= _row_max\((.*)\)(?=$|  #)", r"= tl.max(\1, 1)[:, None]"),
+    Spoil("NaN passed over", r"= _row_max\((.*)\)(?=  # aten::amax$)", r"= tl.max(\1, 1)[:, None]"),
     Spoil("another comparison", r" < (?=\w+(_\d+)?(  #|$))(?<!column < )(?<!row < )", " <= ", "comparison"),
     Spoil("a number rounded less", r"\.to\(tl\.(?:bfloat16|float16)\)\.to\(tl\.float32\)", "", "rounding"),
     Spoil("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),

@@ -16,6 +16,7 @@ from tracemine.verify.indices import KEEPS
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
 _MOST_APART = 24  # axes whose sizes are changed one by one
+_MOST_SLICED = 6
 _MOST_ALONE = 16  # inputs that lie otherwise than all others
 
 NORMAL, INTEGERS = "normal", "whole numbers"
@@ -80,6 +81,9 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
     alone = chain.inputs[:: max(1, -(-len(chain.inputs) // _MOST_ALONE))]
     for entry in (*alone, chain.inputs[-1]) if len(chain.inputs) > 1 else ():
         yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
+    yield Trial(layout="roomy", seed=9)
+    for axes in together[:_MOST_SLICED]:  # of the same strides: a plan that was kept for others does not fit
+        yield Trial(layout="roomy", sizes={axis: max(size - 1, 0) for axis, size in axes.items()}, seed=9)
     for axes in together:
         for other in (None, 1, 0, 7):  # None: one less
             sizes = {axis: max(size - 1, 0) if other is None else other for axis, size in axes.items()}
@@ -164,13 +168,14 @@ def _ignored(chain: Chain) -> dict[int, int]:
 def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
     """A tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
     shape, strides = spec.shape, spec.strides or ()
-    if layout in ("gaps", "reversed order", "padding") and 0 not in strides:
+    if layout in ("gaps", "reversed order", "padding", "roomy") and 0 not in strides:
         order = sorted(range(len(shape)), key=lambda d: -strides[d])
         order = order[::-1] if layout == "reversed order" else order
         step, wide = (2 if layout == "gaps" or len(shape) == 1 else 1), [0] * len(shape)
         for d in reversed(order):
             wide[d] = step
-            step = step * max(shape[d], 1) + (3 if layout == "padding" else 0)
+            room = -(-max(shape[d], 1) // 8) * 8 if layout == "roomy" and len(shape) > 1 else max(shape[d], 1)
+            step = step * room + (3 if layout == "padding" else 0)
         strides = tuple(wide)
     offset = ZONE + (1 if layout == "offset" else 0)
     reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if spec.elements else 0
