@@ -169,7 +169,19 @@ def slopes_of_distances() -> Chain:
     return b.done(smooth, b.call("aten::huber_loss_backward", grad, x, y, 1, 0.5))
 
 
+def decay_between_each_two() -> Chain:
+    """As state-space models have it: running sums, their differences, a triangle of −inf, exponentials."""
+    b = Builder("decay")
+    x = b.input("x", (2, 3, 8), "float32")
+    total = b.call("aten::cumsum", x, -1)
+    gaps = b.call("aten::sub.Tensor", b.call("aten::unsqueeze", total, -1), b.call("aten::unsqueeze", total, -2))
+    ones = b.call("aten::full", (8, 8), 1, dtype="bool")
+    above = b.call("aten::bitwise_not", b.call("aten::tril", ones))
+    return b.done(b.call("aten::exp", b.call("aten::masked_fill.Scalar", gaps, above, float("-inf"))))
+
+
 CHAINS = (
+    decay_between_each_two,
     four_bits_unpacked,
     seen_before,
     gradients_unscaled,

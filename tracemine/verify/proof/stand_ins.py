@@ -150,6 +150,18 @@ def _log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Tensors:
     return (torch.ops.aten.log_sigmoid_backward(grad_output, self, torch.exp(-self.abs())),)
 
 
+def _cumsum(self: Any, dim: int, dtype: Any = None) -> Tensors:
+    """A running sum of floats as deep as a GPU's: a CPU's partial sums are in float64, and neither round nor overflow."""
+    found = self if dtype is None else self.to(dtype)
+    if not found.is_floating_point() or not found.dim():
+        return (torch.cumsum(self, dim, dtype=dtype),)
+    along, step = found.movedim(dim, -1), 1
+    while step < along.shape[-1]:
+        along = torch.cat([along[..., :step], along[..., step:] + along[..., :-step]], -1)
+        step *= 2
+    return (along.movedim(-1, dim).clone(memory_format=torch.contiguous_format),)
+
+
 STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "native_layer_norm": _compact(torch.ops.aten.native_layer_norm),
     "native_layer_norm_backward": _compact(torch.ops.aten.native_layer_norm_backward),
@@ -161,6 +173,7 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
+    "cumsum": _cumsum,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "avg_pool2d_backward": _alone(torch.ops.aten.avg_pool2d_backward.default),
     "glu_backward": _alone(torch.ops.aten.glu_backward.default),
