@@ -151,7 +151,7 @@ def _log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Tensors:
 
 
 def _cumsum(self: Any, dim: int, dtype: Any = None) -> Tensors:
-    """A running sum of floats as deep as a GPU's: a CPU's partial sums are in float64, and neither round nor overflow."""
+    """A running sum as deep as a GPU's: a CPU's has partial sums in float64, which neither round nor overflow."""
     found = self if dtype is None else self.to(dtype)
     if not found.is_floating_point() or not found.dim():
         return (torch.cumsum(self, dim, dtype=dtype),)
