@@ -70,14 +70,17 @@ def report(arguments: argparse.Namespace) -> None:
     for path in sorted(arguments.folder.glob("step_*.json")):
         each = msgspec.json.decode(path.read_bytes(), type=Prepared)
         name = path.stem.removeprefix("step_")
-        abouts[name] = each.about
-        found[name] = step_verdict(each.about, each.expects, ran["steps"].get(name, "not run"))
+        if name in ran["steps"]:
+            abouts[name] = each.about
+            found[name] = step_verdict(each.about, each.expects, ran["steps"][name])
     if arguments.output is not None:
         steps = {name: msgspec.to_builtins(verdict) for name, verdict in found.items()}
         kept = {"where": ran["where"], "seconds": ran["seconds"], "steps": steps}
         arguments.output.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     _table(found)
     _launching(found, abouts)
+    prepared_count = len(list(arguments.folder.glob("step_*.json")))
+    print(f"{prepared_count - len(found)} of {prepared_count} prepared steps were not begun in the time there was.")
 
 
 def _table(found: dict[str, StepVerdict]) -> None:

@@ -26,9 +26,9 @@ from tracemine.verify.step.text import items_of, needed
 _WIRED_APART = 0.01  # as a share of a tensor: the same calls in another order may round otherwise, and no more
 _FINITE = 0.5  # share of a final tensor; of one with fewer finite elements a comparison says little
 HOST_BOUND = 0.8  # the device's busy share of a step below which the host sets the pace
-# What the host takes for a generated launcher, and for the ATen call that a scan leaves in its place. A call of twelve
-# replayed steps took 14 µs (median, beside an H200); a launcher takes as long as 2.4 calls within steps, 2.3 alone.
-LAUNCHER_NS, CALL_NS = 33_000, 14_000
+# What the host takes for a generated launcher, and for the ATen call that a scan leaves in its place: medians of 17
+# replayed steps beside an H200 (benchmarks/results/h200/steps.json).
+LAUNCHER_NS, CALL_NS = 27_000, 14_000
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
