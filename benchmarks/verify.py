@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 import verify_losing
 import verify_sizes
-from verify_report import Claim, Item, report
+from verify_report import NOT_PREPARED, Claim, Item, report
 
 from tracemine.cli.verify import _read
 from tracemine.findings.record import Finding
@@ -114,7 +114,7 @@ def _found(arguments: argparse.Namespace, left_out: Counter[str], claims: list[C
             claim = Claim(name, finding.fingerprint, finding.gpu_saving_ns.mid)
             claims.append(claim)
             if rank == arguments.each or carried_ns >= enough_ns:
-                claim.why = "not prepared"
+                claim.why = NOT_PREPARED
                 continue
             try:
                 item = _prepared(name, rank, finding, rebuilder, flow)

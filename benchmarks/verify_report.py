@@ -59,6 +59,9 @@ class Item(msgspec.Struct, kw_only=True):
     unread: tuple[int, ...] = ()
 
 
+NOT_PREPARED = "not prepared: beyond the share or the count that was asked for"
+
+
 class Claim(msgspec.Struct):
     """What a scan predicts of a finding over its trace, and which reproduction is of its chain."""
 
@@ -298,15 +301,18 @@ def _claimed(path: Path, rows: Sequence[Row]) -> None:
     by_trace: dict[str, list[Claim]] = {}
     for claim in claims:
         by_trace.setdefault(claim.trace, []).append(claim)
-    shares = {}
+    shares, of_timed = {}, {}
     for name, own in by_trace.items():
-        whole = sum(c.saving_ns for c in own)
-        shares[name] = sum(c.saving_ns for c in own if c.stem in faster) / max(whole, 1)
+        whole, prepared = sum(c.saving_ns for c in own), sum(c.saving_ns for c in own if c.why != NOT_PREPARED)
+        reached = sum(c.saving_ns for c in own if c.stem in faster)
+        shares[name], of_timed[name] = reached / max(whole, 1), reached / max(prepared, 1)
     good = sum(s >= _GOOD_CLAIMS for s in shares.values())
     print(
         f"\nof the predicted GPU saving, findings at L4 and above carry {statistics.mean(shares.values()):.1%} ", end=""
     )
     print(f"(mean of {len(shares)} traces, least {min(shares.values()):.1%}); {_GOOD_CLAIMS:.0%} in {good} of them")
+    good, mean = sum(s >= _GOOD_CLAIMS for s in of_timed.values()), statistics.mean(of_timed.values())
+    print(f"    of what was tried {mean:.1%}; {_GOOD_CLAIMS:.0%} in {good} of them")
     whole = sum(c.saving_ns for c in claims)
     why = Counter[str]()
     for c in claims:
@@ -316,9 +322,9 @@ def _claimed(path: Path, rows: Sequence[Row]) -> None:
             why["not run" if c.stem not in timed else f"below L4: {c.stem}"] += c.saving_ns
     for text, ns in why.most_common(12):
         print(f"    without, {ns / max(whole, 1):6.1%} of all: {text[:120]}")
-    for name, share in sorted(shares.items(), key=lambda each: each[1]):
+    for name, share in sorted(of_timed.items(), key=lambda each: each[1]):
         if share < _GOOD_CLAIMS:
-            print(f"    {name}: {share:.1%}")
+            print(f"    {name}: {share:.1%} of what was tried")
 
 
 def _micro(value: int | None) -> str:

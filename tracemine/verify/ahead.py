@@ -24,7 +24,7 @@ from tracemine.verify.process import Ended, Process, TooLate
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
-_COMPILE_S = 30.0  # of each mode of torch.compile, ahead of timing
+_COMPILE_S = 15.0  # of each mode of torch.compile, ahead of timing
 _BLOCKS_S = 3.0  # after which no block of samples is begun, where ratios are not known to 1 % before
 
 
