@@ -17,6 +17,7 @@ from pathlib import Path
 from tracemine.cli.verify import _read
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.findings import fusable
+from tracemine.verify.hostcopy import host_copy
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
 from tracemine.verify.proof.shorten import shorter
@@ -104,6 +105,8 @@ def main() -> None:
             kind = "execution trace" if flow.timeline.meta.execution_trace else "shapes alone"
             rebuilder = Rebuilder(flow, groups)
             for finding in fusable(scan.findings):
+                if host_copy(finding, flow) is not None:
+                    continue  # another way to copy mends it, no kernel
                 found = reached(rebuilder, finding.activities[0], sandbox if proves else None)
                 tallies[kind, "findings"].add(Path(path), *found, finding.gpu_saving_ns.mid)
                 if proves and found[0] < PROVED:

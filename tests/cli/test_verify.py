@@ -143,14 +143,6 @@ def test_findings_whose_trace_is_gone_are_an_error_of_one_line(run: Run, tmp_pat
     assert err.startswith(f"{path}: its trace /nowhere/trace.json is not there")
 
 
-def test_what_is_copied_from_the_host_is_nothing_that_a_kernel_would_do(run: Run) -> None:
-    pytest.importorskip("triton")
-    code, out, _ = run("verify", CHAIN.parent / "convnet_train", "--rule", "pageable_copy", "--format", "json")
-    assert code == 0
-    assert json.loads(out)["verdicts"] == []
-    assert json.loads(out)["skipped"]["nothing_to_fuse"] >= 1
-
-
 def test_findings_name_the_execution_trace_that_they_were_found_with(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     trace, beside, path = tmp_path / "lean.json.gz", tmp_path / "tensors.json.gz", tmp_path / "findings.json"

@@ -89,11 +89,6 @@ def fusable(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _computes(finding: Finding) -> bool:
-    """Whether none of its activities takes something to the host or from there, which no kernel does."""
-    return not any(kernel.startswith(("Memcpy HtoD", "Memcpy DtoH")) for kernel in finding.kernels)
-
-
 @dataclass(frozen=True, slots=True)
 class _Call:
     """A library call that stands in place of a kernel, with a reproduction of its own."""
