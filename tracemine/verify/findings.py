@@ -84,9 +84,7 @@ def gpu_name() -> str | None:
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that one kernel would mend; the others close gaps or change copies."""
-    return [
-        f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0 and _computes(f)
-    ]
+    return [f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0]
 
 
 @dataclass(frozen=True, slots=True)
