@@ -77,8 +77,26 @@ def test_times_that_two_clocks_do_not_agree_on_or_memory_does_not_allow_prove_no
         "L3",
         "unstable: two clocks differ on fused",
     )
+    found["times"] |= {"unstable": ["eager"], "other_clock_ns": {"eager": {"ns": 14_000}}}
+    assert judged(proof=PROOF, ran=found).says == "unstable: two clocks differ on eager"
     found["times"] |= {"unstable": ["compiled"], "too_fast": ["fused"], "least_ns": 6_000}
     assert judged(proof=PROOF, ran=found).says == "not believed: faster than memory allows, 6,000 ns"
+
+
+def test_a_kernel_that_is_faster_by_either_clock_is_faster_and_its_interval_holds_both() -> None:
+    found = ran()
+    found["times"] |= {
+        "unstable": ["eager"],
+        "other_clock_ns": {"eager": {"ns": 54_000}},
+    }  # cold, where 60,000 were seen
+    came_to = judged(proof=PROOF, ran=found)
+    assert came_to.level == "L5"
+    assert came_to.measured is not None
+    assert came_to.measured.eager_to_fused == {"low": 3.6, "ratio": 4.0, "high": 4.0}
+    found["times"] |= {"unstable": ["fused"], "other_clock_ns": {"fused": {"ns": 20_000}}}  # 15,000 were seen
+    assert judged(proof=PROOF, ran=found).level == "L5"
+    found["times"]["other_clock_ns"]["fused"]["ns"] = 61_000
+    assert judged(proof=PROOF, ran=found).says == "unstable: two clocks differ on fused"
 
 
 def test_slower_than_torch_compile_stays_below_its_level() -> None:

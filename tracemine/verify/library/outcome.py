@@ -131,6 +131,8 @@ def in_place_of_kernel(ran: Mapping[str, Any], variant: str = LIBRARY) -> Mappin
         name: [KERNEL_VARIANT] if variant in times[name] else [] for name in ("too_fast", "unstable")
     }
     marks["unstable"] += [name for name in times["unstable"] if name == "eager"]
+    clocks = times.get("other_clock_ns", {})
+    marks["other_clock_ns"] = {**clocks, **({KERNEL_VARIANT: clocks[variant]} if variant in clocks else {})}
     if variant == COMPILED:
         marks["compile_failed"] = "it is torch.compile's own"
     return {**found, "times": {**times, **marks, "judged": judged, "samples": samples}}
