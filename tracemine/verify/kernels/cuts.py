@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE
-from tracemine.verify.kernels.shapes import ACROSS, ALONG
+from tracemine.verify.kernels.shapes import ACROSS, ALONG, MIXED
 
 Cuts = tuple[tuple[int, int], ...]
 
@@ -26,6 +26,7 @@ _OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows that a
 }
 _LOOPED_ACROSS: Cuts = ((4096, 16), (2048, 8), (2048, 16))
 _PARTS_ACROSS: Cuts = ((2048, 8), (2048, 16), (4096, 16))
+_PARTS_MIXED: Cuts = ((1024, 8), (1024, 16), (1024, 32))
 # The larger a program, the fewer rows are walked at a time, and the more of them the cache still has for a second walk.
 _AGAIN: Cuts = ((8192, 16), (8192, 8), (4096, 8))
 # Rows that fill two thirds of a block: of fewer threads, each with more elements, the compiler drops what none has.
@@ -50,7 +51,7 @@ def cuts(
 ) -> Cuts:
     """The candidates for kernels of a shape. pieces: of a row that a program walks all, so that a block is one's part.
 
-    loads: how many a thread does for each of its elements. odd: whether rows have an odd length. ragged: whether
+    loads: how many an element waits for at once. odd: whether rows have an odd length. ragged: whether
     they fill little of a block, whose size is a power of two. again: whether long rows are walked more than once.
     parts: whether each program walks a part of a row.
 
@@ -59,6 +60,8 @@ def cuts(
     """
     if (mode, grain) == (LOOPED, ACROSS):
         return _PARTS_ACROSS if parts else _LOOPED_ACROSS
+    if (mode, grain, parts) == (LOOPED, MIXED, True):
+        return _PARTS_MIXED
     if again:
         return _AGAIN
     if odd and (mode, grain) == (WHOLE, ALONG):

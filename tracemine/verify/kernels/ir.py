@@ -7,6 +7,7 @@ Nodes are made by `Nodes.make`, which gives the same object for the same fields:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -284,6 +285,13 @@ def nodes_of(kernel: Kernel) -> list[Node]:
 def loads(kernel: Kernel) -> list[Load]:
     """Every load of a kernel, once."""
     return [n for n in nodes_of(kernel) if isinstance(n, Load)]
+
+
+def in_flight(kernel: Kernel) -> int:
+    """How many loads an element waits for at once: of the members of a join, each under a guard of its own, for one."""
+    guards = Counter(load.guard for load in loads(kernel))
+    free = guards.pop(None, 0)
+    return free + max(guards.values(), default=0)
 
 
 def bounds(place: Node) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from math import prod
 from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.kernels.cuts import Cuts, cuts
 from tracemine.verify.kernels.expressions import sizes
-from tracemine.verify.kernels.ir import Kernel, Program, loads
+from tracemine.verify.kernels.ir import Kernel, Program, in_flight, loads
 from tracemine.verify.kernels.merged import Run, runs
 from tracemine.verify.kernels.shapes import (
     ACROSS,
@@ -126,7 +126,7 @@ class Launch:
             first.mode,
             first.grain,
             first.kernel.pieces,
-            most,
+            max(in_flight(part.kernel) for part in self.parts),
             odd=length % 2 == 1,
             ragged=ragged,
             again=again,

@@ -9,19 +9,19 @@ from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE
 from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Node
 
+ALONG, ACROSS, MIXED = "along", "across", "mixed"
+
 LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
 # Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
 # that 32 bytes of each column are taken at once, and 32 elements a thread.
 _LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024
 # Rows that are walked in a loop by few programs, each by one or so many by one, leave most of a GPU idle: they are cut
-# into parts. Unless they are as short as that.
-_SHORT_ACROSS, _HIGH = 512, 64
+# into parts. Unless they are as short as that, where some lie side by side.
+_SHORT_ACROSS, _HIGH = 512, {ALONG: 1, MIXED: 16, ACROSS: 64}
 # Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
 # half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
 _VERY_LONG = 16
 SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
-
-ALONG, ACROSS, MIXED = "along", "across", "mixed"
 
 
 def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
@@ -45,12 +45,12 @@ def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -
     if kernel.split is not None or shape_of(buffers, kernel, longest_row) != LOOPED:
         return False
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
-    across = grain(buffers, kernel) == ACROSS
-    shortest = min(_SHORT_ACROSS, longest_row) if across else longest_row
-    few = max(4, longest_row // (32 if across else 128))  # fewer where rows are walked in a loop for trial
+    lies = grain(buffers, kernel)
+    shortest = longest_row if lies == ALONG else min(_SHORT_ACROSS, longest_row)
+    few = max(4, longest_row // (32 if lies == ACROSS else 128))  # fewer where rows are walked in a loop for trial
     if length >= _VERY_LONG * longest_row:
         few *= 4
-    return length > shortest and rows < few * (_HIGH if across else 1)
+    return length > shortest and rows < few * _HIGH[lies]
 
 
 def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
