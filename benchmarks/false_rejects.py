@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Chain
-from tracemine.verify.domains import not_negative
+from tracemine.verify.domains import domains
 from tracemine.verify.gpu.compiling import compiled_variants
 from tracemine.verify.gpu.right import copies, make_inputs, right
 from tracemine.verify.kernels.lower import lower
@@ -179,14 +179,14 @@ def eager_of(chain: Chain) -> Callable[..., Any]:
 
 
 def described(chain: Chain) -> list[tuple[Any, ...]]:
-    positive = not_negative(chain)
+    holds = domains(chain)
     return [
         (
             i.name,
             i.spec.shape,
             getattr(torch, str(i.spec.dtype)),
             i.spec.strides,
-            "positive" if k in positive else i.below,
+            holds.get(k, i.below),
         )
         for k, i in enumerate(chain.inputs)
     ]

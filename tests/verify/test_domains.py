@@ -1,10 +1,13 @@
-"""What roots are taken of is drawn from 0 up; what they are not taken of is not."""
+"""Roots are taken of numbers from 0 up, exponentials of none that are large; other uses say nothing."""
 
 from __future__ import annotations
 
+import torch
+
 from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Builder, Chain
-from tracemine.verify.domains import not_negative
+from tracemine.verify.domains import DEVIATION, MODERATE, domains, not_negative
+from tracemine.verify.gpu.right import make_inputs
 
 
 def names(chain: Chain) -> set[str]:
@@ -24,7 +27,7 @@ def test_a_mean_of_squares_from_outside_is_not_negative() -> None:
 
 
 def test_a_square_of_the_chain_s_own_says_nothing_of_its_input() -> None:
-    for name in ("rms_norm", "batch_norm_relu", "clip_grad_norm", "layer_norm_backward"):
+    for name in ("rms_norm", "batch_norm_relu", "clip_grad_norm"):
         assert names(CATALOGUE[name]()) == set()
 
 
@@ -40,3 +43,25 @@ def test_products_of_two_that_are_no_squares_are_no_second_moments() -> None:
     x, y, z = (b.input(n, (8,), "float32") for n in "xyz")
     b.call("aten::addcmul_", x, y, z)
     assert names(b.done()) == set()
+
+
+def test_a_norm_s_gradient_takes_a_mean_that_is_not_large_and_a_deviation_that_is_positive() -> None:
+    chain = CATALOGUE["layer_norm_backward"]()
+    found = {chain.inputs[v].name: domain for v, domain in domains(chain).items()}
+    assert found == {"mean": MODERATE, "scale": DEVIATION}
+
+
+def test_what_an_exponential_is_taken_of_is_not_large_and_what_its_largest_is_taken_off_may_be() -> None:
+    b = Builder("exponentials")
+    x, y = b.input("x", (4, 8), "float32"), b.input("y", (4, 8), "float32")
+    centred = b.call("aten::sub.Tensor", y, b.call("aten::amax", y, [-1], True))
+    chain = b.done(b.call("aten::exp", x), b.call("aten::exp", centred))
+    assert domains(chain) == {0: MODERATE}
+
+
+def test_numbers_are_drawn_as_their_domain_says_in_rows_of_all_magnitudes_too() -> None:
+    rows = [(name, (64, 8), torch.float32, (8, 1), name) for name in (MODERATE, DEVIATION)]
+    moderate, deviation = make_inputs([*rows], 1, "cpu")
+    (other,) = make_inputs([("x", (64, 8), torch.float32, (8, 1), None)], 1, "cpu")
+    assert float(moderate.abs().max()) < 8 < float(other.abs().max())
+    assert 0.25 <= float(deviation.min()) <= float(deviation.max()) < 8

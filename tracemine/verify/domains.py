@@ -1,6 +1,9 @@
-"""Which tensors hold no negative numbers, as far as their use tells: roots and logarithms are taken of them.
+"""What numbers a chain's inputs hold, as far as their use tells.
 
-Drawn with either sign, half of a root's results are no numbers and prove nothing, and those around 0 are chance.
+Roots and logarithms are taken of numbers that are not negative: drawn with either sign, half of a root's results are no
+numbers and prove nothing, and those around 0 are chance. What an exponential is taken of is not large: of it infinities
+are made, which meet zeros. A norm's gradient takes the mean and the inverse deviation of what was normalised; of others
+a thousand times as large its terms cancel, and what is left is what rounding left.
 """
 
 from __future__ import annotations
@@ -18,46 +21,70 @@ NOT_NEGATIVE = frozenset(
         *((name, "state_steps") for name in ("_fused_adam_", "_fused_adamw_")),
     )
 )
+POSITIVE, MODERATE, DEVIATION = "positive", "moderate", "deviation"  # as `gpu/right.py` draws them
+_EXPONENTIALS = ("exp", "exp_", "exp2", "expm1", "_foreach_exp")
+_BATCH_NORMS = ("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
+_GROUP_NORMS = ("native_layer_norm_backward", "native_group_norm_backward")
+_DOMAINS = {
+    **dict.fromkeys(NOT_NEGATIVE, POSITIVE),
+    **{(name, "self"): MODERATE for name in _EXPONENTIALS},
+    **{(name, "mean"): MODERATE for name in _GROUP_NORMS},
+    **{(name, "save_mean"): MODERATE for name in _BATCH_NORMS},
+    **{(name, "rstd"): DEVIATION for name in (*_GROUP_NORMS, "_fused_rms_norm_backward")},
+    **{(name, root): DEVIATION for name in _BATCH_NORMS for root in ("save_invstd", "save_var")},
+}
 # Results are not negative where the first argument is not, the other being a number that is not, or none.
 _KEEPS = frozenset(
     ("add", "mul", "div", "clone", "_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t")
 )
 
 
-def not_negative(chain: Chain) -> frozenset[int]:
-    """Inputs of a chain that hold no negative numbers.
+def domains(chain: Chain) -> dict[int, str]:
+    """For each input of a chain whose use says what it holds: POSITIVE, MODERATE, or DEVIATION.
 
     >>> from tracemine.verify import Builder
     >>> b = Builder("scaled")
     >>> x, variance = b.input("x", (4, 8), "float32"), b.input("variance", (4, 1), "float32")
     >>> root = b.call("aten::rsqrt", b.call("aten::add.Tensor", variance, 1e-5))
-    >>> not_negative(b.done(b.call("aten::mul.Tensor", x, root)))
-    frozenset({1})
+    >>> domains(b.done(b.call("aten::mul.Tensor", b.call("aten::exp", x), root)))
+    {0: 'moderate', 1: 'positive'}
     """
-    found: set[int] = set()
+    found: dict[int, str] = {}
     made: dict[int, Call] = {}
     for number, call in enumerate(chain.calls):
         first = chain.first_output(number)
         made |= {first + k: call for k in range(len(call.outputs))}
-        for value in _asked(call):
+        for value, domain in _asked(call):
             source = value
             while source in made and (before := _kept(made[source])) is not None:
                 source = before
             if source < len(chain.inputs) and chain.inputs[source].below is None:
-                found.add(source)
-    return frozenset(found)
+                found[source] = POSITIVE if POSITIVE in (domain, found.get(source)) else domain
+    return dict(sorted(found.items()))
 
 
-def _asked(call: Call) -> list[int]:
-    """Values that a call takes where no negative numbers should be."""
+def not_negative(chain: Chain) -> frozenset[int]:
+    """Inputs of a chain that hold no negative numbers.
+
+    >>> from tracemine.verify import Builder
+    >>> b = Builder("root")
+    >>> not_negative(b.done(b.call("aten::sqrt", b.input("x", (4, 8), "float32"))))
+    frozenset({0})
+    """
+    return frozenset(value for value, domain in domains(chain).items() if domain != MODERATE)
+
+
+def _asked(call: Call) -> list[tuple[int, str]]:
+    """Values that a call takes where numbers of a kind should be, and of which."""
     name, given = call.operator.removeprefix("aten::"), call.given()
     if name.endswith("addcmul_") and given.get("tensor1") != given.get("tensor2"):
         return []
-    found: list[int] = []
+    found: list[tuple[int, str]] = []
     for argument, value in given.items():
-        if (name, argument) in NOT_NEGATIVE:
+        domain = _DOMAINS.get((name, argument))
+        if domain is not None:
             members = value.values if isinstance(value, Refs) else (value.value,) if isinstance(value, Ref) else ()
-            found += [v for v in members if v is not None]
+            found += [(v, domain) for v in members if v is not None]
     return found
 
 

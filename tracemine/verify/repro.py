@@ -7,12 +7,12 @@ and names come from the operator table.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tracemine import __version__
 from tracemine.verify.alone import banner, body, comment, merged
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
-from tracemine.verify.domains import not_negative
+from tracemine.verify.domains import POSITIVE, domains
 from tracemine.verify.kernels.compulsory import compulsory
 from tracemine.verify.kernels.source import Source
 
@@ -68,7 +68,7 @@ def repro(
         "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
         banner("The chain, as eager runs it"),
         eager_text(chain),
-        f"INPUTS = {_inputs(chain, {*positive, *not_negative(chain)})}\n\n"
+        f"INPUTS = {_inputs(chain, {**domains(chain), **dict.fromkeys(positive, POSITIVE)})}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         *_stand_ins(source, library),
         *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
@@ -187,10 +187,9 @@ def number_text(value: float | int | bool) -> str:
     return repr(value)
 
 
-def _inputs(chain: Chain, positive: Collection[int]) -> str:
+def _inputs(chain: Chain, holds: Mapping[int, str]) -> str:
     rows = [
-        f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, '
-        f"{('positive' if k in positive else i.below)!r}),"
+        f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds.get(k, i.below)!r}),'
         for k, i in enumerate(chain.inputs)
     ]
     return "\n".join(["[  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"])

@@ -22,8 +22,9 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
     """Tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
 
     described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
-    "positive": numbers, none of them negative, as averages of squares are). Of every second seed rows have magnitudes
-    of their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there and nowhere else.
+    "positive": numbers, none of them negative, as averages of squares are; "moderate": none of them large; "deviation":
+    inverse ones, positive and neither large nor small). Of every second seed rows of other numbers have magnitudes of
+    their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there and nowhere else.
     """
     generator = torch.Generator(device).manual_seed(seed)
     found = []
@@ -31,7 +32,9 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
         values: torch.Tensor
         if below == "positive":
             values = torch.randn(shape, generator=generator, device=device).abs()
-        elif below is not None:
+        elif below == "deviation":
+            values = torch.randn(shape, generator=generator, device=device).abs() + 0.25
+        elif below is not None and below != "moderate":
             values = torch.randint(0, max(below, 1), shape, generator=generator, device=device)
         elif dtype == torch.bool:
             values = torch.rand(shape, generator=generator, device=device) < 0.5
