@@ -133,3 +133,32 @@ def test_few_rows_that_are_very_long_are_reduced_in_parts_and_written_apart() ->
         (2, False),
     ]
     assert [k.split for k in _kernels("group_norm_silu")] == [None]
+
+
+def test_a_sum_over_rows_of_which_one_tensor_lies_the_other_way_is_cut_into_parts() -> None:
+    b = Builder("mixed")
+    x, y = b.input("x", (64, 196, 512), "bfloat16", (100352, 1, 196)), b.input("y", (64, 196, 512), "bfloat16")
+    total = b.call("aten::sum.dim_IntList", b.call("aten::mul.Tensor", x, y), [0, 1], False)
+    assert [k.split is not None for k in plan(b.done(total)).kernels] == [True, False]
+
+
+def test_a_join_of_one_is_walked_with_what_it_joins() -> None:
+    b = Builder("join_of_one")
+    x = b.input("x", (8, 6, 16, 16), "float32")
+    pooled = b.call("aten::avg_pool2d", x, [2, 2], [2, 2])
+    chain = b.done(pooled, b.call("aten::mul.Tensor", b.call("aten::cat", [pooled], 1), 2.0))
+    (kernel,) = plan(chain).kernels
+    assert len(kernel.stores) == 2
+
+
+def test_windows_that_stay_inside_an_image_are_not_asked_whether_they_do() -> None:
+    b = Builder("windows")
+    source = generate(b.done(b.call("aten::avg_pool2d", b.input("x", (8, 6, 16, 16), "float32"), [2, 2], [2, 2]))).text
+    assert "tl.minimum" not in source and "(512, 2)" in source
+
+
+def test_members_of_a_join_are_not_all_held_at_once() -> None:
+    b = Builder("many")
+    members = [b.input(f"x{k}", (256, 8), "float32") for k in range(20)]
+    source = generate(b.done(b.call("aten::mul.Tensor", b.call("aten::cat", members, 1), 2.0))).text
+    assert "[(1024, 8), " in source

@@ -27,6 +27,9 @@ _OTHERWISE: dict[str, Cuts] = {  # tiles; the elements of a block of rows that a
 _LOOPED_ACROSS: Cuts = ((4096, 16), (2048, 8), (2048, 16))
 _PARTS_ACROSS: Cuts = ((2048, 8), (2048, 16), (4096, 16))
 _PARTS_MIXED: Cuts = ((1024, 8), (1024, 16), (1024, 32))
+# A window moves by its step from one element to the next: with 8 of a row in each thread, lanes are so far apart
+# that each load of a warp takes 8 turns of the cache, 128 bytes each, in place of one.
+_WINDOWS: Cuts = ((512, 2), (256, 1), (1024, 8))
 # The larger a program, the fewer rows are walked at a time, and the more of them the cache still has for a second walk.
 _AGAIN: Cuts = ((8192, 16), (8192, 8), (4096, 8))
 # Rows that fill two thirds of a block: of fewer threads, each with more elements, the compiler drops what none has.
@@ -48,12 +51,13 @@ def cuts(
     ragged: bool = False,
     again: bool = False,
     parts: bool = False,
+    windows: bool = False,
 ) -> Cuts:
     """The candidates for kernels of a shape. pieces: of a row that a program walks all, so that a block is one's part.
 
     loads: how many an element waits for at once. odd: whether rows have an odd length. ragged: whether
     they fill little of a block, whose size is a power of two. again: whether long rows are walked more than once.
-    parts: whether each program walks a part of a row.
+    parts: whether each program walks a part of a row. windows: whether what it reads lies in windows along the columns.
 
     >>> cuts(POINTWISE, ALONG)[0], cuts(POINTWISE, ALONG, pieces=2)[0], cuts(POINTWISE, ALONG, loads=24)[0]
     ((1024, 8), (512, 4), (256, 2))
@@ -68,6 +72,8 @@ def cuts(
         return _ODD_ROWS
     if ragged and (mode, grain) == (WHOLE, ALONG):
         return _RAGGED
+    if windows and (mode, grain) == (POINTWISE, ALONG):
+        return _WINDOWS
     if mode == POINTWISE and loads > _MANY_LOADS:
         each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)
         return ((128 * each, each), (256 * each, 2 * each), (512 * each, 4 * each))

@@ -287,6 +287,11 @@ def loads(kernel: Kernel) -> list[Load]:
     return [n for n in nodes_of(kernel) if isinstance(n, Load)]
 
 
+def reads(node: Node) -> bool:
+    """Whether a node is made of what is loaded."""
+    return isinstance(node, Load) or any(map(reads, children(node)))
+
+
 def in_flight(kernel: Kernel) -> int:
     """How many loads an element waits for at once: of the members of a join, each under a guard of its own, for one."""
     guards = Counter(load.guard for load in loads(kernel))

@@ -23,6 +23,7 @@ from tracemine.verify.kernels.shapes import (
     SHARE,
     flat_orders,
     grain,
+    reads_windows,
     shape_of,
     writes_across,
 )
@@ -131,6 +132,7 @@ class Launch:
             ragged=ragged,
             again=again,
             parts=parts,
+            windows=any(reads_windows(part.kernel) for part in self.parts),
         )
 
     @property

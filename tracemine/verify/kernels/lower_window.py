@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import inf
 from struct import pack, unpack
 
 from tracemine.verify.chain import Unsupported
@@ -70,14 +71,17 @@ def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     image = _Image(low, source, given.output.shape)
     first = [_whole(low, "{0} * {1} - {2}", image.place(a), step[a], pad[a]) for a in (0, 1)]
     inside = [_whole(low, "tl.maximum({0}, 0)", f) for f in first]
-    best: Tensor = low.point("{0} * 0.0 - float('inf')", [image.place(1)], FLOAT)
+    best: Tensor | None = None
     where: Tensor = _flat(low, image, *inside)
     for i, j in product(range(kernel[0]), range(kernel[1])):
         rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
-        value = _guarded(low, image, rows, columns, "-float('inf')")
-        found = low.point("({0} > {1}) | ({0} != {0})", [value, best], FLOAT, BOOL)
+        reach = _reach(given, step, (i - pad[0], j - pad[1]))
+        value = _guarded(low, image, rows, columns, "-float('inf')", reach)
+        before: Tensor | Num = Num(-inf) if best is None else best
+        found = low.point("({0} > {1}) | ({0} != {0})", [value, before], FLOAT, BOOL)
         where = low.point("tl.where({0}, {1}, {2})", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
-        best = low.point("tl.where({0}, {1}, {2})", [found, value, best], FLOAT, as_is=(0,))
+        best = value if best is None else low.op("maximum", best, value)
+    assert best is not None  # noqa: S101  (a window has elements)
     return narrowed(low, given, [best, where])
 
 
@@ -90,7 +94,14 @@ def _avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     image = _Image(low, source, given.output.shape)
     first = [_whole(low, "{0} * {1} - {2}", image.place(a), step[a], pad[a]) for a in (0, 1)]
     parts = [
-        _guarded(low, image, _moved(low, first[0], i), _moved(low, first[1], j), "0.0")
+        _guarded(
+            low,
+            image,
+            _moved(low, first[0], i),
+            _moved(low, first[1], j),
+            "0.0",
+            _reach(given, step, (i - pad[0], j - pad[1])),
+        )
         for i, j in product(range(kernel[0]), range(kernel[1]))
     ]
     count = _count(low, given, first, kernel, pad, (image.height, image.width))
@@ -256,16 +267,29 @@ def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
     return low.point(f"{{0}} * {image.width} + {{1}}", [row, column], LONG)
 
 
-def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, other: str) -> Tensor:
-    """An element, or another number where the place lies beyond the image."""
-    there = _inside(low, row, image.height, column, image.width)
-    value = image.at(_clamped(low, row, image.height), _clamped(low, column, image.width))
+def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
+    """The least and the largest place, along rows and along columns, of an element of all windows, from its first."""
+    counts = given.output.shape[-2:]
+    rows, columns = ((f, f + s * (n - 1)) for f, s, n in zip(first, step, counts, strict=True))
+    return rows, columns
+
+
+def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, other: str, reach: tuple[Pair, Pair]) -> Tensor:
+    """An element, or another number where the place lies beyond the image: asked of sides that it reaches alone."""
+    places: list[Tensor] = []
+    tests: list[str] = []
+    asked: list[Tensor] = []
+    for place, size, (least, most) in zip((row, column), (image.height, image.width), reach, strict=True):
+        at = f"{{{len(asked)}}}"
+        tests.extend([f"({at} >= 0)"] * (least < 0) + [f"({at} < {size})"] * (most >= size))
+        asked.extend([place] * (least < 0 or most >= size))
+        held = low.point("tl.maximum({0}, 0)", [place], LONG) if least < 0 else place
+        places.append(low.point(f"tl.minimum({{0}}, {max(size - 1, 0)})", [held], LONG) if most >= size else held)
+    value = image.at(places[0], places[1])
+    if not asked:
+        return value
+    there = low.point(" & ".join(tests), asked, LONG, BOOL)
     return low.point(f"tl.where({{0}}, {{1}}, {other})", [there, value], FLOAT, as_is=(0,))
-
-
-def _inside(low: Lowering, row: Tensor, height: int, column: Tensor, width: int) -> Tensor:
-    template = f"({{0}} >= 0) & ({{0}} < {height}) & ({{1}} >= 0) & ({{1}} < {width})"
-    return low.point(template, [row, column], LONG, BOOL)
 
 
 def _windows(

@@ -74,6 +74,13 @@ def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
     return MIXED if len(found) > 1 else found.pop() if found else ALONG
 
 
+def reads_windows(kernel: Kernel) -> bool:
+    """Whether what it reads along the columns lies at places that are worked out, as a window's do."""
+    walked, columns = ir.Walked(()), {axis.number for axis in kernel.columns}
+    places = (place for load in ir.loads(kernel) for place in load.index)
+    return any(isinstance(p, ir.Fetched) and walked(p) & columns and not ir.reads(p) for p in places)
+
+
 def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
     """Whether what it stores lies with elements of several rows side by side."""
     return any(_kind(buffers[s.buffer], s.index, kernel) == ACROSS for s in kernel.stores)
