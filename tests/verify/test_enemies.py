@@ -62,6 +62,11 @@ ENEMIES: dict[str, tuple[Callable[[], Chain], str, str]] = {
         r"columns if tail else full",
         "full",
     ),
+    "a product is made one with the difference to its row's largest": (
+        CATALOGUE["temperature_softmax"],
+        r"_under\((div_2), \w+\)",
+        r"\1",
+    ),
     "rows are taken to lie side by side": (
         CATALOGUE["add_rms_norm"],
         r"(residual_ptr \+ .*)column \* residual_s\d",
@@ -105,7 +110,8 @@ ENEMIES: dict[str, tuple[Callable[[], Chain], str, str]] = {
 @pytest.mark.parametrize("name", ENEMIES)
 def test_it_is_found_out_in_the_interpreter(sandbox: Sandbox, name: str) -> None:
     make, pattern, becomes = ENEMIES[name]
-    longest_row = 64 if make is CATALOGUE["looped_softmax"] else LONGEST_ROW
+    in_loops = make in (CATALOGUE["looped_softmax"], CATALOGUE["temperature_softmax"])
+    longest_row = 64 if in_loops else LONGEST_ROW
     assert caught(sandbox, make(), pattern, becomes, longest_row) is not None
 
 

@@ -27,6 +27,13 @@ def copy_kernel(x, out, n, step, BLOCK: tl.constexpr):
     tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
 
 
+@triton.jit
+def less_kernel(x, y, top, out, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    product = tl.load(x + place) * tl.load(y + place)
+    tl.store(out + place, product - tl.load(top + place))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_casts_round_to_nearest_even(dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, 3.3e38, 448.0, 464.0, 57344.0])
@@ -101,3 +108,17 @@ def test_a_loops_bound_is_a_number_whatever_triton_makes_of_it(monkeypatch: pyte
     x, out = torch.arange(100, dtype=torch.float32), torch.empty(1)
     loop_kernel[(1,)](x, out, 100, BLOCK=32)
     assert out.item() == x.sum().item()
+
+
+@pytest.mark.parametrize("contracts", [True, False])
+def test_a_product_that_something_is_taken_off_is_rounded_once_or_twice(contracts: bool) -> None:
+    x, y = torch.rand(2, 64, generator=torch.Generator().manual_seed(0))
+    top, out = x * y, torch.empty(64)
+    with interpreter.watching() as watch:
+        watch.contracts = contracts
+        for tensor in (x, y, top, out):
+            watch.allow(tensor)
+        less_kernel[(1,)](x, y, top, out, BLOCK=64)
+    left = (x.double() * y.double() - top.double()).float()
+    assert torch.equal(out, left if contracts else torch.zeros(64))
+    assert bool(left.any())

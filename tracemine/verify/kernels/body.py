@@ -288,8 +288,9 @@ class Body:
             for (kind, arg), names in lanes.items():
                 text = self.value(arg)
                 if kind in RUNNING:
+                    least = _least("held", "top[:, :, None]", arg)
                     for line in RUNNING[kind].step:
-                        self.say(line.format(x=text, **self._stride, **names))
+                        self.say(line.format(x=text, least=least, **self._stride, **names))
                 else:
                     acc = names["acc"]
                     more = table().reductions[kind].lanes.format(acc, text)
@@ -378,8 +379,9 @@ class Body:
             if known is None:
                 known = self._pairs[family, node.arg] = self._fresh(family)
                 kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
+                least = _least(arg, f"{known}_max", node.arg)
                 for line in RUNNING[family].whole:
-                    self.say(line.format(a=known, x=arg, kept=kept), node)
+                    self.say(line.format(a=known, x=arg, kept=kept, least=least), node)
             self._names[node] = f"{known}_{part}"
             return self._names[node]
         row = table().reductions[node.kind]
@@ -475,6 +477,13 @@ class Body:
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
         kept = self._kept(across and self._walks == self.walks)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
+
+
+def _least(x: str, top: str, node: Node) -> str:
+    """An element that the largest is taken off: `_under` it where it is computed, as it is where it is loaded."""
+    while isinstance(node, ir.Cast):
+        node = node.arg
+    return x if isinstance(node, ir.Load) else f"_under({x}, {top})"
 
 
 def _below(node: Node) -> Iterator[Node]:

@@ -10,7 +10,19 @@ from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.lower import Given, Lowering, Operand, result_dtype, rule
 from tracemine.verify.kernels.recipes import columns_of, fronts
 from tracemine.verify.kernels.shapes import LONGEST_ROW
-from tracemine.verify.kernels.values import Num, Position, Reduced, Regrouped, Scanned, Tensor
+from tracemine.verify.kernels.values import (
+    Num,
+    Permuted,
+    Picked,
+    Position,
+    Reduced,
+    Regrouped,
+    Rounded,
+    Scanned,
+    Sliced,
+    Source,
+    Tensor,
+)
 
 
 def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
@@ -190,13 +202,27 @@ def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return narrowed(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
 
 
+def _is_computed(tensor: Tensor) -> bool:
+    """Whether its elements are not just loaded."""
+    while not isinstance(tensor, Source):
+        if isinstance(tensor, Rounded | Regrouped | Permuted | Sliced):
+            tensor = tensor.arg
+        elif isinstance(tensor, Picked):
+            tensor = tensor.table
+        else:
+            return True
+    return False
+
+
 @rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")
 def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     over = (given.integer("dim", -1) % len(source.dims),)
     highest = reduced(low, "online_max", source, over, True)
     total = reduced(low, "online_sum", source, over, True)
-    centred = low.op("sub", source, highest)
+    # A GPU makes a product and a difference one operation, rounded once: of a product that is the row's largest then
+    # something is left, which another walk over the row, whose sum was of rounded ones, does not know.
+    centred = low.point("_under({0}, {1}) - {1}" if _is_computed(source) else "{0} - {1}", [source, highest], FLOAT)
     if "log" in given.call.operator:
         return narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
     # The row's sum is inverted once: a division is eight instructions an element.
@@ -211,8 +237,8 @@ def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     keep = bool(given.literal("keepdim", False))
     parts = (reduced(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
     highest, total = parts
-    # A row of −inf alone: its maximum less itself is no number, and its sum is 0.
-    found = low.point("tl.where({1} == 0.0, {0}, {0} + tl.log({1}))", [highest, total], FLOAT)
+    # An infinite maximum less itself is no number; it is the result, of a row of −inf alone too.
+    found = low.point("tl.where(tl.abs({0}) == float('inf'), {0}, {0} + tl.log({1}))", [highest, total], FLOAT)
     return narrowed(low, given, [found])
 
 

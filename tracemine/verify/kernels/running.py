@@ -56,7 +56,8 @@ RUNNING = {
         ],
     ),
     # The maximum so far and the sum of exponentials less it, in one walk, for as many elements as a thread holds
-    # together: a sum is scaled anew once for all of them. What saw nothing counts nothing.
+    # together: a sum is scaled anew once for all of them. What saw nothing counts nothing. `{least}`: the element,
+    # rounded before its largest is taken off.
     "online": Running(
         lanes="RBLOCK // GROUP",
         start={"a": "-float('inf')", "total": "0.0"},
@@ -65,17 +66,17 @@ RUNNING = {
             "held = tl.reshape(held, (XBLOCK, RBLOCK // GROUP, GROUP), can_reorder=True)",
             "top = _larger({a}, tl.reduce(held, 2, _larger))",
             "base = tl.where(top == -float('inf'), 0.0, top)",
-            "{total} = {total} * _exp({a} - base) + tl.sum(_exp(held - base[:, :, None]), 2)",
+            "{total} = {total} * _exp({a} - base) + tl.sum(_exp({least} - base[:, :, None]), 2)",
             "{a} = top",
         ],
         end=[
-            "{a}_max = tl.max({a}, 1)[:, None]",
+            "{a}_max = _row_max({a})",
             "kept = tl.where({total} == 0.0, 0.0, {total} * _exp({a} - {a}_max))",
             "{a}_sum = tl.sum(kept, 1)[:, None]",
         ],
         whole=[
-            "{a}_max = tl.max(tl.where(column_mask, {x}, -float('inf')), 1)[:, None]",
-            "{a}_sum = tl.sum(tl.where(column_mask, _exp({x} - {a}_max), 0.0), 1)[:, None]",
+            "{a}_max = _row_max(tl.where(column_mask, {x}, -float('inf')))",
+            "{a}_sum = tl.sum(tl.where(column_mask, _exp({least} - {a}_max), 0.0), 1)[:, None]",
         ],
     ),
 }

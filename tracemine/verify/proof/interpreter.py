@@ -64,6 +64,7 @@ class Watch:
         self.faults: dict[str, int] = {}
         self.bytes_read = self.bytes_written = 0
         self.launches: list[dict] = []
+        self.contracts = False  # products with sums, as a GPU does
         self.far = False  # every place must be counted in 64 bits
 
     def allow(self, tensor):
@@ -159,6 +160,8 @@ _stock_load = interpreter.InterpreterBuilder.create_masked_load
 _stock_store = interpreter.InterpreterBuilder.create_masked_store
 _ONE = "one number for all"
 _stock_splat = interpreter.InterpreterBuilder.create_splat
+_FACTORS = "the factors of a product"
+_stock_multiply = interpreter.InterpreterBuilder.create_fmul
 _stock_places = interpreter.InterpreterBuilder.create_addptr
 _stock_launch = interpreter.GridExecutor.__call__
 _stock_reduce = interpreter.ReduceOps.apply_impl
@@ -218,6 +221,29 @@ def _fma(self, x, y, z):
     return interpreter.TensorHandle(wide.astype(z.data.dtype), z.dtype.scalar)
 
 
+def _multiply(self, lhs, rhs):
+    """A product that knows its factors, for a sum that is contracted with it."""
+    found = _stock_multiply(self, lhs, rhs)
+    if _watch and _watch[-1].contracts and found.data.dtype == np.float32:
+        found.attr[_FACTORS] = (lhs.data, rhs.data)
+    return found
+
+
+def _contracted(stock, operation):
+    """A sum or difference with a product, rounded once, as a GPU's compiler makes them where it may."""
+
+    def found(self, lhs, rhs):
+        product = next((h for h in (lhs, rhs) if _FACTORS in h.attr), None)
+        if product is None or lhs.data.dtype != rhs.data.dtype:
+            return stock(self, lhs, rhs)
+        x, y = product.attr[_FACTORS]
+        whole = x.astype(np.float64) * y
+        wide = operation(whole, rhs.data) if product is lhs else operation(lhs.data, whole)
+        return interpreter.TensorHandle(wide.astype(lhs.data.dtype), lhs.dtype.scalar)
+
+    return found
+
+
 def _cumsum(self, arg):
     """A running sum as a GPU's: as many partial sums deep as the logarithm of its length, where numpy adds in a row."""
     found, step = arg.handle.data.copy(), 1
@@ -263,6 +289,10 @@ def install():
     interpreter.InterpreterBuilder.create_masked_store = _store
     interpreter.InterpreterBuilder.create_addptr = _places
     interpreter.InterpreterBuilder.create_splat = _splat
+    builder = interpreter.InterpreterBuilder
+    builder.create_fmul = _multiply
+    builder.create_fadd = _contracted(builder.create_fadd, np.add)
+    builder.create_fsub = _contracted(builder.create_fsub, np.subtract)
     interpreter.GridExecutor.__call__ = _launch
     interpreter._implicit_cvt = _number
     interpreter.InterpreterBuilder.create_fma = _fma

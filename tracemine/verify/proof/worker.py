@@ -189,14 +189,17 @@ class _Prover:
         case.truth = reference.run(case.chain, case.inputs, case.scalars, masks, double=True)
         case.noise = reference.spread(case.chain, case.inputs, case.scalars, masks, case.truth)
 
-    def run(self, module: ModuleType, case: _Case, **numbers: int) -> _Ran:
-        """Run a fused source on copies of a trial's inputs. numbers: scalars beside the trial's."""
+    def run(self, module: ModuleType, case: _Case, contracts: bool = True, **numbers: int) -> _Ran:
+        """Run a fused source on copies of a trial's inputs. numbers: scalars beside the trial's.
+
+        contracts: whether products are made one with the sums that take them, as on a GPU.
+        """
         stand_in = _Torch()
         module.torch = stand_in  # type: ignore[attr-defined]
         inputs = [_copy(t) for t in case.inputs]
         far = case.trial.layout == trials.FAR
         with interpreter.watching() as watch, _counting(module, far):
-            stand_in.watch, watch.far = watch, far
+            stand_in.watch, watch.far, watch.contracts = watch, far, contracts
             for tensor in inputs:
                 watch.allow(tensor)
             given = module.fused(*inputs, **case.scalars, **numbers) or ()
@@ -260,7 +263,7 @@ class _Prover:
     def wiring(self, module: ModuleType, case: _Case) -> list[str]:
         """Whether the build that rounds as eager does gives what eager gives."""
         try:
-            ran = self.run(module, case)
+            ran = self.run(module, case, contracts=False)  # eager's calls are apart
         except Exception as error:  # as in faults
             return [f"the rounding build raised {type(error).__name__}: {str(error)[:200]}"]
         if self.lowered.drawn:
