@@ -35,6 +35,9 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "parametric rectifier": ("_prelu_kernel", [X, ("weight", (40,), "float32")], ()),
     "gated half": ("glu", [GRAD], (-1,)),
     "slope of mish": ("mish_backward", [("grad", (6, 40), "float32"), X], ()),
+    "logarithm of a row's exponentials": ("logsumexp", [X], ([-1], True)),
+    "shares of a column": ("_softmax", [("x", (33, 12), "bfloat16")], (0, False)),
+    "logarithms of a row's shares": ("_log_softmax", [("x", (6, 40), "float16")], (-1, False)),
     "sum of exponentials": ("logaddexp", [X, Y], ()),
     "no numbers made zero": ("nan_to_num", [("x", (6, 40), "bfloat16")], (0.0,)),
     "first place of the maximum": ("argmax", [X], (-1, False)),
@@ -180,7 +183,16 @@ def decay_between_each_two() -> Chain:
     return b.done(b.call("aten::exp", b.call("aten::masked_fill.Scalar", gaps, above, float("-inf"))))
 
 
+def first_places() -> Chain:
+    """A table of as many places as there are: the slice that takes the first of them takes all."""
+    b = Builder("first_places")
+    x, table = b.input("x", (3, 10, 8), "float32"), b.input("table", (1, 10, 8), "float32")
+    taken = b.call("aten::narrow", b.call("aten::slice.Tensor", table, 1, 0, 10, 1), 2, 0, 8)
+    return b.done(b.call("aten::relu", b.call("aten::add.Tensor", x, taken)))
+
+
 CHAINS = (
+    first_places,
     decay_between_each_two,
     four_bits_unpacked,
     seen_before,

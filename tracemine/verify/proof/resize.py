@@ -12,6 +12,7 @@ from tracemine.verify.kernels.recipes import arguments, columns_of
 from tracemine.verify.kernels.values import Reduced, Scanned, Tensor
 
 _SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
+_ENDS = {"aten::slice": "end", "aten::narrow": "length"}  # of a part of an axis
 _COUNTS = ("N", "C", "HxW")  # of a group norm: what its input's shape says again
 
 
@@ -86,12 +87,22 @@ def _argument(
         batch, channels, *rest = shape(lowered.values[source.value])
         return Literal((batch, channels, prod(rest))[_COUNTS.index(name)])
     if not isinstance(value, Literal) or not isinstance(value.value, tuple):
-        return value
+        return _ended(name, value, call, lowered, shape, before)
     if name in _SHAPES and call.outputs:
         return Literal(shape(lowered.values[first]))
     if name == "normalized_shape":
         return Literal(shape(lowered.values[first])[-len(value.value) :])
     return value
+
+
+def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _shapes, before: _shapes) -> Value:
+    """A slice that ends where its axis does ends there at any size; anything else stays as it is."""
+    given = call.given()
+    source, dim = given.get("self"), getattr(given.get("dim"), "value", 0)
+    if _ENDS.get(call.operator) != name or not isinstance(source, Ref) or not isinstance(value, Literal):
+        return value
+    recipe = lowered.values[source.value]
+    return Literal(shape(recipe)[dim]) if value.value == before(recipe)[dim] else value
 
 
 def counted_to(call: Call, size: int) -> int | float:

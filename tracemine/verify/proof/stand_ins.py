@@ -180,6 +180,6 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "upsample_bilinear2d": _alone(torch.ops.aten.upsample_bilinear2d.default),
 }
 
-# A CPU rounds products on the way of these to 16 bits, in whichever elements its vectors leave over, and of lists the
-# number that they are multiplied by; a GPU does neither.
-ROUNDED_ONCE = frozenset(("add", "sub", "rsub", "addcmul", "addcdiv", "lerp"))
+# A CPU rounds on the way of these to 16 bits: products in whichever elements its vectors leave over, the number that
+# lists are multiplied by, and softmax along some axes; a GPU does none of it.
+ROUNDED_ONCE = frozenset(("add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "_softmax", "_log_softmax"))
