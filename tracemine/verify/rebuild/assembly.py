@@ -74,6 +74,7 @@ class Assembly:
     dtypes: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # of what lies in a buffer
     outside: dict[tuple[str, int], list[tuple[Look, str]]] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)  # inputs written in place
+    unseen: list[int] = field(default_factory=list)  # results of which nothing tells who reads them
     names: Names = field(default_factory=Names)
     numbers: Numbers = field(default_factory=Numbers)
     assumptions: list[str] = field(default_factory=list)
@@ -286,7 +287,10 @@ class Assembly:
         look = Look(seen.look.offset, spec.shape, spec.strides or ())
         root = _Root(look, str(spec.dtype), value, {look: value}, by_chain=True)
         self.roots[buffer] = [root]
-        self.storages[self.recorded.storage(seen.row)] = buffer
+        if seen.row >= 0:
+            self.storages[self.recorded.storage(seen.row)] = buffer
+        else:
+            self.unseen.append(value)
 
     def _overwritten(self, call: Call) -> None:
         """After a write in place, looks at that memory are taken anew."""
@@ -368,7 +372,7 @@ class Assembly:
         return tuple(order[value] for value in dict.fromkeys(v for v, _ in wanted) if value not in kept)
 
     def _wanted(self, nodes: Sequence[int]) -> list[tuple[int, int]]:
-        """Values that others read, or that last, each with the row of `tensors` that says so."""
+        """Values that others read, or that last, each with the row of `tensors` that says so; −1: nothing does."""
         wanted: list[tuple[int, int]] = []
         for _, row in self.recorded.wanted(nodes):
             seen = self.recorded.seen(row)
@@ -379,7 +383,7 @@ class Assembly:
                 root = found[-1] if found else None
             if root is not None and root.value not in self.inputs:
                 wanted.append((root.value, row))
-        return wanted
+        return [*wanted, *((value, -1) for value in self.unseen)]
 
     def _order(self) -> dict[int, int]:
         """The chain's number of each value of the making: inputs first."""

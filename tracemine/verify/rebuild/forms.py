@@ -58,6 +58,10 @@ def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
         return _filled(facts, recorded)
     if recorded.overwrites and "out" in recorded.name:
         return _without_out(facts, recorded)
+    if facts.reduced is not None and {"dim", "keepdim"} <= {a.name for a in recorded.arguments}:
+        told = facts.reduced
+        fixed: dict[str, Plain] = {"dim": told.axes, "keepdim": told.keeps}
+        return Form(operator=name, overload=recorded, recorded=recorded, fixed=fixed, assumptions=(told.says,))
     return Form(operator=name, overload=recorded, recorded=recorded)
 
 

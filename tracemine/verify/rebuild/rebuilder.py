@@ -18,7 +18,7 @@ from tracemine.ops import lookup
 from tracemine.verify.chain import MOST_CALLS, Chain
 from tracemine.verify.rebuild.assembly import Assembly, Lies, NotRebuilt
 from tracemine.verify.rebuild.forms import Form, form_of
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded
+from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, with_result
 
 __all__ = ["NotRebuilt", "Rebuilder", "Rebuilt"]
 
@@ -66,7 +66,7 @@ class Rebuilder:
         if len(nodes) > MOST_CALLS:
             raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
         assembly = Assembly(self.recorded, name)
-        facts = [self.recorded.facts(node) for node in nodes]
+        facts = [with_result(self.recorded.facts(node)) for node in nodes]
         forms = [_form(each) for each in facts]
         assembly.expect(facts, forms)
         for each, form in zip(facts, forms, strict=True):

@@ -15,6 +15,7 @@ from tracemine.flow.record import Evidence, Flow, IntArray
 from tracemine.fusion.lasting import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
+from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
 from tracemine.verify.rebuild.looks import Look
 
 _MOST_PARENTS = 8
@@ -26,7 +27,7 @@ _TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes"
 class Seen:
     """One tensor that an operator took or gave. `buffer`: a storage, counted anew when it is allocated anew."""
 
-    row: int  # of `tensors`
+    row: int  # of `tensors`; −1: of none
     position: int
     member: int  # of a list; −1: no list
     buffer: tuple[str, int]
@@ -51,6 +52,7 @@ class NodeFacts:
     shapes: tuple[Any, ...]  # as recorded, one an argument
     strides: tuple[Any, ...]
     kernels: tuple[str, ...]  # names
+    reduced: Reduced | None = None  # of a reduction whose arguments were not recorded
 
 
 class Recorded:
@@ -109,21 +111,54 @@ class Recorded:
         seen = [self._seen(int(row)) for row in self._order[begin:end]]
         schema = self._text("op_schema", op_row)
         types = _list(self._text("input_dtypes", op_row)) or ()
+        texts = self._told(op_row, types)
         codes, names = self._kernel
+        operator = (self._text("name", op_row) or "").partition(".")[0]
+        inputs = self._inputs(seen)
         return NodeFacts(
             node=node,
             op_row=op_row,
-            operator=(self._text("name", op_row) or "").partition(".")[0],
+            operator=operator,
             overload=None if schema is None else schema.partition("(")[0].partition(".")[2],
             parents=self._parents(op_row),
-            inputs=self._inputs(seen),
+            inputs=inputs,
             outputs=tuple(s for s in seen if self._is_output[s.row]),
             types=types,
-            texts=self._told(op_row, types),
+            texts=texts,
             shapes=_decoded(self._text("input_shapes", op_row)),
             strides=_decoded(self._text("input_strides", op_row)),
             kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
+            reduced=self._reduced(operator, op_row, inputs) if texts is None else None,
         )
+
+    def _reduced(self, operator: str, op_row: int, inputs: Sequence[Seen]) -> Reduced | None:
+        """What calls inside and after a reduction tell of it."""
+        if operator not in REDUCTIONS or len(inputs) != 1:
+            return None
+        parent = int(self._parent[op_row])
+        around = (self._text("name", parent) or "") if parent >= 0 else ""
+        beside = self._inside(parent) if around.startswith(AUTOGRAD) else []
+        after = next((row for row in beside if row > op_row), -1)
+        inside = [near for row in self._inside(op_row) if (near := self._near(row)) is not None]
+        return reduced(operator, inputs[0].look.shape, inside, self._near(after) if after >= 0 else None, around)
+
+    @cached_property
+    def _by_parent(self) -> tuple[IntArray, IntArray]:
+        order = np.argsort(self._parent, kind="stable")
+        return order, self._parent[order]
+
+    def _inside(self, op_row: int) -> list[int]:
+        """Calls directly inside another, in their order."""
+        order, parents = self._by_parent
+        begin, end = np.searchsorted(parents, [op_row, op_row + 1]).tolist()
+        rows: list[int] = order[begin:end].tolist()
+        return rows
+
+    def _near(self, op_row: int) -> Near | None:
+        shapes, types = _decoded(self._text("input_shapes", op_row)), _list(self._text("input_dtypes", op_row)) or ()
+        if not shapes or not types or not _whole(shapes[0]):
+            return None
+        return Near(self._text("name", op_row) or "", tuple(shapes[0]), types[0])
 
     def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
         """Arguments as texts. A number that became a tensor has none, but in the same operator's call around it."""
@@ -276,6 +311,18 @@ def from_outside(facts: NodeFacts, place: int) -> Seen | None:
     look = Look(0, tuple(shape), tuple(strides), guessed and bool(shape))
     own = ("call", facts.op_row * 256 + place)
     return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
+
+
+def with_result(facts: NodeFacts) -> NodeFacts:
+    """The call with what it gave, where only its shape is known: new memory without gaps; nobody is seen to read it."""
+    told = facts.reduced
+    if told is None or facts.outputs:
+        return facts
+    guessed = bool(told.shape) and any(seen.look.guessed for seen in facts.inputs)
+    look = Look(0, told.shape, contiguous(told.shape), guessed)
+    own = ("result", facts.op_row)
+    given = Seen(row=-1, position=0, member=-1, buffer=own, look=look, dtype=told.dtype, on_host=False)
+    return replace(facts, outputs=(given,))
 
 
 def _whole(value: Any) -> bool:
