@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,24 @@ def test_without_a_gpu_a_file_is_not_run(tmp_path: Path) -> None:
     runner = Runner(tmp_path / "files", {**os.environ, "PYTHONPATH": str(tmp_path)})
     assert runner.run("raise SystemExit(1)", "results", 20.0) == "this needs a GPU, and torch finds none"
     runner.close()
+
+
+def test_output_that_is_closed_is_no_reason_to_wait_for_ever(runner: Runner) -> None:
+    closes = "os.closerange(3, 64); time.sleep(60)"  # answers go to a copy of standard output
+    bad = f"import os, time\ndef peak_bytes_per_second(): return 1.0\ndef results(): {closes}"
+    assert runner.run(bad, "results", 2.0) == "the GPU took longer than 2 s"
+
+
+def test_what_still_compiles_at_the_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text(TORCH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    begun = time.monotonic()
+    with Ahead(60.0) as found:
+        found.start([f"import time, pathlib\npathlib.Path({str(tmp_path / 'on')!r}).touch()\ntime.sleep(60)"] * 9)
+        while not (tmp_path / "on").exists():
+            assert time.monotonic() - begun < 20
+            time.sleep(0.05)
+    assert time.monotonic() - begun < 25
 
 
 # --- what runs when ---------------------------------------------------------------------------------------------------

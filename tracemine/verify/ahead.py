@@ -58,6 +58,10 @@ class Runner:
         found = json.loads(line)
         return found if isinstance(found, Mapping) else str(found)
 
+    def kill(self) -> None:
+        """What runs ends at once, for whoever waits for it too."""
+        self._process.kill()
+
     def close(self) -> None:
         """The process ends."""
         self._process.close()
@@ -92,9 +96,12 @@ class Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for each in self._compilers:  # what still compiles is wanted by nobody
+            each.kill()
+        self._pool.shutdown()
         for each in (*self._compilers, self._timer):
             each.close()
-        self._pool.shutdown(cancel_futures=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, texts: Iterable[str]) -> None:

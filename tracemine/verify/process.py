@@ -79,16 +79,25 @@ class Process:
             child.stdin.write(line + b"\n")
             child.stdin.flush()
             found = self._line(child, deadline)
-        except (BrokenPipeError, OSError):
+        except OSError:
             found = b""
         if found is None:
             self.end()
             raise TooLate
         if not found:
-            code = child.wait()
+            try:
+                code = child.wait(max(deadline - time.monotonic(), 1.0))
+            except subprocess.TimeoutExpired:  # it closed its output and hangs
+                self.end()
+                raise TooLate from None
             self.end()
             raise Ended(code, self._said())
         return found
+
+    def kill(self) -> None:
+        """The child ends at once, whoever waits for its answer: they find that it has."""
+        if (child := self._child) is not None:
+            child.kill()
 
     def end(self) -> None:
         """The child goes."""
