@@ -59,6 +59,18 @@ def test_what_an_exponential_is_taken_of_is_not_large_and_what_its_largest_is_ta
     assert domains(chain) == {0: MODERATE}
 
 
+def test_an_attention_s_scores_are_not_large_and_a_softmax_alone_may_have_any() -> None:
+    b = Builder("attention")
+    q, k, mask = (
+        b.input("q", (2, 4, 8), "bfloat16"),
+        b.input("k", (2, 8, 4), "bfloat16"),
+        b.input("m", (4,), "bfloat16"),
+    )
+    scores = b.call("aten::add.Tensor", b.call("aten::bmm", q, k), mask)
+    assert domains(b.done(b.call("aten::_softmax", scores, -1, False))) == dict.fromkeys(range(3), MODERATE)
+    assert domains(CATALOGUE["temperature_softmax"]()) == {}
+
+
 def test_numbers_are_drawn_as_their_domain_says_in_rows_of_all_magnitudes_too() -> None:
     rows = [(name, (64, 8), torch.float32, (8, 1), name) for name in (MODERATE, DEVIATION)]
     moderate, deviation = make_inputs([*rows], 1, "cpu")

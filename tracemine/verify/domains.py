@@ -3,7 +3,8 @@
 Roots and logarithms are taken of numbers that are not negative: drawn with either sign, half of a root's results are no
 numbers and prove nothing, and those around 0 are chance. What an exponential is taken of is not large: of it infinities
 are made, which meet zeros. A norm's gradient takes the mean and the inverse deviation of what was normalised; of others
-a thousand times as large its terms cancel, and what is left is what rounding left.
+a thousand times as large its terms cancel, and what is left is what rounding left. An attention's scores are rounded
+to eager's 16 bits: in the thousands, by several units, and which of a row is the largest is chance.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _DOMAINS = {
     **{(name, "rstd"): DEVIATION for name in (*_GROUP_NORMS, "_fused_rms_norm_backward")},
     **{(name, root): DEVIATION for name in _BATCH_NORMS for root in ("save_invstd", "save_var")},
 }
+_PRODUCTS = frozenset({"aten::bmm", "aten::baddbmm", "aten::matmul", "aten::mm", "aten::addmm"})
 # Results are not negative where the first argument is not, the other being a number that is not, or none.
 _KEEPS = frozenset(
     ("add", "mul", "div", "clone", "_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t")
@@ -60,7 +62,15 @@ def domains(chain: Chain) -> dict[int, str]:
                 source = before
             if source < len(chain.inputs) and chain.inputs[source].below is None:
                 found[source] = POSITIVE if POSITIVE in (domain, found.get(source)) else domain
+    if _is_attention(chain):
+        found = {value: MODERATE for value, e in enumerate(chain.inputs) if e.below is None} | found
     return dict(sorted(found.items()))
+
+
+def _is_attention(chain: Chain) -> bool:
+    """Whether it has products and a softmax."""
+    called = {call.operator for call in chain.calls}
+    return "aten::_softmax" in called and not called.isdisjoint(_PRODUCTS)
 
 
 def not_negative(chain: Chain) -> frozenset[int]:
