@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -200,7 +201,33 @@ def test_activities_of_no_operator_are_refused() -> None:
         activity_group=np.full_like(grouped.activity_group, -1),
         activity_node=np.full_like(grouped.activity_node, -1),
     )
-    assert "belongs to no operator" in refusal(found, alone)
+    assert refusal(found, alone) == "a kernel belongs to no operator whose inputs are recorded"
+    without = changed("chain", input_shapes=None)[0]
+    assert refusal(without, alone).endswith(": shapes are not recorded")
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("before_window", ": it was launched before recording began"),
+        ("outside_any_op", ": it was launched outside of any operator"),
+        ("something new", "are recorded"),
+    ],
+)
+def test_why_an_activity_has_no_operator_is_said(reason: str, says: str) -> None:
+    found, grouped = read("chain")
+    alone = replace(
+        grouped,
+        activity_group=np.full_like(grouped.activity_group, -1),
+        activity_node=np.full_like(grouped.activity_node, -1),
+    )
+    activities = found.timeline.activities
+    nobody = {"op_row": pa.nulls(len(activities), pa.int64()), "unowned_reason": pa.array([reason] * len(activities))}
+    for name, column in nobody.items():
+        place = activities.schema.get_field_index(name)
+        field = activities.schema.field(place)
+        activities = activities.set_column(place, field, column.cast(field.type))
+    assert refusal(replace(found, timeline=replace(found.timeline, activities=activities)), alone).endswith(says)
 
 
 def test_recorded_numbers_are_arguments_and_never_part_of_the_code() -> None:

@@ -22,6 +22,14 @@ from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, with_result
 
 __all__ = ["NotRebuilt", "Rebuilder", "Rebuilt"]
 
+# What `unowned_reason` says, in words.
+_UNOWNED = {
+    "before_window": ": it was launched before recording began",
+    "no_host_events": ": no operators are recorded",
+    "no_launch_call": ": the call that launched it is not recorded",
+    "outside_any_op": ": it was launched outside of any operator",
+    "graph_replay": ": it was replayed in a graph",
+}
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 
 
@@ -99,8 +107,16 @@ class Rebuilder:
             elif node >= 0:
                 owners.add(node)
             else:
-                raise NotRebuilt("a kernel belongs to no operator whose inputs are recorded")
+                raise NotRebuilt(f"a kernel belongs to no operator whose inputs are recorded{self._unowned(row)}")
         return sorted(owners)
+
+    def _unowned(self, row: int) -> str:
+        """Why nothing is known of a kernel's inputs, where that is known."""
+        timeline = self.flow.timeline
+        reason, op_row = (timeline.activities.column(name)[row].as_py() for name in ("unowned_reason", "op_row"))
+        if op_row is not None:
+            return ": shapes are not recorded" if timeline.ops.column("input_shapes")[op_row].as_py() is None else ""
+        return _UNOWNED.get(reason, "")
 
 
 def _form(facts: NodeFacts) -> Form:
