@@ -14,7 +14,7 @@ from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
-from tracemine.verify import Interpreter
+from tracemine.verify import Builder, Interpreter
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +49,12 @@ def test_bytes_are_those_of_the_tensors(interpreter: Interpreter) -> None:
     proof = interpreter.prove(CATALOGUE["gated_residual"](), mutants=False)
     assert proof.bytes_written == 2 * 7 * 64 * 2
     assert proof.bytes_read == 3 * proof.bytes_written
+
+
+def test_a_size_that_eager_refuses_is_no_trial_of_a_chain_that_draws_either(interpreter: Interpreter) -> None:
+    b = Builder("positions")
+    places = b.call("aten::arange.start_step", 0, 6, 1, dtype="int64")
+    rows = b.call("aten::index_select", b.input("table", (8, 4), "float32"), 0, places)
+    proof = interpreter.prove(b.done(b.call("aten::native_dropout", rows, 0.25, True)[0]), mutants=False)
+    assert not proof.faults
+    assert any("index out of range" in text for text in proof.skipped)

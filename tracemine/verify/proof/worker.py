@@ -174,8 +174,8 @@ class _Prover:
                     inputs=trials.tensors(chain, trial),
                     scalars=trials.scalar_values(chain, trial),
                 )
-                if not self.lowered.drawn:
-                    self._references(case, {})
+                # Where numbers are drawn eager waits for the kernel's masks; with others it still says what it refuses.
+                self._references(case, self._all_kept(chain))
             except (TracemineError, RuntimeError, IndexError, ValueError) as refusal:
                 if trial == Trial():
                     raise
@@ -183,6 +183,11 @@ class _Prover:
                 continue
             self.count += 1
             yield case
+
+    def _all_kept(self, chain: Chain) -> dict[int, torch.Tensor]:
+        """Masks that drop nothing."""
+        calls = [number for number, _ in self.lowered.drawn]
+        return {n: torch.ones(chain.specs[chain.first_output(n)].shape, dtype=torch.bool) for n in calls}
 
     def _references(self, case: _Case, masks: Mapping[int, torch.Tensor]) -> None:
         case.eager = reference.run(case.chain, case.inputs, case.scalars, masks)
