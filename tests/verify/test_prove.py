@@ -53,8 +53,8 @@ def test_bytes_are_those_of_the_tensors(interpreter: Interpreter) -> None:
 
 def test_a_size_that_eager_refuses_is_no_trial_of_a_chain_that_draws_either(interpreter: Interpreter) -> None:
     b = Builder("positions")
-    places = b.call("aten::arange.start_step", 0, 6, 1, dtype="int64")
-    rows = b.call("aten::index_select", b.input("table", (8, 4), "float32"), 0, places)
+    table = b.input("table", (8, 4), "float32")
+    rows = b.call("aten::index_select", table, 0, b.call("aten::arange.start_step", 0, 6, 1, dtype="int64"))
     proof = interpreter.prove(b.done(b.call("aten::native_dropout", rows, 0.25, True)[0]), mutants=False)
     assert not proof.faults
     assert any("index out of range" in text for text in proof.skipped)
