@@ -185,6 +185,19 @@ def test_a_fingerprint_from_a_file_names_no_other_file(run: Run, tmp_path: Path)
     assert "is no fingerprint" in err
 
 
+def test_findings_of_a_file_that_name_no_kernel_have_no_verdict(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    found = json.loads(path.read_text())
+    for finding in found["findings"]:
+        finding |= {"activities": [[]], "kernels": [], "measured_ns": 0}
+    path.write_text(json.dumps(found))
+    code, out, err = run("verify", path, "--step", "--format", "json")
+    assert (code, "Traceback" in err) == (0, False)
+    assert {verdict["level"] for verdict in json.loads(out)["verdicts"]} == {"L0"}
+
+
 def test_findings_of_another_trace_get_no_verdict_of_its_kernels(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "findings.json"

@@ -255,7 +255,7 @@ def _is_of(finding: Finding, flow: Flow) -> bool:
     """
     activities = flow.timeline.activities
     rows = [row for occurrence in finding.activities for row in occurrence]
-    if any(not 0 <= row < activities.num_rows for row in rows):
+    if not finding.activities[0] or any(not 0 <= row < activities.num_rows for row in rows):
         return False
     names = activities.column("name").take(list(finding.activities[0])).to_pylist()
     known = len(names) == len(finding.kernels) and all(
