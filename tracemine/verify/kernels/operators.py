@@ -77,7 +77,7 @@ def pointwise_rows() -> Mapping[str, Pointwise]:
     """Each pointwise operator's row, by its name without namespace.
 
     >>> pointwise_rows()["silu"].expr
-    '{0} / (1.0 + tl.exp(-{0}))'
+    '_share({0}, 1.0 + _exp(-{0}))'
     """
     return {name: row for row in table().pointwise for name in row.ops}
 
@@ -98,8 +98,8 @@ def exact_templates() -> Mapping[str, str]:
 def brief_templates() -> Mapping[str, str]:
     """For templates of many instructions, one of fewer that is good enough for a result of 16 bits.
 
-    >>> brief_templates()["{0} / (1.0 + tl.exp(-{0}))"]
-    '{0} * _logistic({0})'
+    >>> brief_templates()["_tanh({0})"]
+    '_tanh_16({0})'
     """
     return {row.expr: row.brief for row in table().pointwise if row.brief is not None}
 
