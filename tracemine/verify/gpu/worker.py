@@ -7,6 +7,7 @@ A fault on the device ends the process: whoever asked starts another for the nex
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -46,6 +47,7 @@ def _run(path: Path, function: str, options: dict[str, object], peaks: list[floa
         return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
     finally:
         torch._dynamo.reset()
+        gc.collect()  # frames of an error hold tensors
         torch.cuda.synchronize()  # raises after a fault on the device: this process ends
         torch.cuda.empty_cache()
 
