@@ -174,8 +174,10 @@ class _Prover:
                     inputs=trials.tensors(chain, trial),
                     scalars=trials.scalar_values(chain, trial),
                 )
-                # Where numbers are drawn eager waits for the kernel's masks; with others it still says what it refuses.
-                self._references(case, self._all_kept(chain))
+                if self.lowered.drawn:  # eager waits for the kernel's masks; with others it still says what it refuses
+                    reference.run(chain, case.inputs, case.scalars, self._all_kept(chain))
+                else:
+                    self._references(case, {})
             except (TracemineError, RuntimeError, IndexError, ValueError) as refusal:
                 if trial == Trial():
                     raise
