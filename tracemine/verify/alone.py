@@ -64,9 +64,7 @@ def merged(imports: Sequence[str]) -> list[str]:
     return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
 
 
-def run(
-    text: str, options: Sequence[str], limit_s: float, *, what: str, slow: str, holds: str | None = None
-) -> Mapping[str, Any] | str:
+def run(text: str, options: Sequence[str], limit_s: float, *, what: str, slow: str) -> Mapping[str, Any] | str:
     """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
 
     slow: what took too long where it outlasts `limit_s`.
@@ -81,13 +79,13 @@ def run(
             return f"{slow} took longer than {limit_s:g} s"
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"
-    return answered(ran.returncode, ran.stdout, ran.stderr, what=what, holds=holds)
+    return answered(ran.returncode, ran.stdout, ran.stderr, what=what)
 
 
-def answered(code: int, out: str, errors: str, *, what: str, holds: str | None = None) -> Mapping[str, Any] | str:
+def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any] | str:
     """What a file printed; a text that says how it ended where it printed nothing of use.
 
-    what: the file, in such texts. holds: a key that what it printed must have.
+    what: the file, in such texts.
 
     >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU", what="the step")
     'the step ended with 1: RuntimeError: no GPU'
@@ -97,7 +95,7 @@ def answered(code: int, out: str, errors: str, *, what: str, holds: str | None =
         found = json.loads(lines[-1]) if lines and code == 0 else None
     except ValueError:
         found = None
-    if isinstance(found, dict) and (holds is None or holds in found):
+    if isinstance(found, dict):
         return found
     said = errors.strip().splitlines()
     return f"{what} ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
