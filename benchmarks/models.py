@@ -199,6 +199,21 @@ def segformer() -> Any:
     return made, lambda m, images: m(pixel_values=images).logits, [torch.randn(8, 3, 512, 512)]
 
 
+def beit() -> Any:
+    made = from_config("BeitConfig", "BeitModel", num_hidden_layers=3, use_relative_position_bias=True)
+    return made, lambda m, images: m(pixel_values=images)[0], [torch.randn(16, 3, 224, 224)]
+
+
+def wav2vec2() -> Any:
+    made = from_config("Wav2Vec2Config", "Wav2Vec2Model", num_hidden_layers=2)
+    return made, lambda m, sound: m(input_values=sound)[0], [torch.randn(8, 80_000)]
+
+
+def mobilevit() -> Any:
+    made = from_config("MobileViTConfig", "MobileViTModel", None)
+    return made, lambda m, images: m(pixel_values=images)[0], [torch.randn(32, 3, 256, 256)]
+
+
 def vit(batch: int = 32) -> Any:
     made = from_config(
         "ViTConfig", "ViTModel", hidden_size=768, intermediate_size=3072, num_hidden_layers=3, num_attention_heads=12
@@ -334,8 +349,8 @@ CASES = (
     stepped("tiny_mlp_train", S, tiny_mlp, sgd, "eight layers of 128 with norm and GELU, batch 64, SGD"),
 )  # fmt: skip
 
-# Written when everything that is predicted stood: `prediction.py record -o DIR --fresh` records these, into a folder of
-# their own, and their first score is the one that counts.
+# Written when everything that is predicted stood: `prediction.py record -o DIR --set fresh` records these, into a
+# folder of their own, and their first score is the one that counts.
 FRESH = (
     forward("olmo2", B, partial(language, "Olmo2Config", "Olmo2ForCausalLM", **SMALL), "OLMo 2 (norms behind blocks), 2 layers of 1024, 8 x 512"),
     forward("stablelm", H, partial(language, "StableLmConfig", "StableLmForCausalLM", **SMALL), "StableLM (layer norms, a quarter rotated), 2 layers of 1024, 8 x 512"),
@@ -353,4 +368,23 @@ FRESH = (
     stepped("olmo2_train", B, lambda: next_token(partial(language, "Olmo2Config", "Olmo2ForCausalLM", shape=(4, 512), **SMALL)), partial(adamw, fused=True), "OLMo 2, 2 layers of 1024, 4 x 512, AdamW fused"),
     stepped("shufflenet_train", S, lambda: classify(partial(vision, "shufflenet_v2_x1_0")), sgd, "ShuffleNet V2, 32 images, SGD"),
     stepped("albert_train", S, partial(encoder, "AlbertConfig", "AlbertModel", shape=(8, 256), num_attention_heads=12, embedding_size=128), adamw, "ALBERT with dropout, 3 layers of 768, 8 x 256, AdamW", H),
+)  # fmt: skip
+
+# Written when the kernels, the proof and the timing stood: what the verifier makes of models that nobody has seen.
+UNSEEN = (
+    forward("granite", B, partial(language, "GraniteConfig", "GraniteForCausalLM", **SMALL), "Granite (scaled residuals), 2 layers of 1024, 8 x 512"),
+    forward("mixtral", B, partial(language, "MixtralConfig", "MixtralForCausalLM", num_local_experts=4, **SMALL), "Mixtral (4 experts), 2 layers of 1024, 8 x 512"),
+    forward("wav2vec2", H, wav2vec2, "wav2vec 2.0, 2 layers of 768, 8 x 5 s"),
+    forward("beit", B, beit, "BEiT (relative places), 3 layers of 768, 16 images"),
+    forward("mobilevit", H, mobilevit, "MobileViT, 32 images of 256"),
+    forward("swin_v2_t", H, partial(vision, "swin_v2_t", size=256), "Swin V2 tiny, 32 images of 256"),
+    forward("maxvit_t", B, partial(vision, "maxvit_t", 16), "MaxViT tiny, 16 images"),
+    forward("vgg16_bn", S, partial(vision, "vgg16_bn"), "VGG 16 with batch norms, 32 images"),
+    stepped("gemma2_train", B, lambda: next_token(partial(language, "Gemma2Config", "Gemma2ForCausalLM", shape=(4, 512), attention="eager", head_dim=64, **SMALL)), adamw, "Gemma 2, 2 layers of 1024, 4 x 512, AdamW"),
+    stepped("t5_train", S, t5, partial(adamw, foreach=True), "T5 with dropout, 2 + 2 layers of 768, AdamW foreach", B),
+    stepped("bart_train", S, bart, adamw, "BART with dropout, 2 + 2 layers of 768, AdamW", H),
+    stepped("convnext_train", S, lambda: classify(partial(vision, "convnext_tiny", 16)), adamw, "ConvNeXt tiny, 16 images, AdamW", B),
+    stepped("swin_train", S, lambda: classify(partial(vision, "swin_t", 16)), partial(adamw, fused=True), "Swin tiny, 16 images, AdamW fused", H),
+    stepped("mobilenet_v3_train", S, lambda: classify(partial(vision, "mobilenet_v3_large", 32)), sgd, "MobileNet V3 large, 32 images, SGD"),
+    stepped("unet_train", S, unet, partial(adamw, foreach=True), "diffusion U-Net of 3 blocks, 256 channels, AdamW foreach", H),
 )  # fmt: skip

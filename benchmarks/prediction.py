@@ -1,7 +1,7 @@
 """Predicted beside measured, on patterns and on whole models.
 
-    python benchmarks/prediction.py record -o DIR [CASE...] [--fresh]   on a CUDA machine: DIR/points.json, DIR/models/
-    python benchmarks/prediction.py score DIR [CASE...] [--summary FILE]    anywhere: tracemine's own scan of them
+    python benchmarks/prediction.py record -o DIR [CASE...] [--set SET]   on a CUDA machine: DIR/points.json, models/
+    python benchmarks/prediction.py score DIR [CASE...] [--summary FILE]  anywhere: tracemine's own scan of them
 
 A case's memory-bound part is every kernel, copy and set that is no matrix product, convolution or attention and belongs
 to none. Predicted is what it takes once each fusion group is one kernel: the group's predicted time, and what is in no
@@ -121,13 +121,13 @@ def count(errors: Sequence[float], limit: float) -> str:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def record(out: Path, names: Sequence[str], fresh: bool, seconds: float) -> None:
+def record(out: Path, names: Sequence[str], cases: str, seconds: float) -> None:
     """Points for at most `seconds`, and models: compiled side by side, then recorded one after another."""
     out.mkdir(parents=True, exist_ok=True)
     if seconds > 0:
         run("record_points.py", "-o", str(out / "points.json"), "--seconds", str(seconds))
         run("describe_points.py", str(out / "points.json"))
-    models = [str(out / "models"), *names, *(["--fresh"] if fresh else [])]
+    models = [str(out / "models"), *names, "--set", cases]
     preparing = [started("record_models.py", "--prepare", *models) for _ in range(max((os.cpu_count() or 2) // 2, 1))]
     for process in preparing:
         process.wait()
@@ -183,7 +183,7 @@ def main() -> None:
     recording = commands.add_parser("record")
     recording.add_argument("-o", "--output", type=Path, required=True)
     recording.add_argument("names", nargs="*", help="models (all of them)")
-    recording.add_argument("--fresh", action="store_true", help="the models that were written last")
+    recording.add_argument("--set", default="cases", help="of models.py: cases, fresh or unseen (cases)")
     recording.add_argument("--seconds", type=float, default=600.0, help="begin no point after so many; 0: no points")
     scoring = commands.add_parser("score")
     scoring.add_argument("folder", type=Path)
@@ -191,7 +191,7 @@ def main() -> None:
     scoring.add_argument("--summary", type=Path, help="keep what was found as JSON")
     chosen = parser.parse_args()
     if chosen.command == "record":
-        record(chosen.output, chosen.names, chosen.fresh, chosen.seconds)
+        record(chosen.output, chosen.names, chosen.set, chosen.seconds)
     else:
         score(chosen.folder, chosen.names, chosen.summary)
 

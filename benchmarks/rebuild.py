@@ -19,8 +19,8 @@ from tracemine.verify.chain import Unsupported
 from tracemine.verify.findings import fusable
 from tracemine.verify.hostcopy import host_copy
 from tracemine.verify.kernels.source import generate
-from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.proof.sandbox import Sandbox
+from tracemine.verify.proof.tried import tried
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 
 PROVED = 3
@@ -35,17 +35,14 @@ def reached(
     except NotRebuilt as reason:
         return 0, f"not rebuilt: {reason.message}"
     try:
-        tried = shorter(chain) if sandbox is not None else chain
-        small = smaller(tried) if sandbox is not None else chain
-        generate(small)
+        chains = tried(chain) if sandbox is not None else None
+        generate(chain)
     except Unsupported as reason:
         text = reason.message.split("(", 1)[-1] if reason.message.startswith("call") else reason.message
         return 1, f"rebuilt, no kernel: {text}"
-    if sandbox is None:
+    if sandbox is None or chains is None:
         return 2, ""
-    if elements(small) > 64 * MOST_ELEMENTS:
-        return 2, "a kernel, not proved: no size of an argument makes it small enough"
-    proof = sandbox.prove(small, mutants=False, recorded=tried)
+    proof = chains.too_large or sandbox.prove(chains.small, mutants=False, recorded=chains.recorded)
     if isinstance(proof, str):
         return 2, f"a kernel, not proved: {proof}"
     if proof.faults:

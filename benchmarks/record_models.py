@@ -34,13 +34,14 @@ from typing import Any
 import torch
 import torch._inductor.config
 import torch._inductor.utils
-from models import CASES, FRESH, Case, Step
+from models import CASES, FRESH, UNSEEN, Case, Step
 from torch.profiler import ProfilerActivity, profile, schedule
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.recording import capture
 
+SETS = {"cases": CASES, "fresh": FRESH, "unseen": UNSEEN}
 PARTS = ("eager", "compiled", "graph")
 RECORDED = 2  # steps in a trace
 REPEATS = 20  # of a step that is timed
@@ -217,7 +218,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="cases (all of them)")
     parser.add_argument("--prepare", action="store_true", help="only compile, and keep the generated code")
-    parser.add_argument("--fresh", action="store_true", help="the cases that were written last, and only those")
+    parser.add_argument("--set", choices=SETS, default="cases", help="of models.py (cases)")
     parser.add_argument("--only", choices=PARTS, help="record this part alone")
     chosen = parser.parse_args()
     parts = [chosen.only] if chosen.only else PARTS
@@ -225,7 +226,7 @@ def main() -> None:
     torch._inductor.config.autotune_local_cache = False
     signal.signal(signal.SIGALRM, too_long)
     about = machine()
-    for case in FRESH if chosen.fresh else CASES:
+    for case in SETS[chosen.set]:
         if chosen.names and case.name not in chosen.names:
             continue
         out = chosen.out / case.name

@@ -20,6 +20,8 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import as_completed
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -36,8 +38,8 @@ from tracemine.verify.findings import chain_text, fusable, recorded_kernels
 from tracemine.verify.hostcopy import copy_reproduction, host_copy
 from tracemine.verify.library import find
 from tracemine.verify.proof.record import Proof
-from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.proof.tried import tried
+from tracemine.verify.provers import Machines, Provers
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
 
@@ -190,29 +192,29 @@ def prove(arguments: argparse.Namespace) -> None:
     items = msgspec.msgpack.decode((arguments.folder / "prepared.msgpack").read_bytes(), type=list[Item])
     path: Path = arguments.folder / "proofs.jsonl"
     done = {json.loads(line)[0] for line in path.read_text("utf-8").splitlines()} if path.exists() else set()
+    asked = []
+    for item in items:
+        beyond = item.kind == "library" or (item.kind == "catalogue" and item.size != "small")
+        if item.chain is not None and item.stem not in done and not beyond:
+            asked.append((item.stem, item.chain))
     seconds = []
-    with Sandbox(time_limit_s=arguments.time_limit) as sandbox, path.open("ab") as file:
-        for item in items:
-            beyond = item.kind == "library" or (item.kind == "catalogue" and item.size != "small")
-            if item.chain is None or item.stem in done or beyond:
-                continue
-            proof = _proved(sandbox, item.chain)
-            file.write(msgspec.json.encode((item.stem, proof)) + b"\n")
+    with Provers(arguments.time_limit, arguments.jobs) as provers, path.open("ab") as file:
+        answers = {provers.start(partial(_proved, chain)): stem for stem, chain in asked}
+        for answer in as_completed(answers):
+            stem, proof = answers[answer], answer.result()
+            file.write(msgspec.json.encode((stem, proof)) + b"\n")
             file.flush()
             seconds += [proof.seconds] if isinstance(proof, Proof) else []
             says = proof if isinstance(proof, str) else proof.faults[0].says if proof.faults else "right"
-            print(f"{item.stem:60} {seconds[-1] if seconds else 0:6.1f} s  {says}", flush=True)
+            print(f"{stem:60} {proof.seconds if isinstance(proof, Proof) else 0:6.1f} s  {says}", flush=True)
     if seconds:
         print(f"{len(seconds)} proved, in the median {statistics.median(seconds):.1f} s of processor time")
 
 
-def _proved(sandbox: Sandbox, chain: Chain) -> Proof | str:
-    chain = shorter(chain)
-    small = smaller(chain)
-    if elements(small) > 64 * MOST_ELEMENTS:
-        return "too large to prove on a CPU"
+def _proved(chain: Chain, machines: Machines) -> Proof | str:
     try:
-        return sandbox.prove(small, mutants=False, recorded=chain)
+        chains = tried(chain)
+        return chains.too_large or machines.kernels.prove(chains.small, mutants=False, recorded=chains.recorded)
     except Unsupported as reason:
         return f"no kernel at smaller sizes: {reason.message}"
 
@@ -234,6 +236,7 @@ def main() -> None:
     second = commands.add_parser("prove")
     second.add_argument("folder", type=Path)
     second.add_argument("--time-limit", type=float, default=60.0, help="seconds of processor time a proof")
+    second.add_argument("--jobs", type=int, default=1, help="processes that prove side by side")
     second.set_defaults(run=prove)
     third = commands.add_parser("report")
     third.add_argument("folder", type=Path)

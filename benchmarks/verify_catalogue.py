@@ -1,22 +1,40 @@
 """Proves the catalogue of production chains in Triton's interpreter, on a CPU, wrong kernels included.
 
-    python benchmarks/verify_catalogue.py [--no-mutants] [CHAIN …]
+    python benchmarks/verify_catalogue.py [--no-mutants] [--jobs N] [CHAIN …]
 
-One line a chain: kernels generated, trials, verdict, wrong kernels caught of those that could be, processor seconds.
+One line a chain, as they end: kernels generated, trials, verdict, wrong kernels caught of those that could be,
+processor seconds. Several processes (--jobs) share a chain's wrong kernels too, each beside the right one; the longest
+come first.
 Exits with 1 if a chain did not pass.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import statistics
 import sys
+from collections import defaultdict
+from concurrent.futures import as_completed
+from functools import partial
+from itertools import chain as joined
 from pathlib import Path
+
+import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
-from tracemine.verify import Interpreter, Proof
+from tracemine.errors import TracemineError
+from tracemine.verify import Proof
+from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.shapes import LONGEST_ROW as USUAL
+from tracemine.verify.proof.check import make_job, refused
+from tracemine.verify.proof.record import Job
+from tracemine.verify.provers import Machines, Provers
+
+LIMIT_S = 3600.0  # of a processor, for a chain with its wrong kernels
+TOGETHER = 8  # wrong kernels that one process judges, beside the right one, where several share them
 
 
 def verdict(proof: Proof) -> str:
@@ -25,27 +43,74 @@ def verdict(proof: Proof) -> str:
     return "right" if not proof.faults else f"WRONG: {proof.faults[0].trial}: {proof.faults[0].says}"
 
 
+def parts(job: Job, jobs: int) -> list[Job]:
+    """The job, its wrong kernels dealt out where several processes share them."""
+    number = 1 if jobs == 1 else max(1, len(job.mutants) // TOGETHER)
+    return [msgspec.structs.replace(job, mutants=job.mutants[first::number]) for first in range(number)]
+
+
+def judged(job: Job, machines: Machines) -> Proof:
+    """The verdict on a part. Raises TracemineError where its process gives none."""
+    found = machines.kernels.answer(msgspec.json.encode(job))
+    if isinstance(found, str):
+        raise TracemineError(f"{msgspec.msgpack.decode(job.chain, type=Chain).name}: {found}")
+    return found
+
+
+def whole(proofs: list[Proof]) -> Proof:
+    """One proof of those of its parts: the first's, with all wrong kernels, and any fault that one of them saw."""
+    mutants = tuple(joined.from_iterable(p.mutants for p in proofs))
+    faults = next((p.faults for p in proofs if p.faults), ())
+    seconds = sum(p.seconds for p in proofs)
+    return msgspec.structs.replace(proofs[0], mutants=mutants, faults=faults, seconds=seconds)
+
+
+def show(proof: Proof) -> None:
+    caught, able = proof.killed
+    same = sum(m.equivalent is not None for m in proof.mutants)
+    print(
+        f"{proof.chain:28} {len(proof.kernels):7} {proof.trials:6} {caught:3}/{able:3} {same:5} "
+        f"{proof.equal_share:6.1%} {proof.error:9.2e} {proof.eager_error:9.2e} {proof.seconds:7.1f}  {verdict(proof)}",
+        flush=True,
+    )
+    for m in proof.mutants:
+        if m.killed_by is None and m.equivalent is None:
+            print(f"    not caught: {m.name}: {m.line}", flush=True)
+
+
 def main() -> int:
-    chosen = [a for a in sys.argv[1:] if not a.startswith("-")] or list(CATALOGUE)
-    mutants = "--no-mutants" not in sys.argv
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("chains", nargs="*", help="names of the catalogue (all of them)")
+    parser.add_argument("--no-mutants", action="store_true", help="the right kernels alone")
+    parser.add_argument("--jobs", type=int, default=1, help=f"processes ({os.cpu_count()} cores are here)")
+    given = parser.parse_args()
     proofs: list[Proof] = []
     head = f"{'chain':28} {'kernels':>7} {'trials':>6} {'caught':>7} {'same':>5} {'bits':>6} {'error':>9} {'eager':>9}"
     print(f"{head} {'seconds':>7}  verdict")
-    with Interpreter() as process:
-        for name in chosen:
-            proof = process.prove(CATALOGUE[name](), mutants, LONGEST_ROW.get(name, USUAL))
-            caught, able = proof.killed
-            same = sum(m.equivalent is not None for m in proof.mutants)
-            seconds, says = proof.seconds, verdict(proof)
-            print(
-                f"{name:28} {len(proof.kernels):7} {proof.trials:6} {caught:3}/{able:3} {same:5} "
-                f"{proof.equal_share:6.1%} {proof.error:9.2e} {proof.eager_error:9.2e} {seconds:7.1f}  {says}",
-                flush=True,
-            )
-            for m in proof.mutants:
-                if m.killed_by is None and m.equivalent is None:
-                    print(f"    not caught: {m.name}: {m.line}", flush=True)
-            proofs.append(proof)
+    names = given.chains or list(CATALOGUE)
+    if given.jobs > 1:
+        names = sorted(names, key=lambda name: name not in LONGEST_ROW)
+    with Provers(LIMIT_S, given.jobs) as provers:
+        expected: dict[str, int] = {}
+        asked = {}
+        for name in names:
+            made = CATALOGUE[name]()
+            try:
+                job = make_job(made, not given.no_mutants, LONGEST_ROW.get(name, USUAL))
+            except Unsupported as refusal:
+                proofs.append(refused(made, refusal.message))
+                show(proofs[-1])
+                continue
+            shared = parts(job, given.jobs)
+            expected[name] = len(shared)
+            asked |= {provers.start(partial(judged, part)): name for part in shared}
+        ended: defaultdict[str, list[Proof]] = defaultdict(list)
+        for answer in as_completed(asked):
+            name = asked[answer]
+            ended[name].append(answer.result())
+            if len(ended[name]) == expected[name]:
+                proofs.append(whole(ended[name]))
+                show(proofs[-1])
     caught, able = (sum(column) for column in zip(*(p.killed for p in proofs), strict=True))
     right = sum(p.refused is None and not p.faults for p in proofs)
     seconds = statistics.median(p.seconds for p in proofs)

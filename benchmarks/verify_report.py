@@ -154,8 +154,10 @@ def report(arguments: argparse.Namespace) -> None:
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
         for kind, own in kinds.items():
-            _keep(arguments.output / KINDS[kind], {"machines": machines, "rows": own})
-        _keep(arguments.output / "verify_same.json", {"machines": machines, "same": same})
+            if own:
+                _keep(arguments.output / KINDS[kind], {"machines": machines, "rows": own})
+        if same:
+            _keep(arguments.output / "verify_same.json", {"machines": machines, "same": same})
 
 
 def _keep(path: Path, found: Any) -> None:
