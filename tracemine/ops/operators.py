@@ -99,10 +99,15 @@ class Operator:
         'Tensor'
         >>> lookup("aten::max").pick(["float", "Scalar", "Scalar"]).op_class
         'reduction'
+        >>> lookup("aten::_foreach_div_").pick(["TensorList", ""]).name
+        'ScalarList'
         """
         fitting = [o for o in self.overloads if not input_types or _fits(o, input_types)]
         facts = {(o.op_class, o.outputs, o.aliases, o.mutates, o.overwrites) for o in fitting}
-        return fitting[0] if len(facts) == 1 else None
+        if len(facts) != 1:
+            return None
+        likely = (o for o in fitting if not _undefined(o, input_types)) if len(fitting) > 1 else ()
+        return next(iter(likely), fitting[0])
 
 
 def lookup(name: str) -> Operator | None:
@@ -254,6 +259,15 @@ _RECORDED_LISTS = frozenset({"TensorList", "GenericList"})
 _RECORDED_SCALARS = frozenset(
     {"Scalar", "ScalarList", "Int", "Bool", "Double", "String", "IntList", "DoubleList", "Device"}
 )
+
+
+# These are always recorded, tensors unless they are undefined. Long lists of numbers, say, are not.
+_ALWAYS_RECORDED = frozenset({"Tensor", "Tensor[]", "Scalar"})
+
+
+def _undefined(overload: Overload, input_types: Sequence[str]) -> bool:
+    """Whether the overload would have been called with something undefined where it takes a tensor or a number."""
+    return any(not t and a.type in _ALWAYS_RECORDED for a, t in zip(overload.arguments, input_types, strict=False))
 
 
 def _fits(overload: Overload, input_types: Sequence[str]) -> bool:
