@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -84,14 +84,33 @@ def computed(chain: Chain) -> list[int]:
 
 
 def _origins(chain: Chain) -> Iterator[tuple[int, int]]:
-    """Of each index tensor the value that it is a view or a copy of, and the number of places that it may point to."""
+    """Of each index tensor the value that it is a view or a copy of, and the number of places that it may point to.
+
+    What was copied into that value, or into a view of it, is another.
+    """
     specs = chain.specs
     givers = {chain.first_output(n) + k: call for n, call in enumerate(chain.calls) for k in range(len(call.outputs))}
-    for call in chain.calls:
+
+    def origin(value: int) -> int:
+        while (giver := givers.get(value)) is not None and giver.operator.removeprefix("aten::") in KEEPS:
+            first = giver.arguments[0]
+            if not isinstance(first, Ref):
+                break
+            value = first.value
+        return value
+
+    for number, call in enumerate(chain.calls):
         for value, below in pointing(call, specs):
-            while (giver := givers.get(value)) is not None and giver.operator.removeprefix("aten::") in KEEPS:
-                first = giver.arguments[0]
-                if not isinstance(first, Ref):
-                    break
-                value = first.value
-            yield value, below
+            source = origin(value)
+            yield source, below
+            for held in copied(chain.calls[:number], source, origin):
+                yield held, below
+
+
+def copied(calls: Iterable[Call], into: int, origin: Callable[[int], int]) -> Iterator[int]:
+    """What calls copy into a value or into views of it. origin: gives the value that another is a view of."""
+    for call in calls:
+        given = call.given() if call.operator == "aten::copy_" else {}
+        target, source = given.get("self"), given.get("src")
+        if isinstance(target, Ref) and isinstance(source, Ref) and origin(target.value) == into:
+            yield origin(source.value)

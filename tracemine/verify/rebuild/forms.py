@@ -18,7 +18,7 @@ _ALLOCATE = frozenset(
         "ones_like", "full", "full_like", "new_zeros", "new_ones", "new_full", "scalar_tensor", "lift_fresh_copy",
     )
 )  # fmt: skip
-_FILLS = ("aten::zero_", "aten::fill_")
+FILLS = ("aten::zero_", "aten::fill_")
 _PRESERVE, _CONTIGUOUS, _CHANNELS_LAST = None, 0, 2  # numbers of torch.memory_format
 
 
@@ -51,11 +51,13 @@ class Form:
 def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
     """The form of a call; where there is none, the reason."""
     name = facts.operator
-    around = next((p for p in facts.parents if p not in _FILLS), "")
+    around = next((p for p in facts.parents if p not in FILLS), "")
     if name == "aten::copy_" and around in _ALLOCATE:
         return _copied(facts, recorded)
-    if name in _FILLS and around in _ALLOCATE and recorded.name in ("", "Scalar"):
+    if fills_new(facts) and recorded.name in ("", "Scalar"):
         return _filled(facts, recorded)
+    if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.look.shape for s in facts.inputs):
+        return Form(operator=name, overload=_named(name, "Scalar"), recorded=recorded)
     if recorded.overwrites and "out" in recorded.name:
         return _without_out(facts, recorded)
     if facts.reduced is not None and {"dim", "keepdim"} <= {a.name for a in recorded.arguments}:
@@ -63,6 +65,11 @@ def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
         fixed: dict[str, Plain] = {"dim": told.axes, "keepdim": told.keeps}
         return Form(operator=name, overload=recorded, recorded=recorded, fixed=fixed, assumptions=(told.says,))
     return Form(operator=name, overload=recorded, recorded=recorded)
+
+
+def fills_new(facts: NodeFacts) -> bool:
+    """Whether a call fills memory that the call around it allocated, and gives it with that."""
+    return facts.operator in FILLS and next((p for p in facts.parents if p not in FILLS), "") in _ALLOCATE
 
 
 def _copied(facts: NodeFacts, recorded: Overload) -> Form | str:
@@ -163,6 +170,10 @@ _NEW = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 
 def _only(operator: str) -> Overload:
+    return _named(operator, "")
+
+
+def _named(operator: str, name: str) -> Overload:
     found = lookup(operator)
     assert found is not None  # noqa: S101  (it is in the table)
-    return next(o for o in found.overloads if not o.mutates and o.name == "")
+    return next(o for o in found.overloads if o.name == name)

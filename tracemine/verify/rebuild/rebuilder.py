@@ -2,7 +2,7 @@
 
 A trace says of each call its operator, the shapes, dtypes and strides of its tensors, and (proven or inferred) whose
 memory they lie in. Nothing in a trace names code: operators are looked up in the closed table. How calls become a chain
-is in assembly.py.
+is in assembly.py, making.py and memory.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup
 from tracemine.verify.chain import MOST_CALLS, Chain
-from tracemine.verify.rebuild.assembly import Assembly, Lies, NotRebuilt
+from tracemine.verify.rebuild.assembly import Assembly
+from tracemine.verify.rebuild.filled import SAYS, fills_before
 from tracemine.verify.rebuild.forms import Form, form_of
+from tracemine.verify.rebuild.making import NotRebuilt
+from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, with_result
 
 __all__ = ["NotRebuilt", "Rebuilder", "Rebuilt"]
@@ -71,6 +74,8 @@ class Rebuilder:
         return self._rebuilt(sorted({*nodes, *beside}), name) if beside else None
 
     def _rebuilt(self, nodes: Sequence[int], name: str) -> Rebuilt:
+        fills = fills_before(self.recorded, self.groups, nodes)
+        nodes = sorted({*nodes, *fills})
         if len(nodes) > MOST_CALLS:
             raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
         assembly = Assembly(self.recorded, name)
@@ -83,7 +88,7 @@ class Rebuilder:
         owned = self.flow.nodes
         rows = [owned.activity[owned.activity_begin[n] : owned.activity_begin[n + 1]].tolist() for n in nodes]
         evidence = self.recorded.evidence(nodes)
-        assumptions = list(assembly.assumptions)
+        assumptions = [SAYS, *assembly.making.assumptions] if fills else list(assembly.making.assumptions)
         if evidence != "proven":
             assumptions.insert(0, f"who reads what is {evidence}, for the trace records no tensor identities")
         return Rebuilt(

@@ -16,6 +16,7 @@ from tracemine.fusion.lasting import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
+from tracemine.verify.rebuild.indexed import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
 from tracemine.verify.rebuild.looks import Look
 
 _MOST_PARENTS = 8
@@ -115,6 +116,8 @@ class Recorded:
         codes, names = self._kernel
         operator = (self._text("name", op_row) or "").partition(".")[0]
         inputs = self._inputs(seen)
+        if operator == INDEX and len(inputs) == 1:
+            inputs += self._indices(op_row, inputs[0])
         return NodeFacts(
             node=node,
             op_row=op_row,
@@ -141,6 +144,35 @@ class Recorded:
         after = next((row for row in beside if row > op_row), -1)
         inside = [near for row in self._inside(op_row) if (near := self._near(row)) is not None]
         return reduced(operator, inputs[0].look.shape, inside, self._near(after) if after >= 0 else None, around)
+
+    def _indices(self, op_row: int, source: Seen) -> tuple[Seen, ...]:
+        """The tensors that an `index` takes beside its source, as calls inside it read them; none where they do not."""
+        inside = [(self._text("name", row), row) for row in self._inside(op_row)]
+        read = [self._first(row) for name, row in inside if name == RESHAPE]
+        strided = [self._strided(row) for name, row in inside if name == STRIDED]
+        last = strided[-1] if strided and source.look.is_told else None  # those before it are of indices
+        if last is None or any(name not in INSIDE for name, _ in inside) or last[0] != source.look.shape:
+            return ()
+        own = source.look.shape, source.look.strides
+        first = first_axis(own, (last[1], last[2]), len(read)) if len(last[1]) == len(last[2]) else None
+        if first is None or any(seen is None or not seen.look.is_told for seen in read):
+            return ()
+        found = [replace(seen, position=1, member=first + k) for k, seen in enumerate(read) if seen is not None]
+        return tuple(found)
+
+    def _first(self, op_row: int) -> Seen | None:
+        """The tensor that a call inside another takes first: whose memory it lies in nothing tells."""
+        shapes, strides = (_decoded(self._text(column, op_row)) for column in ("input_shapes", "input_strides"))
+        return _outside(op_row, 0, shapes, strides, _list(self._text("input_dtypes", op_row)) or ())
+
+    def _strided(self, op_row: int) -> tuple[tuple[int, ...], ...] | None:
+        """Of an `as_strided` the shape that it took, and the shape and strides that it gave."""
+        shapes, texts = _decoded(self._text("input_shapes", op_row)), _list(self._text("concrete_inputs", op_row)) or ()
+        try:
+            size, stride = (tuple(map(int, text.strip("[]").split(","))) if text != "[]" else () for text in texts[1:3])
+        except ValueError:
+            return None
+        return (tuple(shapes[0]), size, stride) if shapes and _whole(shapes[0]) else None
 
     @cached_property
     def _by_parent(self) -> tuple[IntArray, IntArray]:
@@ -299,17 +331,23 @@ def _decoded(text: str | None) -> tuple[Any, ...]:
 
 def from_outside(facts: NodeFacts, place: int) -> Seen | None:
     """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
-    guessed = not facts.strides
-    if place >= min(len(facts.types), len(facts.shapes), len(facts.shapes if guessed else facts.strides)):
+    return _outside(facts.op_row, place, facts.shapes, facts.strides, facts.types)
+
+
+def _outside(
+    op_row: int, place: int, shapes: Sequence[Any], all_strides: Sequence[Any], types: Sequence[str]
+) -> Seen | None:
+    guessed = not all_strides
+    if place >= min(len(types), len(shapes), len(shapes if guessed else all_strides)):
         return None
-    shape, name = facts.shapes[place], dtype(facts.types[place])
+    shape, name = shapes[place], dtype(types[place])
     if name is None or not _whole(shape):
         return None
-    strides = contiguous(shape) if guessed else facts.strides[place]
-    if not _whole(list(strides)) or len(shape) != len(strides):
+    strides = contiguous(shape) if guessed else all_strides[place]
+    if not _whole(strides) or len(shape) != len(strides):
         return None
     look = Look(0, tuple(shape), tuple(strides), guessed and bool(shape))
-    own = ("call", facts.op_row * 256 + place)
+    own = ("call", op_row * 256 + place)
     return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
 
 
@@ -326,4 +364,4 @@ def with_result(facts: NodeFacts) -> NodeFacts:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)
+    return isinstance(value, list | tuple) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)
