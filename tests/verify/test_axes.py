@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.verify.traces import event, launched
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
@@ -66,22 +67,6 @@ def test_shapes_that_tell_no_axes_or_several(source: tuple[int, ...], result: tu
 
 
 # --- whole traces ---------------------------------------------------------------------------------------------------
-
-
-def event(name: str, begin: int, end: int, shapes: list[Any] | None, types: list[str]) -> dict[str, Any]:
-    told = {} if shapes is None else {"Input Dims": shapes, "Input type": types}
-    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": end - begin, "args": told}
-
-
-def launched(number: int, at: int, kernel: str) -> list[dict[str, Any]]:
-    launch = {"correlation": number}
-    on_gpu = {"correlation": number, "device": 0, "stream": 7}
-    return [
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": at, "dur": 1}
-        | {"args": launch},
-        {"ph": "X", "cat": "kernel", "name": kernel, "pid": 0, "tid": 7, "ts": 1000 + 100 * number, "dur": 90}
-        | {"args": on_gpu},
-    ]
 
 
 def recorded(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Builder, generate
 from tracemine.verify.chain import Chain
 from tracemine.verify.gpu import tuning
@@ -95,3 +96,9 @@ def test_the_fastest_cut_comes_first(monkeypatch: pytest.MonkeyPatch, took: dict
     assert blocks["kernel"][0] == first
     assert sorted(blocks["kernel"]) == sorted(took)
     assert dict(found["kernel"]) == took
+
+
+def test_what_draws_random_numbers_begins_with_more_warps() -> None:
+    drawn, plain = (generate(CATALOGUE[name]()).text for name in ("bias_dropout_residual_norm", "rms_norm"))
+    assert '_kernel": [(1024, 8), (1024, 32)' in drawn
+    assert '_kernel": [(1024, 8)' not in plain

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import Builder, Chain, generate
 from tracemine.verify.chain import Scalar
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.proof.resize import free_axes
 
 # A row reduction and one over its results, a norm over several tensors and what it scales, what is
 # read before it is overwritten: no one walk does both.
@@ -85,22 +87,46 @@ def test_a_reduction_across_the_grain_keeps_neighbours_together() -> None:
     assert "xblock = min(64, triton.next_power_of_2(max(n1, 1)))" in generate(CATALOGUE["column_sum"]()).text
 
 
+@pytest.mark.parametrize(("width", "known"), [(392, True), (400, False), (391, False)])
+def test_rows_beside_each_other_are_known_to_the_compiler_where_else_it_reads_single_elements(
+    width: int, known: bool
+) -> None:
+    b = Builder("column_sum")
+    x = b.input("x", (4096, width), "bfloat16")
+    text = generate(b.done(b.call("aten::sum.dim_IntList", x, (0,)))).text
+    assert ("rows: tl.constexpr" in text) == known
+
+
 def test_what_eager_rounds_to_16_bits_takes_fewer_instructions() -> None:
     def text(dtype: str, rounds: bool = False) -> str:
         b = Builder("brief")
         x = b.input("x", (4, 32), dtype)
-        chain = b.done(b.call("aten::log", b.call("aten::exp", b.call("aten::tanh", x))))
+        slopes = [b.call("aten::gelu_backward", x, x, approximate=how) for how in ("none", "tanh")]
+        chain = b.done(b.call("aten::log", b.call("aten::exp", b.call("aten::tanh", x))), *slopes)
         return generate(chain, rounds=rounds).text
 
-    brief = ("libdevice.fast_logf(", "_exp(", "_tanh_16(")
-    assert all(f"= {name}" in text("bfloat16") for name in brief)
-    assert not any(f"= {name}" in text(*how) for name in brief for how in (("float32",), ("bfloat16", True)))
+    brief = ("= libdevice.fast_logf(", "= _exp(", "= _tanh_16(", "* _gelu_slope_16(", "* _gelu_tanh_slope_16(")
+    assert all(name in text("bfloat16") for name in brief)
+    assert not any(name in text(*how) for name in brief for how in (("float32",), ("bfloat16", True)))
 
 
 def test_codes_are_divided_by_a_rows_number_as_correctly_as_eager_divides() -> None:
     text = generate(CATALOGUE["token_quant"]()).text
-    assert "= _quotient(" in text
+    assert "= _share_of_top(x_1, div_1, amax_1)" in text
     assert "enable_fp_fusion=False" in text
+
+
+@pytest.mark.parametrize("scale", ["sum", "max of another", "max and 1"])
+def test_what_no_element_is_known_to_stay_below_divides_like_any_number(scale: str) -> None:
+    b = Builder("codes")
+    x, other = (b.input(name, (8, 256), "bfloat16") for name in ("x", "other"))
+    size = b.call("aten::abs", other if scale == "max of another" else x)
+    top = b.call("aten::sum.dim_IntList" if scale == "sum" else "aten::amax", size, (-1,), True)
+    if scale == "max and 1":
+        top = b.call("aten::add.Tensor", top, 1)
+    codes = b.call("aten::_to_copy", b.call("aten::div.Tensor", x, top), dtype="float8_e4m3fn")
+    text = generate(b.done(codes)).text
+    assert ("= _quotient(" in text or "= tl.div_rn(" in text) and "_share_of_top" not in text
 
 
 def test_tensors_without_gaps_are_one_long_row() -> None:
@@ -136,3 +162,8 @@ def test_what_is_cast_to_what_is_stored_is_cast_once() -> None:
     text = generate(CATALOGUE["token_quant"]()).text
     assert text.count(".to(tl.float8e4nv)") == 1
     assert "# aten::_to_copy" in text
+
+
+def test_how_many_groups_a_group_norm_has_is_part_of_its_kernel() -> None:
+    chain = CATALOGUE["group_norm_silu"]()
+    assert sorted(free_axes(lower(chain)).values()) == [2, 5, 7]  # of (2, 6, 5, 7) in 3 groups

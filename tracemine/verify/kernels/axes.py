@@ -32,7 +32,8 @@ class Axes:
         self._parent: list[int] = []
         self._parts: list[Dim] = []  # of those that were split
         self._pinned: list[bool] = []
-        self._together: list[Dims] = []
+        self._tensors = 0  # whose axes are kept apart
+        self._together: list[set[int]] = []  # of each axis, the tensors among them that it is one of
         self._walks: dict[tuple[int, int], int] = {}
 
     def dims(self, shape: Sequence[int]) -> Dims:
@@ -41,7 +42,9 @@ class Axes:
 
     def keep_apart(self, dims: Dims) -> None:
         """These dimensions belong to one tensor: no two of their axes may become one."""
-        self._together.append(dims)
+        for leaf in self.flat(dims):
+            self._together[leaf].add(self._tensors)
+        self._tensors += 1
 
     def leaves(self, dim: Iterable[int]) -> Dim:
         """The axes that a dimension consists of by now."""
@@ -106,6 +109,7 @@ class Axes:
         self._parent.append(len(self._parent))
         self._parts.append(())
         self._pinned.append(pinned)
+        self._together.append(set())
         return len(self._size) - 1
 
     def part(self, leaf: int, size: int) -> int:
@@ -122,16 +126,19 @@ class Axes:
     def _split(self, axis: int, inner: int) -> Dim:
         parts = (self._new(self._size[axis] // inner, self._pinned[axis]), self._new(inner, True))
         self._parts[axis] = parts
+        for part in parts:
+            self._together[part] |= self._together[axis]
         return parts
 
     def _may_join(self, a: int, b: int) -> bool:
         a, b = self._root(a), self._root(b)
         if a == b:
             return True
-        return not any({a, b} <= set(self.flat(dims)) for dims in self._together)
+        return self._together[a].isdisjoint(self._together[b])
 
     def _union(self, a: int, b: int) -> None:
         a, b = self._root(a), self._root(b)
         if a != b:
             self._parent[b] = a
             self._pinned[a] |= self._pinned[b]
+            self._together[a] |= self._together[b]

@@ -1,4 +1,4 @@
-"""The body of one kernel as text: loads, one line a computed node with the call it comes from, reductions, stores.
+"""The body of one kernel as text: where a program stands, and its walks over rows and columns.
 
 Three shapes of kernel: `pointwise` tiles rows and columns; `whole` holds rows in registers; `looped` walks rows that
 are too long for that, once for each reduction that needs an earlier one's result, and once more to store.
@@ -10,20 +10,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tracemine.verify.kernels import ir
-from tracemine.verify.kernels.expressions import TRITON_TYPE, constant, index, sizes, template, typed
-from tracemine.verify.kernels.ir import FLOAT, Axis, Buffer, Kernel, Node, Program
-from tracemine.verify.kernels.operators import DROPPED, QUOTIENT, table
+from tracemine.verify.kernels.expressions import TRITON_TYPE, sizes
+from tracemine.verify.kernels.ir import Axis, Kernel, Node, Program
+from tracemine.verify.kernels.operators import table
 from tracemine.verify.kernels.places import spans
+from tracemine.verify.kernels.printer import COLUMN, Printer, least
 from tracemine.verify.kernels.running import RUNNING
+from tracemine.verify.kernels.shapes import LOOPED, POINTWISE, WHOLE
 
-POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
-_ZERO_OF_ZERO = frozenset({"{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
-_ROW, _COLUMN = "row", "column"
-
-
+_ROW = "row"
 _ROW_MASK = "row_mask = (row < rows) | (XBLOCK == 1)"  # there are no more programs than blocks
 _ROW_HEAD = ("row = (tl.program_id(0).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", _ROW_MASK)
-_MASKS = {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask", (False, False): None}
 _HEADS = {
     POINTWISE: (
         "blocks = tl.cdiv(columns, RBLOCK)",
@@ -52,38 +49,16 @@ _SPLIT_HEAD = (
 _FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
 
 
-class Body:
-    """Prints one kernel. `mode`: its shape. `exact`: correctly rounded division and roots.
-
-    `long`: rows that are walked in a loop lie one behind the other, and those that programs walk at a time may be more
-    than the cache holds.
-    """
+class Body(Printer):
+    """Prints one kernel. `one_row`: whether all rows may be walked as one."""
 
     def __init__(
         self, program: Program, kernel: Kernel, mode: str, exact: bool, one_row: bool = False, long: bool = False
     ) -> None:
-        self.program, self.kernel, self.mode, self.exact = program, kernel, mode, exact
-        self.one_row, self.long = one_row, long
-        self.walks = 0  # over the columns, all together
-        self.lines: list[str] = []
-        self.strides: dict[str, None] = {}
-        self.sizes: dict[Axis, None] = {}
-        self.scalars: dict[str, None] = {}
-        self.pointers: dict[str, None] = {}
-        self._indent = 1
-        self._walks = 0  # over the columns
-        self._begin = "(tl.program_id(0) % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
-        self._names: dict[Node, str] = {}
-        self._taken: dict[str, int] = {}
-        self._rows = {a.number for a in kernel.rows}
-        self._columns = {a.number for a in kernel.columns}
-        self.walked = ir.Walked(self._columns)
+        super().__init__(program, kernel, mode, exact, long)
+        self.one_row = one_row
         self._spans = spans(kernel)
         self._depths: dict[Node, int] = {}
-        self._given = dict(program.scalars)
-        self._reserved = set(self._given)
-        self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
-        self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     def print(self) -> list[str]:
         """The lines, indented."""
@@ -125,28 +100,6 @@ class Body:
             return _SPLIT_HEAD
         return _HEADS[self.mode][self.one_row :]  # where all may be one row, the launcher says how many blocks one has
 
-    # Lines.
-
-    def say(self, text: str, node: Node | None = None) -> None:
-        """A line, with the call that a node comes from."""
-        origin = self.program.origins.get(node) if node is not None else None
-        self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
-
-    def _named(self, node: Node, text: str, name: str | None = None) -> str:
-        origin = self.program.origins.get(node, "")
-        stem = name or origin.removeprefix("aten::").partition(".")[0].strip("_") or "value"
-        fresh = self._fresh(stem)
-        self.say(f"{fresh} = {text}", node)
-        self._names[node] = fresh
-        return fresh
-
-    def _fresh(self, stem: str) -> str:
-        """A name that is no other's."""
-        while True:
-            count = self._taken[stem] = self._taken.get(stem, 0) + 1
-            if (name := f"{stem}_{count}") not in self._reserved:
-                return name
-
     @contextmanager
     def _loop(self) -> Iterator[None]:
         """A walk over the columns: what is named inside is forgotten after it."""
@@ -182,7 +135,7 @@ class Body:
         self.say(f"column_mask = {inside}")
         if not self.flat:
             self.say("mask = row_mask & column_mask")
-        self._places(self.kernel.columns, _COLUMN)
+        self._places(self.kernel.columns, COLUMN)
 
     def _places(self, axes: tuple[Axis, ...], whole: str) -> None:
         """Where the program stands on each of several axes that are walked as one, or on some of them together."""
@@ -207,20 +160,6 @@ class Body:
                 found[node] = None
                 todo.extend(ir.children(node))
         return list(found)
-
-    def _note_sizes(self, axes: Iterable[Axis]) -> None:
-        self.sizes.update((a, None) for a in axes if not a.pinned)
-
-    # What nodes change along.
-
-    def _across(self, *nodes: Node) -> bool:
-        return any(self.walked(n) & self._columns for n in nodes)
-
-    def _down(self, *nodes: Node) -> bool:
-        return any(self.walked(n) & self._rows for n in nodes)
-
-    def _in_loop(self, store: ir.Store) -> bool:
-        return self._across(store.value, *store.index)
 
     def _early(self, store: ir.Store, deepest: int) -> bool:
         """Whether a store can be done on the first walk: it waits for no reduction, and no later walk reads there."""
@@ -288,9 +227,9 @@ class Body:
             for (kind, arg), names in lanes.items():
                 text = self.value(arg)
                 if kind in RUNNING:
-                    least = _least("held", "top[:, :, None]", arg)
+                    lower = least("held", "top[:, :, None]", arg)
                     for line in RUNNING[kind].step:
-                        self.say(line.format(x=text, least=least, **self._stride, **names))
+                        self.say(line.format(x=text, least=lower, **self._stride, **names))
                 else:
                     acc = names["acc"]
                     more = table().reductions[kind].lanes.format(acc, text)
@@ -320,170 +259,6 @@ class Body:
             self.say(line.format(**self._stride, **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
-
-    # Nodes.
-
-    def value(self, node: Node) -> str:
-        """The text of a value, computed on lines before where it is not a name or a number already."""
-        if node in self._names:
-            return self._names[node]
-        if isinstance(node, ir.Number):
-            self.scalars[node.name] = None
-            # Correctly rounded division takes nothing but floats.
-            whole = self.exact and node.type == FLOAT and isinstance(self._given.get(node.name), int)
-            return f"({node.name} * 1.0)" if whole else node.name
-        if isinstance(node, ir.Constant):
-            return constant(node)
-        if isinstance(node, ir.Count):
-            self._note_sizes(node.axes)
-            return f"({sizes(node.axes)} * 1.0)"
-        if isinstance(node, ir.Place):
-            return f"({self._index(node.index)})"
-        if isinstance(node, ir.Load):
-            return self._load(node)
-        if isinstance(node, ir.Compute):
-            args = [self.value(a) for a in node.args]
-            if self._by_row(node):
-                return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
-            return self._named(node, template(node.template, args, self.exact))
-        if isinstance(node, ir.Cast):
-            arg = self.value(node.arg)
-            assert isinstance(node.arg, ir.Value)  # noqa: S101
-            text = typed(arg, node.arg.type, node.dtype)
-            return self._named(node, typed(text, node.dtype, node.type))
-        if isinstance(node, ir.Random):
-            return self._random(node)
-        if isinstance(node, ir.Scan):
-            arg = self.value(node.arg)
-            if not self._across(node.arg):  # one number for the whole row has no columns yet
-                arg = f"tl.where(column_mask, {arg}, 0)"
-            return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
-        assert isinstance(node, ir.Reduce)  # noqa: S101
-        return self._reduce(node)
-
-    def _random(self, node: ir.Random) -> str:
-        """A number drawn for a place: where the program walks whole rows of them, four at once."""
-        self.scalars[node.seed] = None
-        before, column = self._index(node.before), self._index(node.column)
-        if column != _COLUMN or self.flat or self._down(node.column):
-            return self._named(node, f"_drawn({node.seed}, {node.stream}, {before}, {column})", "random")
-        text = f"_draws({node.seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
-        return self._named(node, text, "random")
-
-    def _reduce(self, node: ir.Reduce) -> str:
-        """A reduction of rows that are held whole."""
-        arg = self.value(node.arg)
-        family, _, part = node.kind.partition("_")
-        if family in RUNNING:
-            known = self._pairs.get((family, node.arg))
-            if known is None:
-                known = self._pairs[family, node.arg] = self._fresh(family)
-                kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
-                least = _least(arg, f"{known}_max", node.arg)
-                for line in RUNNING[family].whole:
-                    self.say(line.format(a=known, x=arg, kept=kept, least=least), node)
-            self._names[node] = f"{known}_{part}"
-            return self._names[node]
-        row = table().reductions[node.kind]
-        kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
-        return self._named(node, row.end.format(kept))
-
-    def _by_row(self, node: ir.Compute) -> bool:
-        """Whether many elements are divided by one number: then its inverse is worked out once."""
-        if node.template != QUOTIENT or (self.exact and self.mode == POINTWISE):
-            return False
-        return self._across(node.args[0]) and not self._across(node.args[1])
-
-    def _nothing_beyond(self, node: ir.Reduce) -> bool:
-        """Whether lanes beyond the row add nothing as they are."""
-        return node.kind == "sum" and self._zero(node.arg)
-
-    def _zero(self, value: Node) -> bool:
-        """Whether a value is 0 beyond the row: what is loaded there is."""
-        if isinstance(value, ir.Load):
-            return self._across(*value.index, *([value.guard] if value.guard is not None else []))
-        if isinstance(value, ir.Cast):
-            return self._zero(value.arg)
-        if isinstance(value, ir.Compute) and value.template == "tl.where({0}, {1}, {2})":
-            return self._zero(value.args[1]) and self._zero(value.args[2])
-        if isinstance(value, ir.Compute) and value.template == DROPPED:
-            return self._zero(value.args[0])
-        return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(self._zero, value.args))
-
-    def _load(self, node: ir.Load) -> str:
-        buffer = self.program.buffers[node.buffer]
-        guard = None if node.guard is None else self.value(node.guard)
-        across, down = self._across(*node.index), self._down(*node.index)
-        if node.guard is not None:
-            across, down = across or self._across(node.guard), down or self._down(node.guard)
-        pointer = self._pointer(buffer, node.index, across, down)
-        masks = [
-            {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask"}.get((across, down), "")
-        ]
-        masks = [m for m in (*masks, guard or "") if m]
-        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        text = f"tl.load({pointer}{mask}{self._kept(across and down)})"
-        return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
-
-    def _kept(self, large: bool) -> str:
-        """What is walked again is to stay in the cache, what is walked for the last time is not."""
-        if not (large and self.long and self.walks > 1):
-            return ""
-        return f', eviction_policy="evict_{"first" if self._walks == self.walks else "last"}"'
-
-    def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
-        """Address of an element, as wide as what it is masked with."""
-        self.pointers[buffer.name] = None
-        terms: list[str] = []
-        for d, place in enumerate(places):
-            if isinstance(place, ir.Int) and place.value == 0:
-                continue
-            self.strides[f"{buffer.name}_s{d}"] = None
-            text = self._index(place)
-            terms.append(f"({text}) * {buffer.name}_s{d}" if " " in text else f"{text} * {buffer.name}_s{d}")
-        if across and not self._across(*places):
-            terms.append("column * 0")
-        if down and not self.flat and not self._down(*places):
-            terms.append("row * 0")
-        return " + ".join([f"{buffer.name}_ptr", *terms])
-
-    def _index(self, node: Node) -> str:
-        """An index expression; values in it are computed first."""
-        todo = [node]
-        while todo:
-            here = todo.pop()
-            if isinstance(here, ir.Fetched):
-                self._names.setdefault(here.value, self.value(here.value))
-                todo.extend((here.wrap,) if here.wrap is not None else ())
-            elif isinstance(here, ir.Size):
-                self._note_sizes(here.axes)
-            else:
-                todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
-        return index(node, self._names)
-
-    def store(self, store: ir.Store) -> None:
-        """Write one value."""
-        buffer = self.program.buffers[store.buffer]
-        node = store.value
-        if isinstance(node, ir.Cast) and node.dtype == buffer.dtype:  # the store casts
-            node = node.arg
-        value = self.value(node)
-        across = self._across(*store.index)
-        pointer = self._pointer(buffer, store.index, across, True)
-        assert isinstance(node, ir.Value)  # noqa: S101
-        # A number is no tensor: it takes the buffer's type as it is stored.
-        plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
-        text = value if plain else typed(value, node.type, buffer.dtype)
-        mask = "column_mask" if self.flat else "mask" if across else "row_mask"
-        kept = self._kept(across and self._walks == self.walks)
-        self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
-
-
-def _least(x: str, top: str, node: Node) -> str:
-    """An element that the largest is taken off: `_under` it where it is computed, as it is where it is loaded."""
-    while isinstance(node, ir.Cast):
-        node = node.arg
-    return x if isinstance(node, ir.Load) else f"_under({x}, {top})"
 
 
 def _below(node: Node) -> Iterator[Node]:

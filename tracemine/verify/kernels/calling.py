@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tracemine.verify.kernels.expressions import number, sizes
 from tracemine.verify.kernels.ir import Axis, Buffer, Program
 from tracemine.verify.kernels.launch import Launch, split_lines
+from tracemine.verify.kernels.members import HELPER as _MEMBERS
 
 _NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
@@ -76,7 +77,7 @@ def _kept(looks, plan):
         PLANS.clear()
     return PLANS.setdefault(looks, plan)
 """
-_HELPERS = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _KIND, _LAUNCH, _KEPT)
+_HELPERS = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, _KIND, _LAUNCH, _KEPT)
 
 
 def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> str:
@@ -89,6 +90,8 @@ def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]
 def called(text: str) -> list[str]:
     """The functions that these call, of those that every source may have."""
     texts = [each.strip("\n") for each in _HELPERS]
+    if "_members(" in text:  # which calls another
+        text += _MEMBERS
     return [each for each in texts if any(f"{name}(" in text for name in _NAME.findall(each))]
 
 

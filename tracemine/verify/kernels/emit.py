@@ -12,7 +12,8 @@ from itertools import accumulate, chain
 from typing import Any
 
 from tracemine.verify.kernels import ir
-from tracemine.verify.kernels.axes import Axes, Dim, Dims
+from tracemine.verify.kernels.axes import Axes, Dim
+from tracemine.verify.kernels.indexing import Index, Places
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG, Node, Nodes
 from tracemine.verify.kernels.operators import brief_templates
 from tracemine.verify.kernels.recipes import columns_of, dear, fronts
@@ -37,8 +38,6 @@ from tracemine.verify.kernels.values import (
     Tensor,
 )
 
-Index = tuple[Node, ...]  # one for each axis of a tensor, over all its dimensions
-
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
 
@@ -51,7 +50,7 @@ class Piece:
     start: int
 
 
-class Emitter:
+class Emitter(Places):
     """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does.
 
     large: elements from which on it takes longer to compute what is repeated than to launch a kernel for it.
@@ -60,7 +59,8 @@ class Emitter:
     def __init__(
         self, axes: Axes, nodes: Nodes, origins: dict[Node, int], columns: Dim, rounds: bool, large: int
     ) -> None:
-        self.axes, self.nodes, self.origins, self.columns, self.rounds = axes, nodes, origins, columns, rounds
+        super().__init__(axes, nodes)
+        self.origins, self.columns, self.rounds = origins, columns, rounds
         self.large = large
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
@@ -111,58 +111,6 @@ class Emitter:
         if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
             return self.nodes.make(ir.Constant, type_, node.value)
         return node if node.type == type_ else self.nodes.make(ir.Cast, type_, node, type_)
-
-    # Index arithmetic.
-
-    def by_dim(self, dims: Dims, index: Index) -> tuple[Node, ...]:
-        """One index expression for each dimension."""
-        return tuple(self.linear(group, leaves) for group, leaves in self.groups(dims, index))
-
-    def groups(self, dims: Dims, index: Index) -> list[tuple[Index, Dim]]:
-        """The part of an index that belongs to each dimension, and its axes."""
-        found, at = [], 0
-        for dim in dims:
-            leaves = self.axes.leaves(dim)
-            found.append((index[at : at + len(leaves)], leaves))
-            at += len(leaves)
-        return found
-
-    def linear(self, group: Index, leaves: Dim) -> Node:
-        """The place along a dimension, from those along its axes."""
-        place: Node = self.nodes.make(ir.Int, 0)
-        for node, leaf in zip(group, leaves, strict=True):
-            place = self.nodes.arithmetic("+", self.nodes.arithmetic("*", place, self.size((leaf,))), node)
-        return place
-
-    def spread(self, place: Node, leaves: Dim) -> Index:
-        """The places along a dimension's axes, from that along the dimension."""
-        found: list[Node] = []
-        for leaf in reversed(leaves[1:]):
-            found.append(self.nodes.arithmetic("%", place, self.size((leaf,))))
-            place = self.nodes.arithmetic("//", place, self.size((leaf,)))
-        return (*((place,) if leaves else ()), *reversed(found))
-
-    def size(self, leaves: Sequence[int]) -> Node:
-        """The size of axes: a number where all are pinned."""
-        found = [self.axes.axis(leaf) for leaf in leaves]
-        if all(a.pinned for a in found):
-            return self.nodes.make(ir.Int, self.axes.size(leaves))
-        return self.nodes.make(ir.Size, tuple(found))
-
-    def regrouped(self, group: Index, leaves: Dim, wanted: Dim) -> Index:
-        """The same place along axes that a dimension of the same size is split into otherwise."""
-        if leaves == wanted or [self.axes.size((a,)) for a in leaves] == [self.axes.size((a,)) for a in wanted]:
-            return group
-        return self.spread(self.linear(group, leaves), wanted)
-
-    def broadcast(self, dims: Dims, index: Index, wanted: Dims) -> Index:
-        """The index in a tensor that is broadcast to `dims`."""
-        groups = self.groups(dims, index)
-        found: list[Node] = []
-        for dim, (group, leaves) in zip(wanted, groups[len(groups) - len(wanted) :], strict=True):
-            target = self.axes.leaves(dim)
-            found.extend(self.regrouped(group, leaves, target) if target else ())
-        return tuple(found)
 
     # What this kernel cannot compute.
 

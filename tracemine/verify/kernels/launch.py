@@ -11,95 +11,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE, Body
 from tracemine.verify.kernels.cuts import Cuts, cuts
 from tracemine.verify.kernels.expressions import sizes
-from tracemine.verify.kernels.ir import Kernel, Program, in_flight, loads
+from tracemine.verify.kernels.ir import Program, Random, in_flight, loads, nodes_of
+from tracemine.verify.kernels.members import Members, adjacent, choice, chosen, members, planned
 from tracemine.verify.kernels.merged import Run, runs
+from tracemine.verify.kernels.part import Part, large_reads
 from tracemine.verify.kernels.shapes import (
     ACROSS,
     ALONG,
     LONGEST_ROW,
-    SHARE,
-    flat_orders,
-    grain,
+    LOOPED,
+    POINTWISE,
+    WHOLE,
     reads_windows,
-    shape_of,
     writes_across,
 )
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
-_MOST_PARTS = 16  # of one launch
+_MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
-
-
-class Part:
-    """One walk: its lines, and what they take."""
-
-    def __init__(self, program: Program, kernel: Kernel, exact: bool, longest_row: int) -> None:
-        self.program, self.kernel, self.longest_row = program, kernel, longest_row
-        self.mode = shape_of(program.buffers, kernel, longest_row)
-        self.grain = grain(program.buffers, kernel)
-        along = self.mode == POINTWISE and self.grain == ALONG
-        self.flat = flat_orders(program.buffers, kernel) if along else {}
-        self.long = self.mode == LOOPED and self.grain == ALONG and kernel.split is None
-        self.body = Body(program, kernel, self.mode, exact, bool(self.flat), self.long)
-        self.lines = self.body.print()
-        # What it takes, and the expressions for it: what differs from launch to launch, then what a plan of it knows.
-        self.given = {f"{b}_ptr": b for b in self.body.pointers} | {name: name for name in self.body.scalars}
-        places = {name: name.rpartition("_s") for name in self.body.strides}
-        self.known = {name: f"{tensor}.stride({dim})" for name, (tensor, _, dim) in places.items()}
-        self.known |= {a.name: a.name for a in self.body.sizes}
-        self.takes = [*self.given, *self.known]
-
-    @property
-    def elements(self) -> int:
-        """How many it walks."""
-        return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
-
-    @property
-    def order(self) -> int:
-        """The place among all tensors of the first that it reads: launches take what they have in common alike."""
-        return min((list(self.program.buffers).index(name) for name in _reads([self])), default=0)
-
-    def parameters(self, names: Iterable[str]) -> list[str]:
-        """What it takes, as parameters. Sizes that places are divided by are known to the compiler."""
-        known = {a.name for a in self.body.sizes} | self._odd_strides()
-        return [f"{name}: tl.constexpr" if name in known else name for name in names]
-
-    def _odd_strides(self) -> set[str]:
-        """Strides of large tensors that are no multiple of 16, but of 2: known, they leave reads of 4 to 16 bytes."""
-        # Rows beside each other that are only read so are better spread over lanes: what a thread reads at once are
-        # several rows, each of which is summed on its own.
-        beside = self.mode == WHOLE and self.grain != ALONG
-        if self.flat or (beside and not writes_across(self.program.buffers, self.kernel)):
-            return set()
-        buffers = {name: self.program.buffers[name] for name in self.body.pointers}
-        largest = max((prod(b.shape) for b in buffers.values()), default=0)
-        return {
-            f"{name}_s{d}"
-            for name, buffer in buffers.items()
-            if prod(buffer.shape) * SHARE >= largest and 1 in buffer.strides
-            for d, stride in enumerate(buffer.strides)
-            if stride % 16 and stride % 2 == 0
-        }
-
-    @property
-    def columns(self) -> list[str]:
-        """The parameters of the columns: known to the compiler where a program divides by their blocks or masks."""
-        if self.flat:
-            return ["columns", "blocks: tl.constexpr"]
-        return ["columns" if self.mode == LOOPED or self.body.flat else "columns: tl.constexpr"]
-
-    def renamed(self) -> str:
-        """Its lines with neutral names: equal for parts that differ in names alone."""
-        text = "\n".join([*self.lines, str(len(self.takes)), self.mode, self.grain])
-        buffers = list(self.body.pointers)
-        names = {b: f"buffer{k}" for k, b in enumerate(buffers)}
-        names |= {a.name: f"size{k}" for k, a in enumerate(self.body.sizes)}
-        names |= {name: f"scalar{k}" for k, name in enumerate(self.body.scalars)}
-        text = re.sub(r"[a-z]\w*?(?=_(?:ptr|s\d+|\d+)\b)", lambda m: names.get(m[0], m[0]), text)
-        return re.sub(r"\b[a-z]\w*\b", lambda m: names.get(m[0], m[0]), text)
 
 
 _TURNED = "block = tl.num_programs(0) - 1 - tl.program_id(0)"
@@ -133,6 +64,7 @@ class Launch:
             again=again,
             parts=parts,
             windows=any(reads_windows(part.kernel) for part in self.parts),
+            draws=any(isinstance(node, Random) for part in self.parts for node in nodes_of(part.kernel)),
         )
 
     @property
@@ -143,32 +75,43 @@ class Launch:
             part, lines = self.parts[0], self.parts[0].lines
             if self.turned:
                 lines = [f"    {_TURNED}", *(line.replace("tl.program_id(0)", "block") for line in lines)]
-            return _function(self.name, [*part.parameters(part.takes), "rows", *part.columns], constants, lines)
+            return _function(self.name, [*part.parameters(part.takes), part.rows, *part.columns], constants, lines)
         texts: list[str] = []
         for k, part in enumerate(self.parts):
             if self.shared[k] == k:
                 lines = [line.replace("tl.program_id(0)", "block") for line in part.lines]
-                takes = ["block", *part.parameters(part.takes), "rows", *part.columns]
+                takes = ["block", *part.parameters(part.takes), part.rows, *part.columns]
                 texts.append(_function(f"{self.name}_part_{k}", takes, constants, lines))
         return "\n\n\n".join([*texts, self._dispatch()])
 
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
         takes += self._known()
-        numbered = [
-            re.sub(r"^\w+", rf"\g<0>_{k}", name)
-            for k, part in enumerate(self.parts)
-            for name in ("rows", *part.columns, "end")
-        ]
-        blocks = [f"{n}_{k}: tl.constexpr" for k in range(len(self.parts)) for n in ("XBLOCK", "RBLOCK")]
+        numbered: list[str] = []
         lines = [_TURNED if self.turned else "block = tl.program_id(0)"]
-        for k, part in enumerate(self.parts):
-            begin = f"block - end_{k - 1}" if k else "block"
-            word = "else" if k == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{k}"
-            columns = [f"{name.partition(':')[0]}_{k}" for name in part.columns]
-            arguments = [begin, *part.takes, f"rows_{k}", *columns, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
-            call = f"    {self.name}_part_{self.shared[k]}("
-            lines += [f"{word}:", call, *_wrapped(arguments, "        "), "    )"]
+        calls: list[str] = []
+        for each in self.members:
+            k, last = each.first, each.places[-1]
+            for at in each.places:
+                own = self.parts[at].columns[: 1 if at > k else None]  # members are cut alike
+                rows = self.parts[self.shared[at]].rows
+                numbered += [re.sub(r"^\w+", rf"\g<0>_{at}", name) for name in (rows, *own, "end")]
+            begin = f"end_{k - 1}" if k else "0"
+            mine = [*self.parts[k].takes, f"rows_{k}", f"columns_{k}"]
+            if each.chosen:
+                ends = [begin, *(f"end_{at}" for at in each.places[:-1])]
+                begin = f"begin_{k}"
+                lines += chosen(begin, each, ends)
+                given = [[*self.parts[at].takes, f"rows_{at}", f"columns_{at}"] for at in each.places]
+                more, mine = choice(each, given)
+                lines += more
+            mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
+            block = "block" if begin == "0" else f"block - {begin}"
+            word = "else" if last == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{last}"
+            arguments = [block, *mine, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
+            calls += [f"{word}:", f"    {self.name}_part_{self.shared[k]}(", *_wrapped(arguments, "        "), "    )"]
+        lines += calls if len(self.members) > 1 else [line[4:] for line in calls[1:]]
+        blocks = [f"{n}_{each.first}: tl.constexpr" for each in self.members for n in ("XBLOCK", "RBLOCK")]
         constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
         return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
 
@@ -180,6 +123,11 @@ class Launch:
                 kind = taken.partition(":")[2]
                 found[name] = f"{name}:{kind}" if kind else found.get(name, name)
         return list(found.values())
+
+    @property
+    def members(self) -> list[Members]:
+        """The parts as they are called: those that may be chosen among by one call."""
+        return members(*_kinds(self.shared, self.parts))
 
     @property
     def merged(self) -> list[Run]:
@@ -212,13 +160,21 @@ class Launch:
             known += ["rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
             return [cut, *_blocks(part), *self._planned(name, "blocks", known, "warps")]
         lines = [cut]
-        for k, part in enumerate(self.parts):
+        for each in self.members:
+            k, part = each.first, self.parts[each.first]
+            if each.chosen:
+                mine = [self.parts[at] for at in each.places]
+                dense = dict.fromkeys(text for part in mine for text in part.dense)
+                lines.append(planned(each, dense, [part.walk for part in mine]))
+                short = each.places[1:] if part.flat else each.places  # that are told nothing of a row's blocks
+                known += [f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.places]
+                continue
+            known.append(f"*part_{k}[:-3]")
             lines += _blocks(part)
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
             wide = "wide, " if part.flat else ""
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
-        known += [f"*part_{k}[:-3]" for k in range(len(self.parts))] + ["index"]
-        known += [f"*part_{k}[-3:-1]" for k in range(len(self.parts))]
+        known += ["index", *(f"*part_{each.first}[-3:-1]" for each in self.members)]
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
         return [*lines, *self._planned(name, f"part_{len(self.parts) - 1}[-4]", known, most)]
 
@@ -246,25 +202,25 @@ def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list
     found: list[Launch] = []
     for k, group in enumerate(groups):
         texts = [part.renamed() for part in group]
+        order = adjacent(*_kinds([texts.index(text) for text in texts], group))
+        group, texts = [group[place] for place in order], [texts[place] for place in order]
         shared = [texts.index(text) for text in texts]
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
         found.append(Launch(name, tuple(group), exact, shared, _turned(group, found)))
     return found
 
 
+def _kinds(shared: Sequence[int], parts: Sequence[Part]) -> tuple[list[tuple[int, bool]], list[bool]]:
+    """Of each part what those have in common that may be chosen among, and whether it may."""
+    kinds = [(code, part.even) for code, part in zip(shared, parts, strict=True)]
+    return kinds, [part.may_be_chosen for part in parts]
+
+
 def _turned(group: list[Part], before: list[Launch]) -> bool:
     """Whether to take the last blocks first: where an earlier launch read from the first on what this one reads."""
-    here = _reads(group)
-    found = next((launch for launch in reversed(before) if here & _reads(launch.parts)), None)
+    here = large_reads(group)
+    found = next((launch for launch in reversed(before) if here & large_reads(launch.parts)), None)
     return found is not None and not found.turned
-
-
-def _reads(parts: Iterable[Part]) -> set[str]:
-    """The large tensors that parts load."""
-    parts = tuple(parts)
-    sized = {n.buffer: prod(part.program.buffers[n.buffer].shape) for part in parts for n in loads(part.kernel)}
-    largest = max(sized.values(), default=0)
-    return {name for name, size in sized.items() if size * SHARE >= largest}
 
 
 def _fits(part: Part, group: list[Part]) -> bool:
@@ -309,14 +265,9 @@ def split_lines(part: Part) -> list[str]:
 
 def _flattened(part: Part) -> list[str]:
     """Rows that lie behind each other in all tensors are walked as one, where they do so at this call too."""
-    dense = []
-    for name, order in part.flat.items():
-        if part.program.buffers[name].role == "input":
-            turned = "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
-            dense.append(f"{name}{turned}.is_contiguous()")
     if not part.flat:
         return []
-    return [f"if {' and '.join(dense) or 'True'}:", "    rows, columns = 1, rows * columns"]
+    return [f"if {' and '.join(part.dense) or 'True'}:", "    rows, columns = 1, rows * columns"]
 
 
 _MOST_WIDE = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
@@ -341,7 +292,8 @@ def _blocks(part: Part) -> list[str]:
     many = "triton.cdiv(rows, xblock)" + (f" * {kernel.split.name}" if kernel.split else "")
     if part.mode == POINTWISE:
         if part.grain != ALONG:
-            lines.append("rblock, xblock = 32, elements // 32")
+            lines.append("rblock = 64 if elements >= 4096 else 32")
+            lines.append("xblock = elements // rblock")
         else:
             lines += _flattened(part)
             lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), elements)")

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import broadcast
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Unsupported, Value, mutated
+from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalars, Unsupported, mutated
 from tracemine.verify.kernels.axes import Axes, Dims
+from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.operators import Pointwise, pointwise_rows, table
 from tracemine.verify.kernels.values import NARROW, TYPE_OF, Counted, Num, Point, Regrouped, Rounded, Source, Tensor
 
-Operand = Tensor | Num
-Rule = Callable[["Lowering", "Given"], tuple[Tensor, ...]]
+Rule = Callable[["Lowering", Given], tuple[Tensor, ...]]
 RULES: dict[str, Rule] = {}
 
 
@@ -29,74 +28,6 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The arguments of one call, asked for by name, with the recipes of its tensors."""
-
-    call: Call
-    values: Mapping[str, Value]
-    tensors: Sequence[Tensor]
-    number: int
-
-    def __contains__(self, name: str) -> bool:
-        return self.values.get(name) is not None
-
-    @property
-    def output(self) -> TensorSpec:
-        """The first output."""
-        return self.call.outputs[0]
-
-    def tensor(self, name: str) -> Tensor:
-        """A tensor argument. Raises Unsupported where there is none."""
-        value = self.values.get(name)
-        if not isinstance(value, Ref):
-            raise Unsupported(f"{self.call.label} is called without a tensor for {name}")
-        return self.tensors[value.value]
-
-    def members(self, name: str) -> tuple[Tensor | None, ...]:
-        """A list of tensors."""
-        value = self.values.get(name)
-        if not isinstance(value, Refs):
-            raise Unsupported(f"{self.call.label} is called without a list for {name}")
-        return tuple(None if v is None else self.tensors[v] for v in value.values)
-
-    def operand(self, name: str, default: float | None = None) -> Operand:
-        """A tensor or a number. Raises Unsupported where neither is given and there is no default."""
-        value = self.values.get(name)
-        if isinstance(value, Ref):
-            return self.tensors[value.value]
-        if isinstance(value, Scalar):
-            return Num(value.value, value.name)
-        if isinstance(value, Literal) and isinstance(value.value, int | float):
-            return Num(value.value)
-        if value is None and default is not None:
-            return Num(default)
-        raise Unsupported(f"{self.call.label} is called without {name}")
-
-    def literal(self, name: str, default: bool | int | float | str | tuple[int, ...] | None = None) -> object:
-        """What shapes the kernel; the default where None was given."""
-        value = self.values.get(name)
-        if isinstance(value, Literal):
-            return value.value
-        if isinstance(value, Scalar):  # an axis or a size that was given as a number
-            return value.value
-        return default
-
-    def integer(self, name: str, default: int) -> int:
-        """An integer literal."""
-        value = self.literal(name, default)
-        if not isinstance(value, int):
-            raise Unsupported(f"{self.call.label}: {name} is no integer")
-        return int(value)
-
-    def integers(self, name: str) -> tuple[int, ...] | None:
-        """A list of integers, also where one alone is given; None where None is."""
-        value = self.literal(name)
-        if value is None:
-            return None
-        return tuple(value) if isinstance(value, tuple) else (self.integer(name, 0),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +91,8 @@ class Lowering:
         self._fresh_reads(call)
         given = Given(call, call.given(), self._tensors, number)
         results = lower_call(self, given)
+        if any(self.shape(t) != spec.shape for t, spec in zip(results, call.outputs, strict=False)):
+            raise Unsupported("it gives other shapes than recorded")
         targets = mutated(call)
         fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
         written = results[len(call.outputs) if fresh else 0 :]
@@ -229,8 +162,12 @@ class Lowering:
         """An expression over operands, broadcast; its dimensions are joined with theirs."""
         self.templates.append(template)
         tensors = [a for a in args if isinstance(a, Tensor)]
+        try:
+            shape = broadcast([self.shape(t) for t in tensors])
+        except ValueError as reason:
+            raise Unsupported(str(reason)) from None
         return Point(
-            dims=self._meet(tensors, broadcast([self.shape(t) for t in tensors])),
+            dims=self._meet(tensors, shape),
             dtype=gives or compute,
             origin=self.at,
             template=template,

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.axes import Dim, Dims
+from tracemine.verify.kernels.given import Given
 from tracemine.verify.kernels.ir import BOOL, LONG
-from tracemine.verify.kernels.lower import ADDS_UP, WRITES_ANYWHERE, Given, Lowering, rule
+from tracemine.verify.kernels.lower import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
+from tracemine.verify.kernels.lower_grid import grid, nests, picked
 from tracemine.verify.kernels.values import (
     Joined,
     Num,
     Permuted,
-    Picked,
     Point,
     Position,
     Regrouped,
@@ -31,6 +32,8 @@ def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         rest = iter(kept)
         dims = tuple(() if size == 1 else next(rest)[1] for size in shape)
         return (Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
+    if not nests([low.axes.size((leaf,)) for leaf in low.axes.flat(source.dims)], shape):
+        return (grid(low, source, shape),)
     return (low.regroup(source, low.fresh(shape)),)
 
 
@@ -270,19 +273,6 @@ def _embedding(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     weight, indices = given.tensor("weight"), given.tensor("indices")
     dims = (*indices.dims, weight.dims[1])
     return (picked(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
-
-
-def picked(
-    low: Lowering,
-    weight: Tensor,
-    places: tuple[int | Tensor, ...],
-    asked: tuple[int, ...],
-    dims: Dims,
-    wraps: bool = False,
-) -> Tensor:
-    """Elements of a tensor at places that others hold, or that are the result's own."""
-    low.axes.keep_apart(dims)
-    return Picked(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
 
 
 @rule("index_select")

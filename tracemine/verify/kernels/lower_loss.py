@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tracemine.verify.chain import Unsupported
+from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import BOOL, FLOAT, LONG
-from tracemine.verify.kernels.lower import Given, Lowering, Operand, rule
+from tracemine.verify.kernels.lower import Lowering, rule
 from tracemine.verify.kernels.lower_reduce import narrowed, reduced
 from tracemine.verify.kernels.values import Num, Picked, Point, Position, Regrouped, Tensor
 

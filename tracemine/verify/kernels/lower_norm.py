@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Unsupported
+from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import FLOAT
-from tracemine.verify.kernels.lower import Given, Lowering, Operand, rule
+from tracemine.verify.kernels.lower import Lowering, rule
 from tracemine.verify.kernels.lower_reduce import narrowed, reduced
 from tracemine.verify.kernels.values import Num, Point, Regrouped, Tensor
 
@@ -125,10 +127,15 @@ def _rms_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 
 
 def _grouped(low: Lowering, given: Given, source: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """A tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm walks."""
+    """A tensor as batch × groups × channels of a group × the rest, and the dimensions that a group's norm walks.
+
+    How many groups there are is a number of the call's, whatever the channels.
+    """
     shape, groups = low.shape(source), given.integer("group", 1)
     parts = (shape[0], groups, shape[1] // groups, *shape[2:])
-    return low.regroup(source, low.fresh(parts)), tuple(range(2, len(parts)))
+    found = low.regroup(source, low.fresh(parts))
+    low.axes.pin(found.dims[1])
+    return found, tuple(range(2, len(parts)))
 
 
 @rule("native_group_norm")
@@ -170,7 +177,7 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """What it keeps of a run is given after its results, to be written in place."""
     source = given.tensor("input")
     rank = len(source.dims)
-    over = tuple(d for d in range(rank) if d != 1)
+    over = _all_but_channels(rank)
     eps = given.operand("eps" if "eps" in given else "epsilon", 1e-5)
     trains = bool(given.literal("training", True))
     if trains:
@@ -179,7 +186,9 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         mean = _per_channel(low, given.tensor("running_mean"), rank)
         scale = _inverse_root(low, _per_channel(low, given.tensor("running_var"), rank), eps)
     normed = _affine(low, given, _normed(low, source, mean, scale), channels=True)
-    kept = [_regrouped(low, m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
+    kept: list[Tensor] = [_regrouped(low, m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
+    if not trains and not any(spec.elements for spec in given.call.outputs[1:3]):
+        kept = _empty(low, given.call.outputs[1:3])  # cuDNN's keeps nothing where it learns nothing
     results = narrowed(low, given, [normed, *kept, *_reserve(low, given)])
     if not trains:
         return results
@@ -194,11 +203,22 @@ def _batch_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (*results, *updates)
 
 
+def _all_but_channels(rank: int) -> tuple[int, ...]:
+    if rank < 2:
+        raise Unsupported("a batch norm of a tensor without channels")
+    return tuple(d for d in range(rank) if d != 1)
+
+
 def _reserve(low: Lowering, given: Given) -> list[Tensor]:
     """What cuDNN's keeps beside the statistics, of no elements."""
     specs = given.call.outputs[3:]
     if any(spec.elements for spec in specs):
         raise Unsupported("what cuDNN reserves for its own gradient")
+    return _empty(low, specs)
+
+
+def _empty(low: Lowering, specs: Sequence[TensorSpec]) -> list[Tensor]:
+    """Tensors of no elements."""
     zero = (Num(0.0),)
     return [
         Point(dims=low.fresh(spec.shape), dtype=FLOAT, origin=low.at, template="{0}", args=zero, compute=FLOAT)
@@ -211,7 +231,7 @@ def _batch_norm_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     grad = given.tensor("grad_out" if "grad_out" in given else "grad_output")
     source = given.tensor("input")
     rank = len(source.dims)
-    over = tuple(d for d in range(rank) if d != 1)
+    over = _all_but_channels(rank)
     trains = bool(given.literal("train", True))
     if trains:
         saved = "save_invstd" if "save_invstd" in given else "save_var"  # of cuDNN too it is the inverse root

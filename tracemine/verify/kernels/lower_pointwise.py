@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tracemine.verify.chain import Unsupported
+from tracemine.verify.kernels.given import Given
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
-from tracemine.verify.kernels.lower import Given, Lowering, result_dtype, rule
+from tracemine.verify.kernels.lower import Lowering, result_dtype, rule
 from tracemine.verify.kernels.lower_layout import joined, sliced
 from tracemine.verify.kernels.operators import DROPPED, pointwise_rows, table
 from tracemine.verify.kernels.values import TYPE_OF, Drawn, Num, Point, Position, Tensor

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from tracemine.verify.chain import Unsupported
+from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
-from tracemine.verify.kernels.lower import Given, Lowering, Operand, result_dtype, rule
+from tracemine.verify.kernels.lower import Lowering, result_dtype, rule
 from tracemine.verify.kernels.recipes import columns_of, fronts
 from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.values import (

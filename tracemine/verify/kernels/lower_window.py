@@ -13,9 +13,10 @@ from struct import pack, unpack
 
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.axes import Dim
+from tracemine.verify.kernels.given import Given
 from tracemine.verify.kernels.ir import BOOL, FLOAT, LONG
-from tracemine.verify.kernels.lower import Given, Lowering, rule
-from tracemine.verify.kernels.lower_layout import picked
+from tracemine.verify.kernels.lower import Lowering, rule
+from tracemine.verify.kernels.lower_grid import picked
 from tracemine.verify.kernels.lower_reduce import narrowed
 from tracemine.verify.kernels.values import Num, Permuted, Position, Regrouped, Tensor
 

@@ -6,9 +6,9 @@ from math import prod
 
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels import ir
-from tracemine.verify.kernels.body import LOOPED, POINTWISE, WHOLE
 from tracemine.verify.kernels.ir import Axis, Buffer, Kernel, Node
 
+POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
 ALONG, ACROSS, MIXED = "along", "across", "mixed"
 
 LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block

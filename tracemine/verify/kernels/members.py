@@ -1,0 +1,109 @@
+"""Members of a list that share their code in one launch: a program chooses its tensors, and the code stands once.
+
+A branch for each member would have the compiler work through the same code as often as there are members: an
+optimizer's step over 182 parameters took minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+LEAST = 3  # fewer are branches
+
+
+class Members(NamedTuple):
+    """Parts of a launch that stand one after another: the first, how many, and whether one call does all of them."""
+
+    first: int
+    length: int
+    chosen: bool
+
+    @property
+    def places(self) -> range:
+        """Their places among the parts."""
+        return range(self.first, self.first + self.length)
+
+
+def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[Members]:
+    """How the parts of a launch are called. kinds: alike for those of one code; may: whether it may be chosen.
+
+    >>> [tuple(each) for each in members([0, 0, 0, 3, 3, 5], [True] * 5 + [False])]
+    [(0, 3, True), (3, 1, False), (4, 1, False), (5, 1, False)]
+    """
+    found: list[Members] = []
+    at = 0
+    while at < len(kinds):
+        end = at
+        while end < len(kinds) and kinds[end] == kinds[at] and may[end]:
+            end += 1
+        chosen = end - at >= LEAST
+        found += [Members(at, end - at, True)] if chosen else [Members(at, 1, False)]
+        at = end if chosen else at + 1
+    return found
+
+
+def adjacent(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[int]:
+    """An order of parts in which those that may be chosen together stand behind each other.
+
+    >>> adjacent([0, 1, 0, 0], [True, False, True, True])
+    [0, 2, 3, 1]
+    >>> adjacent([0, 1, 0], [True, False, True])
+    [0, 1, 2]
+    """
+    many = {code for code in kinds if sum(c == code and ok for c, ok in zip(kinds, may, strict=True)) >= LEAST}
+    first = {code: kinds.index(code) for code in kinds}
+    return sorted(range(len(kinds)), key=lambda k: (first[kinds[k]] if kinds[k] in many and may[k] else k, k))
+
+
+def choice(each: Members, given: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Lines that choose what a program takes, and the arguments that come of them.
+
+    given: for each of the members all that it takes, in the order of the code's parameters.
+    """
+    lines: list[str] = []
+    arguments: list[str] = []
+    for texts in zip(*given, strict=True):
+        if len(set(texts)) == 1:
+            arguments.append(texts[0])
+        else:
+            arguments.append(f"{texts[0]}_here")
+            lines += chosen(arguments[-1], each, texts)
+    return lines, arguments
+
+
+def chosen(name: str, each: Members, texts: Sequence[str]) -> list[str]:
+    """Lines that choose one thing, by where the members' blocks end.
+
+    >>> print("\\n".join(chosen("x_here", Members(0, 3, True), ["x", "y", "z"])))
+    x_here = z
+    x_here = tl.where(block < end_1, y, x_here)
+    x_here = tl.where(block < end_0, x, x_here)
+    """
+    *before, last = zip(each.places, texts, strict=True)
+    lines = [f"{name} = tl.where(block < end_{place}, {text}, {name})" for place, text in reversed(before)]
+    return [f"{name} = {last[1]}", *lines]
+
+
+def planned(each: Members, dense: Iterable[str], walks: Sequence[str]) -> str:
+    """The plan's line for them. dense: what must hold for each to be one row; walks: their rows and columns."""
+    parts = ", ".join(f"part_{k}" for k in each.places)
+    before = f"part_{each.first - 1}[-4]" if each.first else "0"
+    held = " and ".join(dense) or "True"
+    return f"{parts} = _members(elements, each, {before}, {held}, {', '.join(walks)})"
+
+
+HELPER = '''
+def _members(elements, each, end, dense, *walks):
+    """Members that share their code share its cut too: rows, columns, blocks of a row, where each ends, the cut."""
+    walks = [(1, rows * columns) if dense else (rows, columns) for rows, columns in walks]
+    tall, long = (max(sizes) for sizes in zip(*walks))
+    rblock = min(triton.next_power_of_2(max(long, 1)), elements)
+    xblock = min(elements // rblock, triton.next_power_of_2(max(tall, 1)))
+    wide = triton.cdiv(long, rblock) if tall > 1 else 2**31 - 1  # blocks of a row, or more
+    found = []
+    for rows, columns in walks:
+        end += triton.cdiv(rows, xblock) * (wide if tall > 1 else triton.cdiv(columns, rblock))
+        found.append((rows, columns, wide, end, xblock, rblock, _warps(xblock * rblock, each)))
+    return found
+'''
