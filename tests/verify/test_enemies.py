@@ -17,6 +17,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'trac
 from tracemine.verify.gpu.right import repeats, right  # noqa: E402
 from tracemine.verify.kernels.shapes import LONGEST_ROW  # noqa: E402
 from tracemine.verify.proof.check import make_job  # noqa: E402
+from tracemine.verify.proof.launchers import NARROWER  # noqa: E402
 from tracemine.verify.proof.record import Proof  # noqa: E402
 from tracemine.verify.proof.sandbox import Sandbox  # noqa: E402
 
@@ -32,7 +33,7 @@ def caught(sandbox: Sandbox, chain: Chain, pattern: str, becomes: str, longest_r
     job = make_job(chain, mutants=False, longest_row=longest_row)
     wrong = re.sub(pattern, becomes, job.source, count=1, flags=re.MULTILINE)
     assert wrong != job.source, "the source has another text by now"
-    job = msgspec.structs.replace(job, mutants=(("by hand", "", wrong, None),))
+    job = msgspec.structs.replace(job, mutants=(("by hand", "", wrong, None, None),))
     proof = sandbox.answer(msgspec.json.encode(job))
     assert isinstance(proof, Proof), proof
     assert proof.faults == ()
@@ -50,6 +51,17 @@ def inverse() -> Chain:
     b = Builder("inverse")
     x, y = b.input("x", (5, 40), "float32"), b.input("y", (5, 40), "float32")
     return b.done(b.call("aten::div.Tensor", y, b.call("aten::neg", x)))
+
+
+def marked() -> Chain:
+    b = Builder("marked")
+    x, codes = b.input("x", (3, 20), "float32"), b.input("codes", (3, 20), "int32")
+    return b.done(b.call("aten::neg", x), b.call("aten::any.dim", codes, 1))
+
+
+def column_spread() -> Chain:
+    b = Builder("column_spread")
+    return b.done(b.call("aten::var.correction", b.input("x", (150, 24), "bfloat16"), [0], correction=0))
 
 
 # What is wrong, on which chain, the line and what it becomes; rows that are walked in a loop, by as many columns.
@@ -104,6 +116,11 @@ ENEMIES: dict[str, tuple[Callable[[], Chain], str, str]] = {
         r"x\.dtype, x\.shape, x\.stride\(\), ",
         "x.dtype, ",
     ),
+    "a plan is kept however whole numbers lie of which one tells": (
+        marked,
+        r"codes\.dtype, codes\.shape, codes\.stride\(\), ",
+        "codes.dtype, codes.shape, ",
+    ),
 }
 
 
@@ -113,6 +130,20 @@ def test_it_is_found_out_in_the_interpreter(sandbox: Sandbox, name: str) -> None
     in_loops = make in (CATALOGUE["looped_softmax"], CATALOGUE["temperature_softmax"])
     longest_row = 64 if in_loops else LONGEST_ROW
     assert caught(sandbox, make(), pattern, becomes, longest_row) is not None
+
+
+@pytest.mark.parametrize("scratch", ["scratch0", "scratch1"])
+def test_partial_results_of_16_bits_are_found_out_below_results_of_16_bits(sandbox: Sandbox, scratch: str) -> None:
+    """Squares and counts of parts: in no trial do they err more than the result is rounded; its bits tell."""
+    job = make_job(column_spread(), longest_row=64)
+    narrower = [m for m in job.mutants if m[0] == NARROWER and m[1].startswith(scratch)]
+    proof = sandbox.answer(msgspec.json.encode(msgspec.structs.replace(job, mutants=tuple(narrower))))
+    assert isinstance(proof, Proof), proof
+    assert proof.faults == ()
+    (mutant,) = proof.mutants
+    assert mutant.equivalent is None
+    assert mutant.killed_by is not None
+    assert "differ from eager's bits" in mutant.killed_by
 
 
 ROWS = 2**16 + 40

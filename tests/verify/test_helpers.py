@@ -94,6 +94,27 @@ def test_quotients_of_small_and_large_numbers_are_too(run: Run) -> None:
     assert _same(run("_quotient(x, y)", x, y), x / y).all()
 
 
+@pytest.mark.parametrize(("low", "high"), [(-60, 60), (-126, -100), (100, 119)])
+def test_a_share_of_a_rows_largest_is_rounded_correctly(run: Run, low: int, high: int) -> None:
+    y = _numbers(65536, low, high)
+    x = y * _numbers(65536, -20, 6, seed=1)
+    assert _same(run("_share_of_top(x, y, tl.abs(y) * 127.0)", x, y), x / y).all()
+
+
+@pytest.mark.parametrize(
+    ("top", "y"),
+    [("0", "0"), ("1e30", "0"), ("3", "-0.0"), ("3", "inf"), ("inf", "inf"), ("nan", "nan"), ("3e38", "1e-38")],
+)
+def test_rows_without_finite_shares_are_as_division_has_them(run: Run, top: str, y: str) -> None:
+    x = np.float32([float(top), -float(top), min(float(top), 1.0), 0.0])
+    with np.errstate(all="ignore"):
+        right = x / np.float32(y)
+    found = run(
+        f"_share_of_top(x, y, x * 0 + float('{top}'))" if top != "inf" else "_share_of_top(x, y, y)", x, float(y)
+    )
+    assert np.allclose(found, right, rtol=3e-7, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", ["_quotient", "_ratio"])
 def test_quotients_at_the_edges_are_numbers_where_division_gives_one(run: Run, name: str) -> None:
     x, y = (t.ravel() for t in np.meshgrid(np.float32(_EDGES), np.float32(_EDGES)))

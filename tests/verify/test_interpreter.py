@@ -9,7 +9,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed: pip inst
 
 import triton.language as tl  # noqa: E402
 
-from tracemine.verify.proof import interpreter  # noqa: E402
+from tracemine.verify.proof import interpreter, once  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
 interpreter.install()
@@ -34,6 +34,14 @@ def less_kernel(x, y, top, out, BLOCK: tl.constexpr):
     tl.store(out + place, product - tl.load(top + place))
 
 
+@triton.jit
+def within_kernel(x, least, most, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    number = tl.load(x + place)
+    tl.store(least + place, tl.minimum(number, 2.0))
+    tl.store(most + place, tl.maximum(number, 2.0))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_casts_round_to_nearest_even(dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, 3.3e38, 448.0, 464.0, 57344.0])
@@ -51,6 +59,14 @@ def test_every_bfloat16_is_read_as_itself() -> None:
     out = torch.empty(65536)
     cast_kernel[(1,)](x, out, 65536, BLOCK=65536)
     assert torch.equal(out.nan_to_num(7.0), x.float().nan_to_num(7.0))
+
+
+def test_the_smaller_and_the_larger_of_nan_and_a_number_is_the_number() -> None:
+    x = torch.tensor([torch.nan, 1.0, 3.0, torch.inf])
+    least, most = torch.empty(4), torch.empty(4)
+    within_kernel[(1,)](x, least, most, BLOCK=4)
+    assert least.tolist() == [2.0, 1.0, 2.0, 2.0]
+    assert most.tolist() == [2.0, 2.0, 3.0, torch.inf]
 
 
 def watched(n: int, step: int, count: int = 100) -> interpreter.Watch:
@@ -122,3 +138,39 @@ def test_a_product_that_something_is_taken_off_is_rounded_once_or_twice(contract
     left = (x.double() * y.double() - top.double()).float()
     assert torch.equal(out, left if contracts else torch.zeros(64))
     assert bool(left.any())
+
+
+@triton.jit
+def _halved(x):
+    return x * 0.5
+
+
+@triton.jit
+def halving_kernel(x, out, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, _halved(tl.load(x + place)))
+
+
+def test_types_and_patches_are_worked_out_once_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"_stock_block": 0, "_stock_tensor": 0, "_patch_lang": 0}
+
+    def counted(module: object, name: str) -> None:
+        stock = getattr(module, name)
+
+        def count(*given: object) -> object:
+            counts[name] += 1
+            return stock(*given)
+
+        monkeypatch.setattr(module, name, count)
+
+    counted(once, "_stock_block")
+    counted(once, "_stock_tensor")
+    counted(once.interpreter, "_patch_lang")
+    x, out = torch.randn(512), torch.empty(512)
+    halving_kernel[(1,)](x[:64], out, BLOCK=64)
+    assert counts["_patch_lang"] == 1
+    once_each = counts["_stock_block"], counts["_stock_tensor"]
+    halving_kernel[(8,)](x, out, BLOCK=64)
+    assert (counts["_stock_block"], counts["_stock_tensor"]) == once_each
+    assert counts["_patch_lang"] == 2
+    assert torch.equal(out, x * 0.5)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Builder, generate
-from tracemine.verify.proof.equivalent import nothing_beyond, of_extremes, scaled_away, sign_is_nobodys
+from tracemine.verify.proof.check import make_job
+from tracemine.verify.proof.equivalent import (
+    nothing_beyond,
+    of_extremes,
+    rounded_by_eager,
+    scaled_away,
+    sign_is_nobodys,
+)
+from tracemine.verify.proof.launchers import NARROWER
 from tracemine.verify.proof.mutants import SAME, spoiled
+from tracemine.verify.proof.passed_over import nan_comes_otherwise
 
 
 def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]:
@@ -116,6 +127,52 @@ def test_a_sum_that_is_scaled_by_nothing_first_may_begin_anywhere() -> None:
     assert scaled_away(*kernel(*begin, "total = total * _exp(most - top) + tl.sum(x_1, 2)"))
     assert not scaled_away(*kernel(*begin, "total = total + tl.sum(x_1, 2)"))
     assert not scaled_away(*kernel(*begin, "total = total * _exp(top - most) + tl.sum(x_1, 2)"))
+
+
+def test_a_largest_number_may_pass_over_nan_where_the_smallest_has_it() -> None:
+    found = reasons("long_extremes", "NaN passed over", 64)
+    assert found == [f"{SAME}all that is made of it is NaN there by another number, too"] * 2
+    assert reasons("token_quant", "NaN passed over") == [None]
+
+
+def test_nan_comes_by_another_number_only_where_that_is_of_the_same_ones() -> None:
+    most, least = "most_1 = _row_max(tl.where(column_mask, x_1, -float('inf')))", "-_row_max(-{})"
+    of_x, of_y = (f"tl.where(column_mask, {name}, float('inf'))" for name in ("x_1", "y_1"))
+    store = "tl.store(out_ptr + row * out_s0, gap_1, mask=row_mask)"
+
+    def same(least: str, *rest: str) -> bool:
+        lines, at = kernel(f"least_1 = {least}", most, *rest)
+        return nan_comes_otherwise(lines, at + 1)
+
+    assert same(least.format(of_x), "gap_1 = most_1 - least_1", store)
+    assert not same(least.format(of_y), "gap_1 = most_1 - least_1", store), "of other numbers"
+    assert not same("tl.min(x_1, 1)[:, None]", "gap_1 = most_1 - least_1", store), "it passes over NaN, too"
+    assert not same(least.format("x_1"), "gap_1 = most_1 - least_1", store), "of all lanes"
+    assert not same(least.format(of_x), "gap_1 = tl.where(least_1 < 0, most_1, least_1)", store)
+    alone = "tl.store(other_ptr + row * other_s0, most_1, mask=row_mask)"
+    assert not same(least.format(of_x), "gap_1 = most_1 - least_1", store, alone)
+
+
+def test_a_mistake_of_a_launcher_is_made_in_both_builds() -> None:
+    job = make_job(CATALOGUE["column_variance"](), longest_row=64)
+    twins = {m[1].partition(" = ")[0]: m[4] for m in job.mutants if m[0] == NARROWER}
+    assert twins.keys() == {"scratch0", "scratch1", "scratch2"}
+    for scratch, text in twins.items():
+        assert text is not None
+        assert re.findall(r"(\w+) = .*dtype=torch.bfloat16", text) == ["out", scratch]
+
+
+def test_partial_results_are_as_narrow_as_eager_s_only_where_eager_rounds_them() -> None:
+    def texts(name: str) -> list[list[str]]:
+        chain = CATALOGUE[name]()
+        return [generate(chain, rounds=rounds, longest_row=64).text.split("\n") for rounds in (False, True)]
+
+    lines, rounded = texts("long_extremes")
+    assert rounded_by_eager(lines, rounded, "scratch0"), "the spread of a row is a call's result"
+    assert not rounded_by_eager(lines, rounded, "scratch2"), "the smallest number of a part is not"
+    assert not rounded_by_eager(lines, lines, "scratch0")
+    lines, rounded = texts("column_variance")
+    assert not any(rounded_by_eager(lines, rounded, f"scratch{k}") for k in range(3))
 
 
 def test_launchers_are_spoiled_too() -> None:

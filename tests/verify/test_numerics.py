@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tracemine.verify import Builder  # noqa: E402
+from tracemine.verify.proof import reference  # noqa: E402
 from tracemine.verify.proof.numerics import compare, wiring  # noqa: E402
 from tracemine.verify.proof.roundings import spread  # noqa: E402
 
@@ -125,6 +127,40 @@ def test_a_logarithm_s_last_bits_may_move_whole_rows_and_more_than_those_may_not
     assert compare((truth + 40 * last_bits.abs().max()).float(), eager, truth, 0, noise=found[0]).faults
 
 
+@pytest.mark.parametrize(("last_bits", "right"), [(0.5, True), (1.0, True), (500.0, False)])
+def test_the_sums_within_a_norm_s_gradient_may_be_rounded_and_no_coarser(last_bits: float, right: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    grad, x = (torch.randn((8, 4, 32, 32), generator=generator) + 8.0 for _ in "12")
+    weight, mean, inverse = (torch.rand(4, generator=generator) + shift for shift in (0.5, 7.5, 0.5))
+
+    def chain(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        g, x, weight, mean, inverse = given
+        arguments = (g, x, weight, None, None, mean, inverse, True, 1e-5, [True, True, True])
+        return (torch.ops.aten.native_batch_norm_backward.default(*arguments)[0],)
+
+    inputs = [grad, x, weight, mean, inverse]
+    wide = [t.double() for t in inputs]
+    [truth] = chain(*wide)
+    moved = 2.0**-24 * last_bits * wide[0].mean((0, 2, 3)) * wide[4] * wide[2]
+    fused = (truth - moved[:, None, None]).float()
+    found = spread(chain, lambda: [t.clone() for t in inputs], lambda: [t.clone() for t in wide], [truth, *wide])
+    assert found is not None
+    eager = truth.float()  # whose sums had no error by chance
+    assert (compare(fused, eager, truth, 0, noise=found[0]).faults == ()) is right
+    assert compare(fused, eager, truth, 0).faults  # by eager's own error alone
+
+
+def test_in_the_interpreter_too_a_function_s_last_bits_are_nobody_s_and_may_have_one_cause() -> None:
+    b = Builder("sums")
+    x = b.input("x", (4, 64), "float32")
+    powers = b.call("aten::exp", x)
+    chain = b.done(powers, b.call("aten::sum.dim_IntList", powers, [1], False))
+    _, truth, noise = reference.judged(chain, [torch.zeros(4, 64)], {}, {})  # eager's are without any error
+    last_bits = 2 * 2.0**-23
+    assert noise.live[0].allclose(last_bits * truth.live[0], rtol=1e-3)
+    assert bool((noise.live[1] > 0.4 * last_bits * 64).all()), "drawn apart, they come to an eighth of it"
+
+
 def test_rows_of_uneven_magnitudes_are_judged_alone(truth: torch.Tensor) -> None:
     truth[::2] *= 1000
     eager, fused = truth.bfloat16(), truth.bfloat16()
@@ -133,3 +169,52 @@ def test_rows_of_uneven_magnitudes_are_judged_alone(truth: torch.Tensor) -> None
     assert compare(fused, eager, truth, 0, even=False).faults == ()
     fused[1] = (truth[1] * 1.2).bfloat16()  # a row of small numbers
     assert any("row 1" in fault or "element" in fault for fault in compare(fused, eager, truth, 0, even=False).faults)
+
+
+def test_where_a_few_elements_err_more_than_all_others_luck_is_a_part_and_elsewhere_it_is_not() -> None:
+    truth = torch.ones(64, 100, dtype=torch.float64)
+    truth[5, 5:8] = 1000.0
+    few = torch.full_like(truth, 3e-8)
+    few[5, 5:8] = 3e-5
+    off = few * torch.tensor([1.0, -1.0]).repeat(50)
+    for factor, passes in ((2.5, True), (40.0, False)):
+        assert (compare((truth + factor * off).float(), truth.float(), truth, 0, noise=few).faults == ()) is passes
+    even = torch.full_like(truth, 3e-6)
+    off = even * torch.tensor([1.0, -1.0]).repeat(50)
+    assert compare((truth + 2.5 * off).float(), truth.float(), truth, 0, noise=even).faults
+
+
+def test_a_sum_may_be_off_by_what_pairs_of_pairs_round_off_and_by_no_more() -> None:
+    x = torch.randn(4096, generator=torch.Generator().manual_seed(0))
+    truth = x.double().sum()
+
+    def total(t: torch.Tensor) -> list[torch.Tensor]:
+        return [t.sum()]
+
+    noise = spread(total, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert noise is not None
+    off = 2.0**-24 * (x.double().square().sum().item() * 12 / 3) ** 0.5
+    assert noise[0].item() == pytest.approx(off, rel=1e-3)
+    for factor, passes in ((2, True), (16, False)):
+        assert (compare((truth + factor * off).float(), truth.float(), truth, 0, noise=noise[0]).faults == ()) is passes
+
+
+def test_the_build_that_rounds_may_differ_by_what_eager_may_err_by() -> None:
+    truth = torch.ones(8, 4, dtype=torch.float64)
+    eager, fused = truth.float(), truth.float()
+    fused[2, 1] += 1e-5
+    assert wiring(fused, eager, exact=False, ulp=0, truth=truth) is not None
+    noise = torch.zeros_like(truth)
+    noise[2] = 4e-6
+    assert wiring(fused, eager, exact=False, ulp=0, truth=truth, noise=noise) is None
+
+
+@pytest.mark.parametrize(("moved", "right"), [(60, True), (400, False)])
+def test_where_sums_cancel_more_elements_may_fall_to_the_other_side_of_a_rounding_and_not_most(
+    truth: torch.Tensor, moved: int, right: bool
+) -> None:
+    eager = truth[:20].bfloat16()
+    fused = eager.clone()
+    fused.view(-1)[:moved] = (fused.view(-1)[:moved].float() * (1 + 2.0**-7)).bfloat16()
+    assert wiring(fused, eager, False, 0) is not None
+    assert (wiring(fused, eager, False, 0, cancels=True) is None) is right

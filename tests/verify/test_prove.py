@@ -58,3 +58,46 @@ def test_a_size_that_eager_refuses_is_no_trial_of_a_chain_that_draws_either(inte
     proof = interpreter.prove(b.done(b.call("aten::native_dropout", rows, 0.25, True)[0]), mutants=False)
     assert not proof.faults
     assert any("index out of range" in text for text in proof.skipped)
+
+
+def test_a_norm_s_gradient_takes_infinities_across_its_rows_as_a_gpu_s_does(interpreter: Interpreter) -> None:
+    """A row of -inf of what is permuted is one number in each of many rows; a CPU's own kernel makes NaN of them."""
+    b = Builder("gradient")
+    grad, x = b.input("grad", (2, 5, 3, 7), "float32"), b.input("x", (2, 3, 7, 5), "float32")
+    mean, rstd = b.input("mean", (2, 3, 7, 1), "float32"), b.input("rstd", (2, 3, 7, 1), "float32")
+    weight, bias = b.input("weight", (5,), "float32"), b.input("bias", (5,), "float32")
+    channels_last = b.call("aten::permute", grad, (0, 2, 3, 1))
+    given = (channels_last, x, (5,), mean, rstd, weight, bias, (True, False, False))
+    proof = interpreter.prove(b.done(b.call("aten::native_layer_norm_backward", *given)), mutants=False)
+    assert not proof.faults
+
+
+def test_a_group_norm_s_weight_may_be_infinite(interpreter: Interpreter) -> None:
+    """Folded into the statistics, as a CPU does, it makes NaN of every number with the mean's sign."""
+    b = Builder("groups")
+    x, weight, bias = (
+        b.input("x", (3, 6, 9), "float16"),
+        b.input("weight", (6,), "float16"),
+        b.input("bias", (6,), "float16"),
+    )
+    normed, _, _ = b.call("aten::native_group_norm", x, weight, bias, 3, 6, 9, 6, 1e-5)
+    proof = interpreter.prove(b.done(b.call("aten::gelu", normed, approximate="none")), mutants=False)
+    assert not proof.faults
+
+
+def test_windows_that_become_a_grid_are_read_where_their_elements_are(interpreter: Interpreter) -> None:
+    """Of 2 × 3 rows and of 3 × 2: no axis of one is a part of the other's."""
+    b = Builder("to_a_grid")
+    windows = b.call("aten::relu", b.input("x", (2, 2, 3, 5), "float32"))
+    grid = b.call("aten::permute", b.call("aten::view", windows, (2, 3, 2, 1, 5)), (0, 2, 1, 3, 4))
+    mean = b.call("aten::mean.dim", grid, (-1,), True)
+    proof = interpreter.prove(b.done(b.call("aten::clone", grid), b.call("aten::sub.Tensor", grid, mean)))
+    assert not proof.faults
+    assert [m for m in proof.mutants if m.killed_by is None and m.equivalent is None] == []
+    assert proof.killed[1] >= 20
+
+
+def test_a_sum_of_many_numbers_to_one_is_no_worse_than_eager_s_luck(interpreter: Interpreter) -> None:
+    b = Builder("total")
+    total = b.call("aten::sum", b.input("x", (1024,), "float32"))
+    assert interpreter.prove(b.done(b.call("aten::mul.Tensor", total, 0.5)), mutants=False).faults == ()

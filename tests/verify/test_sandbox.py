@@ -9,8 +9,11 @@ import pytest
 
 from tracemine.verify import Builder, Chain
 from tracemine.verify.chain import Ref
+from tracemine.verify.indices import within
 from tracemine.verify.kernels.source import generate
+from tracemine.verify.proof import narrow
 from tracemine.verify.proof.check import make_job
+from tracemine.verify.proof.narrow import narrower
 from tracemine.verify.proof.sandbox import Sandbox, elements, smaller
 from tracemine.verify.proof.shorten import shorter
 
@@ -73,11 +76,37 @@ def test_what_is_tried_small_is_the_source_at_the_recorded_sizes() -> None:
     job = make_job(small, mutants=False, recorded=large)
     assert "for start in" in job.source  # which rows as short as these would not need
     assert "for start in" not in make_job(small, mutants=False).source
-    assert "rblock = min(32, elements)" in job.source  # in several steps
-    assert "    rblock = min(rblock, 32)" in job.source  # and in two parts
+    step = "max(32, triton.next_power_of_2(columns // 64))"  # 65 steps at most
+    assert f"rblock = min({step}, elements)" in job.source  # in several steps
+    assert f"    rblock = min(rblock, {step})" in job.source  # and in two parts
     assert "columns, rblock * 2)" in job.source
     kernels = generate(large).text.partition("def fused(")[0].partition("def _expect(")[0]
     assert job.source.startswith(kernels)  # to the letter
+
+
+def test_sizes_that_are_part_of_the_kernel_are_halved_where_an_interpreter_would_not_get_through_them() -> None:
+    b = Builder("causal")
+    places = b.call("aten::arange.start_step", 0, 2048, 1, "int64")
+    views = [b.call("aten::view", places, shape) for shape in ((1, 2048), (2048, 1))]
+    large = b.done(b.call("aten::le.Tensor", *views))
+    assert elements(smaller(large)) == 2048 * 2048
+    small = smaller(narrower(large))
+    assert elements(small) == 256 * 256
+    assert "2048" in generate(large).text
+    assert generate(small).text.replace("256", "2048") == generate(large).text
+    with Sandbox() as sandbox:
+        proof = sandbox.prove(small, False)
+    assert not isinstance(proof, str)
+    assert proof.passed
+
+
+def test_sizes_are_not_halved_where_that_makes_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = Builder("joined")
+    joined = b.call("aten::cat", [b.input(name, (4, 16_384), "float32") for name in "xy"], 1)
+    large = b.done(b.call("aten::_softmax", joined, 1, False))
+    monkeypatch.setattr(narrow, "_MOST", 1000)
+    assert "for start" in generate(large).text  # half of the row is held in registers
+    assert narrower(large) == large
 
 
 def test_of_long_lists_a_few_members_of_each_kind_are_tried_whose_code_the_others_share() -> None:
@@ -112,6 +141,15 @@ def test_indices_stay_within_the_smallest_table_that_they_point_into() -> None:
     assert (small.inputs[2].below or 0) <= min(tables)
 
 
+def test_places_that_are_copied_into_an_index_stay_within_its_table_too() -> None:
+    b = Builder("written")
+    table, x = b.input("table", (5000, 8), "float32"), b.input("x", (5000, 8), "int64", below=5000)
+    places = b.input("places", (5000, 8), "int64", below=5000)
+    b.call("aten::copy_", b.call("aten::view", x, (1, 40_000)), b.call("aten::view", places, (1, 40_000)))
+    small = within(b.done(b.call("aten::gather", b.call("aten::slice.Tensor", table, 0, 0, 7, 1), 0, x, False)))
+    assert [i.below for i in small.inputs] == [None, 7, 7]
+
+
 def test_a_table_that_the_chain_computes_places_in_stays_as_large() -> None:
     b = Builder("positions")
     table, x = b.input("table", (600, 8), "float32"), b.input("x", (900, 512, 8), "float32")
@@ -130,8 +168,8 @@ def test_where_long_axes_are_part_of_the_kernel_the_others_are_short_and_blocks_
     job = make_job(small, mutants=False, recorded=large)
     kernels, _, launcher = generate(large).text.partition("def _expect(")
     assert job.source.startswith(kernels)
-    assert '_kernel": [(4096, ' not in launcher
-    assert '_kernel": [(4096, ' in job.source
+    assert '_kernel": [(32768, ' not in launcher
+    assert '_kernel": [(32768, ' in job.source
     with Sandbox() as sandbox:
         proof = sandbox.prove(small, False, large)
     assert not isinstance(proof, str)

@@ -22,6 +22,7 @@ from tracemine.verify.proof.record import Job, Proof
 
 # What an interpreter gets through in the time, block by block; larger chains are tried smaller where they can be.
 MOST_ELEMENTS = 4_096
+_BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 
 
 class Interpreter:
@@ -86,8 +87,10 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
     )
     if recorded is not None or longest_row < LONGEST_ROW:
         source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
-    if max((spec.elements for spec in chain.specs), default=0) > MOST_ELEMENTS:
-        source, rounded = (replace(s, text=_in_large_blocks(s.text)) for s in (source, rounded))
+    largest = max((spec.elements for spec in chain.specs), default=0)
+    if largest > MOST_ELEMENTS:
+        block = max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length())
+        source, rounded = (replace(s, text=_in_large_blocks(s.text, block)) for s in (source, rounded))
     return Job(
         chain=msgspec.msgpack.encode(chain),
         source=source.text,
@@ -98,30 +101,39 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
     )
 
 
+# Of a loop over `columns`: as many at a time that short rows take several steps, and long ones no hundreds of them.
+_STEP = "max(32, triton.next_power_of_2(columns // 64))"
+
+
 def _in_steps(text: str) -> str:
     """A source whose loops walk short rows in more than one step: the launcher's blocks are cut, no kernel changes.
 
     Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
     """
-    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", r"\1min(32, \2)", text, flags=re.MULTILINE)
-    text = re.sub(r"^(def _parts\(.*\n    \"\"\".*)$", r"\1\n    rblock = min(rblock, 32)", text, flags=re.MULTILINE)
+    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", rf"\1min({_STEP}, \2)", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^(def _parts\(.*\n    \"\"\".*)$", rf"\1\n    rblock = min(rblock, {_STEP})", text, flags=re.MULTILINE
+    )
     return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
 
 
-def _in_large_blocks(text: str) -> str:
+def _in_large_blocks(text: str, block: int) -> str:
     """A source whose launcher takes larger blocks: to an interpreter a program costs the same whatever its block."""
     return re.sub(
         r'(?<=^    ")(\w+": \[\()(\d+)(?=, \d+\))',
-        lambda found: f"{found[1]}{max(int(found[2]), MOST_ELEMENTS)}",
+        lambda found: f"{found[1]}{max(int(found[2]), block)}",
         text,
         flags=re.MULTILINE,
     )
 
 
-def _wrong(chain: Chain, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None], ...]:
-    found = [w for w in spoiled(chain, source.text) if w.needs != "rounding"]
-    found += [w for w in spoiled(chain, rounded.text) if w.needs == "rounding"]
-    return tuple((w.name, w.line, w.source, w.needs) for w in found)
+def _wrong(chain: Chain, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
+    """Wrong kernels, each with the same mistake in the build that rounds: what a generator does it does in both."""
+    of_rounded = spoiled(chain, rounded.text)
+    twins = {(w.name, w.line): w.source for w in of_rounded}
+    found = [w for w in spoiled(chain, source.text, rounded.text) if w.needs != "rounding"]
+    both = [(w.name, w.line, w.source, w.needs, twins.get((w.name, w.line))) for w in found]
+    return (*both, *((w.name, w.line, w.source, w.needs, None) for w in of_rounded if w.needs == "rounding"))
 
 
 def refused(chain: Chain, reason: str) -> Proof:

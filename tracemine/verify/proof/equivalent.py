@@ -266,6 +266,27 @@ def _numbers_of(tree: ast.expr) -> list[str]:
     return [each for k in places for each in _numbers_of(tree.args[k])]
 
 
+def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str) -> bool:
+    """The build that rounds as eager does has bfloat16 where this one stores a call's result between two kernels."""
+    stored, theirs = _stored(lines, scratch), _stored(rounded, scratch)
+    if len(stored) != 1 or len(theirs) != 1:
+        return False
+    (where, made), (there, narrow) = stored[0], theirs[0]
+    calls = [made.partition("  # aten::")[2], narrow.partition("  # aten::")[2]]
+    return where == there and bool(calls[0]) and calls[0] == calls[1] and ".to(tl.bfloat16).to(tl.float32)" in narrow
+
+
+def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
+    """Where partial results are stored, kernel and place, and the line that makes them."""
+    found = []
+    for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
+        place, _, name = lines[at].partition("  #")[0].rpartition(", mask=")[0].rpartition(", ")
+        begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+        made = [line for line in lines[begin:at] if line.strip().startswith(f"{name} = ")]
+        found.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
+    return found
+
+
 def estimated_again(lines: list[str], at: int) -> bool:
     """What a mean is first taken for, or how it is mended: the second estimate mends the first, and is a rounding."""
     name = lines[at].strip().partition(" = ")[0]

@@ -18,6 +18,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.runtime import interpreter
 
+from tracemine.verify.proof import once
+
 _NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
 _WIDE = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64}
 _SIZES = ("rows", "columns", "XBLOCK", "RBLOCK")
@@ -284,6 +286,7 @@ def _patch_tensor(tensor, *rest):
 
 def install():
     """Patch the interpreter of this process, once."""
+    once.install()
     interpreter._convert_float = _convert
     interpreter.InterpreterBuilder.create_masked_load = _load
     interpreter.InterpreterBuilder.create_masked_store = _store
@@ -293,6 +296,8 @@ def install():
     builder.create_fmul = _multiply
     builder.create_fadd = _contracted(builder.create_fadd, np.add)
     builder.create_fsub = _contracted(builder.create_fsub, np.subtract)
+    builder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)  # before 3.7 NaN went through
+    builder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
     interpreter.GridExecutor.__call__ = _launch
     interpreter._implicit_cvt = _number
     interpreter.InterpreterBuilder.create_fma = _fma

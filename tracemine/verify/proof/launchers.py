@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from tracemine.verify.chain import Chain
-from tracemine.verify.proof.equivalent import of_extremes
+from tracemine.verify.proof.equivalent import of_extremes, rounded_by_eager
 
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
@@ -23,11 +23,13 @@ _LINES = (
 )  # fmt: skip
 
 
-def why_as_good(chain: Chain, name: str, line: str, lines: Sequence[str]) -> str | None:
-    """Why a wrong launcher changes no result; None where it does."""
+def why_as_good(chain: Chain, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
+    """Why a wrong launcher changes no result, or none that eager does not change; None where it does."""
     narrow = frozenset(i.name for i in chain.inputs if i.spec.dtype == "bfloat16")
     if name == NARROWER and of_extremes(lines, line.partition(" = ")[0], narrow):
         return "the largest of numbers of 16 bits is one of them"
+    if name == NARROWER and rounded_by_eager(lines, rounded, line.partition(" = ")[0]):
+        return "eager rounds it to 16 bits there, too"
     specs = {i.name: i.spec for i in chain.inputs}
     own = specs.get(line.partition(".")[0])
     if name == "plan kept whatever the strides" and own is not None and max((n for n in own.shape), default=0) <= 1:

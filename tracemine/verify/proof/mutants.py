@@ -19,6 +19,7 @@ from tracemine.verify.proof.equivalent import (
     sign_is_nobodys,
 )
 from tracemine.verify.proof.launchers import loads_of_another, misled, why_as_good
+from tracemine.verify.proof.passed_over import nan_comes_otherwise
 
 MOST_OF_A_KIND = 2
 
@@ -44,6 +45,7 @@ class Wrong:
 
 
 _V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
+_DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_share_of_top)\(({_V}), ({_V})(, {_V})?\)"
 _COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
 _LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
 SPOILS = (
@@ -58,7 +60,7 @@ SPOILS = (
     Spoil("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
     Spoil("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
     Spoil("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
-    Spoil("divisor and dividend swapped", rf"= (tl\.div_rn|_quotient|_ratio)\(({_V}), ({_V})\)", r"= \1(\3, \2)"),
+    Spoil("divisor and dividend swapped", _DIVIDED, r"= \1(\3, \2\4)"),
     Spoil("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
     Spoil("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
     Spoil("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
@@ -100,8 +102,11 @@ SPOILS = (
 )  # fmt: skip
 
 
-def spoiled(chain: Chain, text: str) -> list[Wrong]:
-    """Wrong sources beside a right one, a few of each kind, in the order of the table."""
+def spoiled(chain: Chain, text: str, rounded: str = "") -> list[Wrong]:
+    """Wrong sources beside a right one, a few of each kind, in the order of the table.
+
+    rounded: the build that rounds as eager does, which tells what is no mistake.
+    """
     lines = text.split("\n")
     inside = _kernel_lines(lines)
     places = frozenset(i.name for i in chain.inputs if i.below is not None)
@@ -119,7 +124,7 @@ def spoiled(chain: Chain, text: str) -> list[Wrong]:
     found += _stores(lines, inside)
     found += [Wrong(*each, None) for each in loads_of_another(lines, inside)]
     for name, line, source in misled(chain, lines):
-        why = why_as_good(chain, name, line, lines)
+        why = why_as_good(chain, name, line, lines, rounded.split("\n"))
         found.append(Wrong(name, line, source, None if why is None else f"{SAME}{why}"))
     return found
 
@@ -204,6 +209,10 @@ _SCALED = (
     lambda lines, at, _: scaled_away(lines, at),
 )
 _ADDED = ("it is added to a row of 64 bits", lambda lines, at, _: counted_by_rows(lines, at))
+_NAN = (
+    "all that is made of it is NaN there by another number, too",
+    lambda lines, at, _: nan_comes_otherwise(lines, at),
+)
 _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], bool]], ...]] = {
     "operands swapped": (_SIGN, _MEND),
     "second operand dropped": (_MEND,),
@@ -215,6 +224,7 @@ _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], 
     "mask of a loop dropped": (_BEYOND,),
     "running number begins elsewhere": (_SCALED,),
     "columns counted in 32 bits": (_ADDED,),
+    "NaN passed over": (_NAN,),
 }
 
 

@@ -59,4 +59,5 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     rounded: str
     masks: int
     kernels: tuple[str, ...]
-    mutants: tuple[tuple[str, str, str, str | None], ...]  # name, line, source, what it needs to differ
+    # Name, line, source, what it needs to differ, and the build that rounds with the same mistake.
+    mutants: tuple[tuple[str, str, str, str | None, str | None], ...]

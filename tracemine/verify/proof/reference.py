@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated
-from tracemine.verify.proof.roundings import DRAWS, add_signed, rounded_off
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
+from tracemine.verify.proof import casts
+from tracemine.verify.proof.roundings import DRAWS, add_signed, of_sums, rounded_off
 from tracemine.verify.proof.stand_ins import ROUNDED_ONCE, STAND_INS, wide
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -45,6 +47,22 @@ def run(
     return _ran(chain, values)
 
 
+def judged(
+    chain: Chain, inputs: Sequence[torch.Tensor], scalars: Mapping[str, float], masks: Mapping[int, torch.Tensor]
+) -> tuple[Run, Run, Run]:
+    """What eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
+
+    def both() -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        eager, truth = (run(chain, inputs, scalars, masks, double) for double in (False, True))
+        return (*eager.live, *eager.inputs), (*truth.live, *truth.inputs)
+
+    eager, truth = (
+        Run(live=tuple(found[: len(chain.live)]), inputs=tuple(found[len(chain.live) :]))
+        for found in casts.defined(both)
+    )
+    return eager, truth, spread(chain, inputs, scalars, masks, truth)
+
+
 def spread(
     chain: Chain,
     inputs: Sequence[torch.Tensor],
@@ -59,23 +77,43 @@ def spread(
         wide = _Wide(values)
         exact = _results(call, wide, _given(number, call, wide, scalars, masks, True))
         found = _given(number, call, values, scalars, masks, False)
-        offs.append([rounded_off(a, b) for a, b in zip(_results(call, values, found), exact, strict=True)])
+        results = zip(_results(call, values, found), exact, strict=True)
+        name, source = call.operator.removeprefix("aten::"), call.given().get("self")
+        summed = None
+        if isinstance(source, Ref):
+            of = partial(_of_others, number, call, source.value, wide, scalars, masks)
+            summed = of_sums(name, values[source.value], of)
+        offs.append([rounded_off(a, b, name=name, summed=summed) for a, b in results])
         values += found
     wanted = (*truth.live, *truth.inputs)
     squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
     generator = torch.Generator().manual_seed(0)
-    for _ in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+    for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(chain.calls):
             found = _given(number, call, _moved(call, values, generator), scalars, masks, True)
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
-                add_signed(tensor, off, generator)
+                add_signed(tensor, off, generator, rows=draw % 3 == 2)  # errors may have one cause
             values += found
         drawn = _ran(chain, values)
         for square, a, b in zip(squares, (*drawn.live, *drawn.inputs), wanted, strict=True):
             square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
     roots = [(square / DRAWS).sqrt() for square in squares]
     return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+def _of_others(
+    number: int,
+    call: Call,
+    source: int,
+    values: Any,
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    numbers: torch.Tensor,
+) -> torch.Tensor:
+    """What a call gives in float64 where one of the values that it takes has other numbers."""
+    taken = {v: values[v] for v in reads(call)} | {source: numbers}
+    return _given(number, call, taken, scalars, masks, True)[0]
 
 
 def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from tracemine.errors import TracemineError
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Chain, Input, Literal, Ref, Value, infer_outputs
-from tracemine.verify.kernels.lower import Lowered
+from tracemine.verify.indices import computed, within
+from tracemine.verify.kernels.lower import Lowered, lower
 from tracemine.verify.kernels.recipes import arguments, columns_of
 from tracemine.verify.kernels.values import Reduced, Scanned, Tensor
 
 _SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
+_LAST = frozenset({"normalized_shape", "output_size"})  # the last of its sizes
 _ENDS = {"aten::slice": "end", "aten::narrow": "length"}  # of a part of an axis
 _COUNTS = ("N", "C", "HxW")  # of a group norm: what its input's shape says again
 
@@ -67,6 +70,16 @@ def resized(chain: Chain, lowered: Lowered, sizes: Mapping[int, int]) -> Chain:
     return Chain(chain.name, inputs, tuple(calls), chain.live)
 
 
+def at_sizes(chain: Chain, sizes: Mapping[int, int]) -> Chain | None:
+    """The chain with other sizes of axes; None where its calls do not allow them."""
+    try:
+        found = within(resized(chain, lower(chain), sizes))
+        lower(found)  # its views may split axes that other sizes do not nest in
+        return found if computed(found) == computed(chain) else None
+    except (TracemineError, ArithmeticError, ValueError, LookupError):
+        return None
+
+
 class _shapes:
     """Shapes of recipes under given sizes."""
 
@@ -90,7 +103,7 @@ def _argument(
         return _ended(name, value, call, lowered, shape, before)
     if name in _SHAPES and call.outputs:
         return Literal(shape(lowered.values[first]))
-    if name == "normalized_shape":
+    if name in _LAST:
         return Literal(shape(lowered.values[first])[-len(value.value) :])
     return value
 

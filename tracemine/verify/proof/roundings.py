@@ -6,14 +6,21 @@ differences added with signs drawn at random, gives other results that as carefu
 
 Of functions and quotients in float32 the last bits are nobody's promise: CUDA's own are off by up to 2 units in the
 last place, and so is a division that Triton compiles. Eager may have been nearer.
+
+Some calls sum within, and take the sum off again: a norm's gradient. What such a sum was off by is one draw for a
+whole row or channel, and does not show in how far the call's results are off elsewhere. So a chain that has such calls
+is run once more as PyTorch takes them apart, which is what torch.compile runs, and what those roundings may come to
+counts too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -42,21 +49,35 @@ _INEXACT = frozenset(
         *("_softmax", "logsumexp", "native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm"),
     )
 )
+# Calls that sum within and take the sum off again: PyTorch has each in simpler calls, too.
+_SUMS_WITHIN = frozenset(
+    (
+        *("native_layer_norm_backward", "native_group_norm_backward", "_fused_rms_norm_backward"),
+        *("native_batch_norm_backward", "cudnn_batch_norm_backward"),
+        *("_softmax_backward_data", "_log_softmax_backward_data"),
+    )
+)
+_SUMS = ("sum", "mean")
 
 
 class InDouble(TorchDispatchMode):  # type: ignore[misc]
     """Runs a chain in float64: what it casts to a float stays wide.
 
     offs: what to add to the results of each call, with signs drawn from `generator`; none: the truth. rows: as in
-    `add_signed`.
+    `add_signed`. apart: what sums within is run as the simpler calls that PyTorch has it in.
     """
 
-    def __init__(self, offs: Sequence[Sequence[Any]] = (), generator: Any = None, rows: bool = False) -> None:
+    def __init__(
+        self, offs: Sequence[Sequence[Any]] = (), generator: Any = None, rows: bool = False, apart: bool = False
+    ) -> None:
         super().__init__()
-        self.offs, self.generator, self.rows, self.at = offs, generator, rows, 0
+        self.offs, self.generator, self.rows, self.apart, self.at = offs, generator, rows, apart, 0
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""
+        if self.apart and (simpler := _simpler(function)) is not None:
+            with self:
+                return simpler(*given, **(named or {}))
         found = widely(function, given, named or {})
         if self.at < len(self.offs):
             for tensor, off in zip(tensors_of(function, given, found), self.offs[self.at], strict=True):
@@ -66,22 +87,42 @@ class InDouble(TorchDispatchMode):  # type: ignore[misc]
 
 
 class Recorded(TorchDispatchMode):  # type: ignore[misc]
-    """Runs a chain as it is, and keeps what each call rounds off: `offs`, None where a result is exact."""
+    """Runs a chain as it is, and keeps what each call rounds off: `offs`, None where a result is exact.
 
-    def __init__(self) -> None:
+    apart: as in InDouble. within: whether the chain has such calls.
+    """
+
+    def __init__(self, apart: bool = False) -> None:
         super().__init__()
+        self.apart, self.within = apart, False
         self.offs: list[list[torch.Tensor | None]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""
+        if (simpler := _simpler(function)) is not None:
+            self.within = True
+            if self.apart:
+                with self:
+                    return simpler(*given, **(named or {}))
         wide = _wide(given)
         exact = tensors_of(function, wide, widely(function, wide, named or {}))
         found = function(*given, **(named or {}))
         reached = max((t for t in _flat(given) if _is_float(t)), key=torch.numel, default=None)
         results = zip(tensors_of(function, given, found), exact, strict=True)
-        name = str(function.overloadpacket._qualified_op_name).removeprefix("aten::")
-        self.offs.append([rounded_off(a, b, reached, name) for a, b in results])
+        name = operator_of(function)
+        summed = of_sums(name, given[0] if given else None, lambda t: widely(function, [t, *wide[1:]], named or {}))
+        self.offs.append([rounded_off(a, b, reached, name, summed) for a, b in results])
         return found
+
+
+def _simpler(function: Any) -> Callable[..., Any] | None:
+    """What PyTorch has a call in that sums within; None for other calls, and where it has none."""
+    return decomposition_table.get(function) if operator_of(function) in _SUMS_WITHIN else None
+
+
+def operator_of(function: Any) -> str:
+    """The operator that a call is of, without its namespace and overload."""
+    return str(function.overloadpacket._qualified_op_name).removeprefix("aten::")
 
 
 def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
@@ -119,26 +160,48 @@ def _is_float(value: Any) -> bool:
 
 
 def rounded_off(
-    found: torch.Tensor, exact: torch.Tensor, reached: torch.Tensor | None = None, name: str = ""
+    found: torch.Tensor,
+    exact: torch.Tensor,
+    reached: torch.Tensor | None = None,
+    name: str = "",
+    summed: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
     """What a result lacks of the exact one; None where that is nothing, or nothing that rounding does.
 
     reached: the largest tensor that the call reads. Of many numbers one is made in float32 on the way, and where they
     cancel, as in a mean, it is rounded as numbers of their size are: eager may have been luckier, or summed in wider
-    types, and a program that was not is as careful. name: the call's; a function's last bits may be off.
+    types, and a program that was not is as careful. name: the call's; a function's last bits may be off. summed: as
+    `of_sums` gives it.
     """
     if found.dtype not in _FLOATS or found.shape != exact.shape:
         return None
     off = (found.double() - exact.double()).nan_to_num(0.0, 0.0, 0.0)
     least = _last_bits(name, exact.double().nan_to_num(0.0, 0.0, 0.0))
+    if summed is not None:
+        least = summed if least is None else torch.maximum(least, summed)
     if least is None and not bool(off.any()):
         return None
     if reached is not None and 0 < 2 * found.numel() <= reached.numel():
-        summed = _ROUNDING * float(reached.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
-        least = torch.full_like(off, summed) if least is None else least.clamp_min(summed)
+        one = _ROUNDING * float(reached.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+        least = torch.full_like(off, one) if least is None else least.clamp_min(one)
     if least is not None:
         off = torch.where(off.abs() < least, least, off)
     return off.float() if bool(off.any()) else None
+
+
+def of_sums(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
+    """What a careful sum of float32 may be off by, in each place of its result; None where a call makes none.
+
+    of: the call in float64, of other numbers than `source`. Added in pairs, then in pairs of pairs, n numbers make n
+    partial sums of ever fewer and ever larger numbers; each of the log₂ n stages rounds off the same, a root mean
+    square of 2⁻²⁴ √(Σx² ÷ 3). Eager may have been luckier in the few results that it gives.
+    """
+    if name not in _SUMS or not _is_float(source):
+        return None
+    squares = of(source.double().nan_to_num(0.0, 0.0, 0.0).square())
+    terms = source.numel() / max(squares.numel(), 1)
+    share = squares / terms if name == "mean" else squares
+    return _ROUNDING * (share * math.log2(max(terms, 1)) / 3).sqrt()
 
 
 def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
@@ -171,12 +234,33 @@ def spread(
     taken = inputs()
     with Recorded() as recorded:
         chain(*taken)
+    found = _spread(chain, recorded, wide, truth)
+    if found is None or not recorded.within:
+        return found
+    # In float32, for there they are taken apart alike in either width: casts to and fro would be further calls.
+    single = [t.float() if t.dtype in _FLOATS else t for t in inputs()]
+    try:
+        with Recorded(apart=True) as recorded:
+            chain(*single)
+        other = _spread(chain, recorded, wide, truth)
+    except (RuntimeError, TypeError, NotImplementedError):  # a call does not take float32, or PyTorch's own rule fails
+        return found
+    return found if other is None else [torch.maximum(a, b) for a, b in zip(found, other, strict=True)]
+
+
+def _spread(
+    chain: Callable[..., Any],
+    recorded: Recorded,
+    wide: Callable[[], Sequence[torch.Tensor]],
+    truth: Sequence[torch.Tensor],
+) -> list[torch.Tensor] | None:
+    """As `spread`, of what was recorded."""
     squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
     generator = torch.Generator(truth[0].device if truth else "cpu").manual_seed(0)
     for draw in range(DRAWS):
         taken = wide()
         try:
-            with InDouble(recorded.offs, generator, rows=draw % 3 == 2) as run:
+            with InDouble(recorded.offs, generator, rows=draw % 3 == 2, apart=recorded.apart) as run:
                 found = [*(chain(*taken) or ()), *taken]
         except ValueError:  # a call gives another number of results
             return None

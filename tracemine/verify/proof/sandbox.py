@@ -6,21 +6,19 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.indices import computed, within
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.process import Ended, Process, TooLate
 from tracemine.verify.proof.check import MOST_ELEMENTS, make_job
 from tracemine.verify.proof.record import Proof
-from tracemine.verify.proof.resize import free_axes, resized
+from tracemine.verify.proof.resize import at_sizes, free_axes
 
 WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
 TIME_LIMIT_S = 60.0  # of a processor
@@ -49,6 +47,14 @@ class Sandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def kill(self) -> None:
+        """What it proves ends at once, for whoever waits for it too."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """The process ends."""
         self._process.close()
 
     def prove(self, chain: Chain, mutants: bool = True, recorded: Chain | None = None) -> Proof | str:
@@ -105,14 +111,14 @@ def smaller(chain: Chain) -> Chain:
     if elements(chain) <= MOST_ELEMENTS:
         return chain
     axes = _largest_first(chain)
-    whole = _resized(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
+    whole = at_sizes(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
     if whole is not None and elements(whole) <= MOST_ELEMENTS:
         return whole
     current = whole or chain
     for size in _SIZES * 4 if whole is None else [_SHORTEST] * len(axes):
         if elements(current) <= MOST_ELEMENTS:
             break
-        tried = (_resized(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
+        tried = (at_sizes(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
         found = next((one for one in tried if one is not None), None)
         if found is None:
             break
@@ -122,16 +128,6 @@ def smaller(chain: Chain) -> Chain:
 
 def _largest_first(chain: Chain) -> list[tuple[int, int]]:
     return sorted(free_axes(lower(chain)).items(), key=lambda item: -item[1])
-
-
-def _resized(chain: Chain, sizes: Mapping[int, int]) -> Chain | None:
-    """The chain with other sizes of axes; None where its calls do not allow them."""
-    try:
-        found = within(resized(chain, lower(chain), sizes))
-        lower(found)  # its views may split axes that other sizes do not nest in
-        return found if computed(found) == computed(chain) else None
-    except (TracemineError, ArithmeticError, ValueError, LookupError):
-        return None
 
 
 def elements(chain: Chain) -> int:

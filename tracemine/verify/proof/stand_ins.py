@@ -96,27 +96,64 @@ def _cudnn_batch_norm_backward(
     return _batch_norm_backward(grad_output, **named, **rest)
 
 
+def _along(weighted: torch.Tensor, normed: torch.Tensor, over: tuple[int, ...], centred: bool = True) -> torch.Tensor:
+    """A norm's gradient before it is scaled: without its mean, and without what lies along the normed numbers.
+
+    A CPU's layer norm and group norm sum otherwise: where something is infinite, infinities of theirs cancel that a
+    GPU's never meet.
+    """
+    found = weighted - weighted.mean(over, keepdim=True) if centred else weighted
+    return found - normed * (weighted * normed).mean(over, keepdim=True)
+
+
 def _rms_norm_backward(
     grad_out: Any, input: Any, normalized_shape: Any, rstd: Any, weight: Any, output_mask: Any
 ) -> Tensors:
+    over, rows = _inside(input, normalized_shape)
     normed = input * rstd
     weighted = grad_out if weight is None else grad_out * weight
-    along = (weighted * normed).mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
-    rows = tuple(range(input.dim() - len(normalized_shape)))
-    by_weight = (grad_out * normed).sum(rows) if rows else grad_out * normed
-    found = ((weighted - normed * along) * rstd, by_weight)
+    found = (_along(weighted, normed, over, centred=False) * rstd, _summed(grad_out * normed, rows))
     return tuple(t if asked else None for t, asked in zip(found, output_mask, strict=True))
+
+
+def _layer_norm_backward(
+    grad_out: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, output_mask: Any
+) -> Tensors:
+    over, rows = _inside(input, normalized_shape)
+    normed = (input - mean) * rstd
+    weighted = grad_out if weight is None else grad_out * weight
+    found = (_along(weighted, normed, over) * rstd, _summed(grad_out * normed, rows), _summed(grad_out, rows))
+    return tuple(t if asked else None for t, asked in zip(found, output_mask, strict=True))
+
+
+def _inside(input: Any, normalized_shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Dimensions that a norm walks, and the others."""
+    rank, inner = input.dim(), len(normalized_shape)
+    return tuple(range(rank - inner, rank)), tuple(range(rank - inner))
+
+
+def _summed(tensor: torch.Tensor, rows: tuple[int, ...]) -> torch.Tensor:
+    return tensor.sum(rows) if rows else tensor  # over no dimensions torch sums over all
+
+
+def _group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Tensors:
+    """As torch's, which folds a weight into the statistics, also on a GPU; but not where two infinities meet there."""
+    input = input.contiguous()
+    folded, mean, scale = torch.ops.aten.native_group_norm(input, weight, bias, N, C, HxW, group, eps)
+    rows, rank = input.reshape(N, group, C // group * HxW), input.dim()
+    found = ((rows - mean[..., None]) * scale[..., None]).reshape(input.shape)
+    found = found if weight is None else found * _per_channel(weight, rank)
+    found = found if bias is None else found + _per_channel(bias, rank)
+    return torch.where(folded.isnan(), found, folded), mean, scale
 
 
 def _group_norm_backward(
     grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int, output_mask: Any
 ) -> Tensors:
-    """As torch's, but for what is infinite: there the terms that it takes off each other may cancel to no number."""
     parts = (N, group, C // group, HxW)
     grad, normed = grad_out.reshape(parts), (input.reshape(parts) - mean[..., None, None]) * rstd[..., None, None]
     weighted = grad if weight is None else grad * weight.view(1, group, -1, 1)
-    along = (weighted * normed).mean((2, 3), keepdim=True)
-    into = (weighted - weighted.mean((2, 3), keepdim=True) - normed * along) * rstd[..., None, None]
+    into = _along(weighted, normed, (2, 3)) * rstd[..., None, None]
     found = (into.reshape(input.shape), (grad * normed).sum((0, 3)).reshape(C), grad.sum((0, 3)).reshape(C))
     return tuple(t if asked else None for t, asked in zip(found, output_mask, strict=True))
 
@@ -164,8 +201,8 @@ def _cumsum(self: Any, dim: int, dtype: Any = None) -> Tensors:
 
 STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "native_layer_norm": _compact(torch.ops.aten.native_layer_norm),
-    "native_layer_norm_backward": _compact(torch.ops.aten.native_layer_norm_backward),
-    "native_group_norm": _compact(torch.ops.aten.native_group_norm),
+    "native_layer_norm_backward": _layer_norm_backward,
+    "native_group_norm": _group_norm,
     "native_group_norm_backward": _group_norm_backward,
     "native_batch_norm": _batch_norm,
     "cudnn_batch_norm": _cudnn_batch_norm,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ _MOST_SLICED = 6
 _MOST_ALONE = 16  # inputs that lie otherwise than all others
 
 NORMAL, INTEGERS = "normal", "whole numbers"
+APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
 FAR = "far-reaching"  # a layout: as recorded, and places are counted as those of huge tensors are
 # Kinds of values, most telling first.
 KINDS = (
@@ -36,6 +37,7 @@ KINDS = (
     "near overflow",
     "rows of zeros",
     "small beside 1",
+    *APART,
 )
 
 
@@ -50,6 +52,11 @@ class Trial:
     scalars: str = "recorded"
 
     @property
+    def wired(self) -> bool:
+        """Whether the build that rounds as eager does must give what eager gives."""
+        return self.kind in APART or (self.kind in (NORMAL, INTEGERS) and not self.sizes)
+
+    @property
     def says(self) -> str:
         """In words."""
         sized = ", ".join(f"axis {a} of {n}" for a, n in self.sizes.items())
@@ -58,8 +65,12 @@ class Trial:
         return ", ".join(parts + [f"{self.scalars} scalars"] * (self.scalars != "recorded"))
 
 
-def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
-    """All trials of a chain. free: axes whose size the kernel takes as an argument, and their recorded sizes."""
+def trials(chain: Chain, free: Mapping[int, int], in_parts: Collection[int] = ()) -> Iterator[Trial]:
+    """All trials of a chain.
+
+    free: axes whose size the kernel takes as an argument, and their recorded sizes. in_parts: those that are reduced
+    in parts, of which each shows in the whole only where it is far from the others.
+    """
     yield Trial()
     yield Trial(kind=INTEGERS)
     if chain.scalars:
@@ -92,6 +103,8 @@ def trials(chain: Chain, free: Mapping[int, int]) -> Iterator[Trial]:
     if any(not s.recorded for s in chain.scalars):
         for scalars in ("zero", "one", "minus one", "tiny", "large"):
             yield Trial(scalars=scalars, seed=4)
+    for axis in in_parts:  # parts are longer than 16 bits count, and odd
+        yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
     yield Trial(seed=5)
 
 
@@ -207,7 +220,8 @@ def _values(spec: TensorSpec, below: int | None, kind: str, generator: torch.Gen
     if not dtype.is_floating_point:
         numbers = torch.randint(-100 if dtype != torch.uint8 else 0, 100, shape, generator=generator)
         if len(shape) > 1 and 0 not in shape:  # rows of zeros, rows with one number, rows of numbers
-            rows = torch.arange(numbers.numel() // shape[-1]).view(*shape[:-1], 1) % 3
+            # Which is which is the seed's: of a plan kept for rows that lie otherwise a row of zeros may tell alone.
+            rows = (torch.arange(numbers.numel() // shape[-1]).view(*shape[:-1], 1) + generator.initial_seed()) % 3
             alone = torch.arange(shape[-1]) == (7 * torch.arange(numbers.numel() // shape[-1]) % shape[-1]).view(
                 *shape[:-1], 1
             )
@@ -239,6 +253,9 @@ def _floats(shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: to
         return normal * torch.finfo(dtype).tiny
     if kind == "near overflow":
         return normal.sign() * torch.finfo(dtype).max * (0.5 + 0.5 * torch.rand(shape, generator=generator))
+    if kind in APART:
+        along = (torch.arange(n).view(n, *[1] * (len(shape) - d - 1)) // APART[kind] for d, n in enumerate(shape))
+        return normal + 16 - 32 * (sum(along, start=torch.zeros(())) % 2)
     if kind == "outliers" and 0 not in shape:
         flat = normal.view(-1)
         flat[:: max(1, flat.numel() // 5)] *= 1e3

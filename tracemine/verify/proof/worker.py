@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ from tracemine.verify.indices import within
 from tracemine.verify.kernels.lower import Lowered, lower
 from tracemine.verify.kernels.operators import error_ulp
 from tracemine.verify.proof import drawn, interpreter, numerics, reference, trials
+from tracemine.verify.proof.memory import Torch, copied, fenced
 from tracemine.verify.proof.mutants import SAME, SPARE
 from tracemine.verify.proof.record import Fault, Job, Mutant, Proof
 from tracemine.verify.proof.resize import free_axes, reduced_axes, resized
@@ -34,34 +35,9 @@ from tracemine.verify.proof.trials import Trial
 
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
 
+IN_PARTS = "\ndef _parts("  # in a source: rows are cut into parts
 _NARROW = ("bfloat16", "float16")
 _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype that is not a tensor's; of others int32
-
-
-class _Torch:
-    """Stands for `torch` inside a generated source: new tensors are poisoned, fenced and watched."""
-
-    def __init__(self) -> None:
-        self.made: list[torch.Tensor] = []
-        self.watch: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-    def empty(self, size: int, *, device: Any) -> torch.Tensor:
-        """What a launcher without inputs asks for its device: here there is none."""
-        return torch.empty(size)
-
-    def empty_strided(
-        self, shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: Any
-    ) -> torch.Tensor:
-        """As torch.empty_strided."""
-        from tracemine.ops.infer import TensorSpec
-
-        tensor = trials.placed(TensorSpec(tuple(shape), str(dtype).removeprefix("torch."), tuple(strides)))
-        self.made.append(tensor)
-        self.watch.allow(tensor)
-        return tensor
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,12 +72,12 @@ def prove(job: Job) -> Proof:
     ulp = float(sum(error_ulp().get(t, 0) for t in lowered.templates))
     exact = not lowered.reduces and not any(error_ulp().get(t) for t in lowered.templates) and not lowered.drawn
     with tempfile.TemporaryDirectory() as folder:
-        prover = _Prover(chain, lowered, Path(folder), job.masks, ulp, exact)
+        prover = _Prover(chain, lowered, Path(folder), job.masks, ulp, exact, IN_PARTS in job.source)
         fused, rounded = prover.load(job.source), prover.load(job.rounded)
         faults: list[Fault] = []
         for case in prover.cases():
             found = prover.faults(fused, case, first=case.trial == Trial())
-            if case.trial.kind in (trials.NORMAL, trials.INTEGERS) and not case.trial.sizes:
+            if case.trial.wired:
                 found += prover.wiring(rounded, case)
                 prover.equal_share = prover._share
             faults += [Fault(case.trial.says, text) for text in found]
@@ -126,9 +102,11 @@ def prove(job: Job) -> Proof:
 
 
 class _Prover:
-    def __init__(self, chain: Chain, lowered: Lowered, folder: Path, masks: int, ulp: float, exact: bool) -> None:
+    def __init__(
+        self, chain: Chain, lowered: Lowered, folder: Path, masks: int, ulp: float, exact: bool, in_parts: bool
+    ) -> None:
         self.chain, self.lowered, self.folder, self.masks = chain, lowered, folder, masks
-        self.ulp, self.exact = ulp, exact
+        self.ulp, self.exact, self.in_parts = ulp, exact, in_parts
         self.narrow = any(o.dtype in _NARROW for call in chain.calls for o in call.outputs)
         self.count = 0
         self.usual: dict[str, float] = {}  # of each output: eager's error in the first trial, of the output's size
@@ -160,7 +138,8 @@ class _Prover:
         return self._cases
 
     def _ready(self) -> Iterator[_Case]:
-        for trial in trials.trials(self.chain, free_axes(self.lowered)):
+        free = free_axes(self.lowered)
+        for trial in trials.trials(self.chain, free, sorted(self.reduced & free.keys()) if self.in_parts else ()):
             try:
                 chain = within(resized(self.chain, self.lowered, trial.sizes))
                 if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
@@ -192,18 +171,16 @@ class _Prover:
         return {n: torch.ones(chain.specs[chain.first_output(n)].shape, dtype=torch.bool) for n in calls}
 
     def _references(self, case: _Case, masks: Mapping[int, torch.Tensor]) -> None:
-        case.eager = reference.run(case.chain, case.inputs, case.scalars, masks)
-        case.truth = reference.run(case.chain, case.inputs, case.scalars, masks, double=True)
-        case.noise = reference.spread(case.chain, case.inputs, case.scalars, masks, case.truth)
+        case.eager, case.truth, case.noise = reference.judged(case.chain, case.inputs, case.scalars, masks)
 
     def run(self, module: ModuleType, case: _Case, contracts: bool = True, **numbers: int) -> _Ran:
         """Run a fused source on copies of a trial's inputs. numbers: scalars beside the trial's.
 
         contracts: whether products are made one with the sums that take them, as on a GPU.
         """
-        stand_in = _Torch()
+        stand_in = Torch()
         module.torch = stand_in  # type: ignore[attr-defined]
-        inputs = [_copy(t) for t in case.inputs]
+        inputs = [copied(t) for t in case.inputs]
         far = case.trial.layout == trials.FAR
         with interpreter.watching() as watch, _counting(module, far):
             stand_in.watch, watch.far, watch.contracts = watch, far, contracts
@@ -212,9 +189,9 @@ class _Prover:
             given = module.fused(*inputs, **case.scalars, **numbers) or ()
         faults = [f"{count} {fault}" for fault, count in watch.faults.items()]
         faults += [f"output {k} is not written everywhere" for k, t in enumerate(given) if not watch.written(t)]
-        fenced = [(f"input {e.name}", t) for e, t in zip(case.chain.inputs, inputs, strict=True)]
-        fenced += [("a new tensor", t) for t in stand_in.made]
-        faults += [f"memory around {name} was written" for name, t in fenced if not _fenced(t)]
+        watched = [(f"input {e.name}", t) for e, t in zip(case.chain.inputs, inputs, strict=True)]
+        watched += [("a new tensor", t) for t in stand_in.made]
+        faults += [f"memory around {name} was written" for name, t in watched if not fenced(t)]
         written = self.chain.written
         for k, (tensor, original) in enumerate(zip(inputs, case.inputs, strict=True)):
             if k in written:
@@ -233,9 +210,12 @@ class _Prover:
         except Exception as error:  # whatever a wrong kernel raises is a finding about it
             return [f"it raised {type(error).__name__}: {str(error)[:200]}"]
         for launch in ran.watch.launches:
-            for part in {name.removeprefix("rows") for name in launch if name.startswith("rows")}:
-                row, columns = launch[f"rows{part}"] % launch[f"XBLOCK{part}"], launch[f"columns{part}"]
-                column, steps = columns % launch[f"RBLOCK{part}"], columns > launch[f"RBLOCK{part}"]
+            xblock = rblock = 0
+            for part in [name.removeprefix("rows") for name in launch if name.startswith("rows")]:
+                # Members that share their code are cut like the first of them.
+                xblock, rblock = launch.get(f"XBLOCK{part}", xblock), launch.get(f"RBLOCK{part}", rblock)
+                row, columns = launch[f"rows{part}"] % xblock, launch[f"columns{part}"]
+                column, steps = columns % rblock, columns > rblock
                 for kind, has in {"row": row, "column": column, "tail": column, "steps": steps}.items():
                     if has:
                         self.spare[kind].add(launch["kernel"])
@@ -277,8 +257,10 @@ class _Prover:
             numbers = [number for number, _ in self.lowered.drawn]
             self._references(case, dict(zip(numbers, ran.masks, strict=True)))
         found = list(ran.faults)
-        for name, ours, eager, truth, _ in self._pairs(case, ran):
-            text = numerics.wiring(ours, eager, self.exact, self.ulp, None if self.narrow else truth)
+        for name, given, eager, truth, noise in self._pairs(case, ran):
+            ours = numerics.promised(given, eager, truth)
+            wide, cancels = None if self.narrow else truth, case.trial.kind in trials.APART
+            text = numerics.wiring(ours, eager, self.exact, self.ulp, wide, noise, cancels)
             found += [f"rounding build, {name}: {text}"] if text else []
             if ours.numel():
                 self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
@@ -321,8 +303,11 @@ class _Prover:
         again = self.run(module, case, seed=1).masks if case.trial == Trial() else ()
         return drawn.faults(ran.masks, shares, again)
 
-    def mutant(self, name: str, line: str, source: str, needs: str | None) -> Mutant | None:
-        """What gives a wrong source away; None where it does not even run."""
+    def mutant(self, name: str, line: str, source: str, needs: str | None, twin: str | None) -> Mutant | None:
+        """What gives a wrong source away; None where it does not even run.
+
+        twin: the same mistake in the build that rounds as eager does, which a generator that made it would make, too.
+        """
         kind, _, kernel = (needs or "").partition(" of ")
         if kind in self.spare and kernel not in self.spare[kind]:
             return Mutant(name, line, equivalent=SPARE[kind])
@@ -330,19 +315,17 @@ class _Prover:
             return Mutant(name, line, equivalent="the kernel has a single row")
         if needs is not None and needs.startswith(SAME):
             return Mutant(name, line, equivalent=needs.removeprefix(SAME))
-        rounding = needs == "rounding"
-        try:
-            module = self.load(source)
-        except SyntaxError:
-            return None
-        for case in self.cases():
-            if rounding and (case.trial.kind not in (trials.NORMAL, trials.INTEGERS) or case.trial.sizes):
-                continue
-            found = self.wiring(module, case) if rounding else self.faults(module, case)
-            if found:
-                if _does_not_run(found[0]):
-                    return None
-                return Mutant(name, line, killed_by=f"{case.trial.says}: {found[0]}")
+        for text, rounds in ((source, needs == "rounding"), *([] if twin is None else [(twin, True)])):
+            try:
+                module = self.load(text)
+            except SyntaxError:
+                return None
+            for case in self.cases():
+                if rounds and not case.trial.wired:
+                    continue
+                found = self.wiring(module, case) if rounds else self.faults(module, case)
+                if found:
+                    return None if _does_not_run(found[0]) else Mutant(name, line, f"{case.trial.says}: {found[0]}")
         return Mutant(name, line)
 
 
@@ -373,22 +356,6 @@ def _counts_far(module: ModuleType) -> bool:
 def _does_not_run(fault: str) -> bool:
     """No kernel at all, rather than a wrong one."""
     return any(f"raised InterpreterError: {kind}" in fault or f"raised {kind}" in fault for kind in _BROKEN)
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor and the memory around it."""
-    memory = trials.zones(tensor).clone()
-    return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-
-
-def _fenced(tensor: torch.Tensor) -> bool:
-    """Whether the zones on either side are as they were made."""
-    bytes_ = trials.zones(tensor)
-    poison = 1 if tensor.dtype == torch.bool else 255
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0
-    begin = tensor.storage_offset() * tensor.element_size()
-    end = begin + reach * tensor.element_size()
-    return bool((bytes_[:begin] == poison).all()) and bool((bytes_[end:] == poison).all())
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

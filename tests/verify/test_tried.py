@@ -1,0 +1,30 @@
+"""How a chain is proved on a CPU: at sizes that the interpreter gets through, and that this is said."""
+
+from __future__ import annotations
+
+from tracemine.verify.chain import Builder, Chain
+from tracemine.verify.proof.tried import tried
+
+
+def doubled(rows: int) -> Chain:
+    b = Builder("doubled")
+    x = b.input("x", (rows, 64), "float32")
+    return b.done(b.call("aten::add.Tensor", x, x))
+
+
+def test_a_small_chain_is_proved_as_it_is_and_nothing_is_said() -> None:
+    chain = doubled(8)
+    assert tried(chain) == (chain, chain, ())
+    assert tried(chain).too_large is None
+
+
+def test_a_large_chain_is_proved_at_smaller_sizes_and_that_is_said() -> None:
+    chain = doubled(1 << 20)
+    found = tried(chain)
+    assert found.recorded == chain
+    assert found.small != chain
+    assert found.says == ("the proof on the CPU is of the same source at smaller sizes",)
+    assert found.too_large is None
+    assert found._replace(small=chain).too_large == (
+        "the chain has 67,108,864 elements that no size of an argument makes fewer"
+    )

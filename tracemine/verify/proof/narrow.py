@@ -1,0 +1,56 @@
+"""Chains whose kernels have sizes in them that no interpreter gets through: the same code with smaller numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.kernels.lower import lower
+from tracemine.verify.kernels.source import generate
+from tracemine.verify.proof.check import MOST_ELEMENTS
+from tracemine.verify.proof.resize import at_sizes
+from tracemine.verify.proof.sandbox import elements, smaller
+
+_MOST = 32 * MOST_ELEMENTS
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+def gets_through(small: Chain) -> bool:
+    """Whether an interpreter gets through a chain that is as small as its kernels allow."""
+    return elements(small) <= _MOST
+
+
+def narrower(chain: Chain) -> Chain:
+    """The chain with sizes that are part of its kernels halved until an interpreter gets through what is left.
+
+    Itself where it gets through the chain, or where with smaller numbers other code would be generated: what is
+    tried differs from the source in whole numbers alone. Raises Unsupported where no kernel can be generated.
+    """
+    current, code = chain, ""
+    while not gets_through(smaller(current)):
+        code = code or _code(chain)
+        found = next((one for one in _halved(current) if _code(one) == code), None)
+        if found is None:
+            break
+        current = found
+    return current
+
+
+def _halved(chain: Chain) -> Iterator[Chain]:
+    """With all even sizes halved, for one may be a multiple of another; or those of one number, the largest first."""
+    lowered = lower(chain)
+    leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}
+    even = {a: lowered.axes.size((a,)) // 2 for a in leaves if lowered.axes.size((a,)) in range(4, 1 << 62, 2)}
+    for sizes in (even, *({a: n for a, n in even.items() if n == one} for one in sorted(set(even.values()))[::-1])):
+        found = at_sizes(chain, sizes) if sizes else None
+        if found is not None and found != chain:  # what an axis was before it was split is no call's size
+            yield found
+
+
+def _code(chain: Chain) -> str:
+    """A chain's source without its whole numbers; nothing where it has none."""
+    try:
+        return _NUMBER.sub("#", generate(chain).text)
+    except (Unsupported, ArithmeticError, ValueError, LookupError):
+        return ""
