@@ -11,7 +11,11 @@ Anything else that reaches the command line is a bug and exits with 3.
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
+
+DEBUG = "TRACEMINE_DEBUG"  # set in the environment, tracebacks of bugs are printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +70,20 @@ class RuleError(TracemineError):
 
 class UsageError(TracemineError):
     """The call is wrong: an option's value, a path that is not there."""
+
+
+def bug_text(error: Exception) -> str:
+    """An exception that is nobody's fault but ours: the innermost place of ours, and what it says.
+
+    >>> bug_text(ValueError("no such row"))
+    'ValueError: no such row'
+    """
+    package = Path(__file__).resolve().parent
+    places = [
+        f"{path.relative_to(package.parent).as_posix()}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        for path in [Path(frame.filename)]
+        if path.is_relative_to(package)
+    ]
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ": ".join([*places[-1:], what])

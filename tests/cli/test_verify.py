@@ -17,10 +17,12 @@ import pytest
 
 from tests.verify.test_verdict import PROOF, judged, ran
 from tracemine.cli.verdicts import render
+from tracemine.findings.record import GRAPH
 from tracemine.report import Options
 from tracemine.verify import Builder, findings
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.record import Mutant
+from tracemine.verify.step.compared import StepVerdict
 from tracemine.verify.verdicts.verdict import Verdict, Verdicts, merged
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
@@ -81,6 +83,29 @@ def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
     code, out, _ = run("verify", path, "--rule", "rotary_unfused")
     assert code == 0
     assert "1 finding of other rules" in out
+
+
+def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: 1 // 0)
+    code, out, err = run("verify", CHAIN, "--format", "json")
+    assert code == 3
+    assert json.loads(out)["verdicts"][0]["bug"].endswith("ZeroDivisionError: integer division or modulo by zero")
+    assert "tracemine 0.1.0 has a bug, which 1 finding came upon; the first is a bug in tracemine: " in err
+    assert "TRACEMINE_DEBUG=1" in err
+
+
+def test_a_bug_that_the_step_came_upon_costs_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.step.stepping.prepared", lambda *_: 1 // 0)
+    code, out, err = run("verify", CHAIN, "--format", "json", "--step")
+    found = json.loads(out)
+    assert (code, len(found["verdicts"]), found["step"]) == (3, 1, None)
+    assert found["warnings"][-1].startswith("no step was replayed: a bug in tracemine: ")
+    assert "has a bug, which the step came upon; the first is" in err
 
 
 def _verdict(fingerprint: str, **known: Any) -> Verdict:
@@ -323,3 +348,60 @@ def test_times_are_whole_at_any_width(width: int) -> None:
     for time in ("12.3 µs", "16.2 µs", "-1.23 ms", "21.2 µs", "5.00 µs"):
         assert time in text
     assert ("5.20 µs" in text) == (width >= 80)
+
+
+def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
+    """A finding that torch.compile wins, one in a shorter step, one cut short, one with a bug, and launch gaps."""
+    pytest.importorskip("triton")
+    smaller = ("the proof on the CPU is of the same source at smaller sizes",)
+    slower = judged(proof=PROOF, ran=ran(fused=5_000, compiled=4_000), assumptions=smaller)
+    short = ran()
+    short["times"]["left_out"] = {"second clock": "no time was left for it"}
+    known: list[Verdict] = [
+        slower,
+        msgspec.structs.replace(
+            judged(proof=PROOF, ran=ran(), assumptions=smaller), level="L6", says="shorter by 9 µs"
+        ),
+        judged(proof=PROOF, ran=short, assumptions=("a number is not recorded",)),
+        msgspec.structs.replace(
+            judged(refused="a bug in tracemine: x.py:1: KeyError"), bug="a bug in tracemine: x.py:1"
+        ),
+        msgspec.structs.replace(judged(refused="the step as a CUDA graph got shorter by 1 ms"), level="L6", by=GRAPH),
+    ]
+    claim = {"low": -100_000, "mid": 300_000, "high": 500_000}
+    change = {"change": "fused", "measured_ns": 200_000, "low_ns": 150_000, "high_ns": 250_000, "replay_ns": 450_000}
+    step = {
+        "step": "ProfilerStep#1",
+        "device": "a GPU",
+        "says": "shorter",
+        "shorter": True,
+        "share": 0.99,
+        "launches": 9,
+    }
+    step |= {
+        "replayed_launches": 8,
+        "left": [{"reason": "it reads a value back", "calls": 1, "launches": 1, "gpu_ns": 1}],
+    }
+    step |= {"findings": [], "refused": {"another stands there": 2}, "same_names": 1.0, "recorded_ns": 2_400_000}
+    medians = {
+        "eager": {"step_ns": 4_400_000, "host_ns": 4_410_000},
+        "fused": {"step_ns": 3_950_000, "host_ns": 3_960_000},
+    }
+    step |= {
+        "medians_ns": medians,
+        "gpu_ns": {},
+        "changes": [change | {"predicted_ns": claim, "within": True, "says": ""}],
+    }
+    step |= {"right": None, "not_captured": {}, "assumptions": [], "source": None}
+    found = Verdicts(
+        trace="run/",
+        gpu="a GPU",
+        verdicts=tuple(known),
+        skipped={"beyond_top": 3},
+        warnings=("the host was slow",),
+        step=msgspec.convert(step, StepVerdict),
+        seconds=83.4,
+    )
+    out = StringIO()
+    render(found, out, Options(top=None, width=100, color=False))
+    golden("verify_100.txt", out.getvalue())

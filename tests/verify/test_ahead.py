@@ -126,7 +126,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
     monkeypatch.setattr(Runner, "run", lambda *given, **named: found(*given, **named))
     monkeypatch.setattr(ahead, "at_once", lambda: 2)
-    monkeypatch.setattr(findings, "at_once", lambda: 2)
+    monkeypatch.setattr(findings, "_BATCH", 2)
     monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
     return found
@@ -156,6 +156,33 @@ def test_what_was_chosen_while_others_worked_is_forgotten_and_what_was_compiled_
         assert [path.name for path in cache.iterdir()] == ["kernel.py"]
     assert sorted(text for text, _ in runs.notes) == ["a", "b", "c"]
     assert not found.folder.exists()
+
+
+def test_max_autotune_is_compiled_behind_all_that_verdicts_need_and_is_timed_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def run(runner: Runner, text: str, function: str, limit_s: float, **options: Any) -> Any:
+        asked.append((text, function, options["compiles"]))
+        return "it ended" if (text, options["compiles"]) == ("b", ("tuned",)) else {}
+
+    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(ahead, "at_once", lambda: 1)
+    with Ahead(60.0) as found:
+        found.start(["a", "b"])
+        found.wait()
+        for text in ("a", "b"):
+            found.timed(text)
+        monkeypatch.setattr(ahead, "_MORE_S", 0.0)
+        found.start(["c"])
+        found.wait()
+        found.timed("c")
+    compiled, tuned = ("compiled",), ("tuned",)
+    assert asked[:2] == [(text, "compile_only", compiled) for text in "ab"]
+    assert asked[2:4] == [(text, "compile_only", tuned) for text in "ab"]
+    assert asked[4:6] == [("a", "results", compiled + tuned), ("b", "results", compiled)]
+    assert asked[6:] == [("c", "compile_only", compiled), ("c", "results", compiled)]
 
 
 @pytest.mark.parametrize(("cores", "abreast"), [(None, 1), (1, 1), (2, 1), (4, 2), (16, 8), (256, 8)])

@@ -259,6 +259,16 @@ def test_keys_whose_heads_do_not_lie_side_by_side_are_copied_first_and_the_copy_
     assert "contiguous" not in beside.text
 
 
+def test_what_a_call_does_otherwise_than_eager_is_said() -> None:
+    masked, plain, step = (find(c).replacement for c in (attention(), attention(mask=None), adamw(**MOVES)))
+    assert masked is not None
+    assert plain is not None
+    assert step is not None
+    assert any("may see none the call makes 0" in text for text in masked.assumptions)
+    assert plain.assumptions == ()
+    assert any("1 - beta2 in float32" in text for text in step.assumptions)
+
+
 def test_what_is_nearly_attention_is_none() -> None:
     assert says(find(attention(axis=2))) is None
     assert says(find(attention(scale_last=True))) is None  # the scale would have to divide the mask

@@ -363,7 +363,7 @@ def test_a_terminal_says_which_call_and_how_it_did() -> None:
     assert call_texts(plain) == []
     call = came_to(ran())
     (text,) = call_texts(msgspec.structs.replace(plain, library=call))
-    assert text == "or F.rms_norm(x, (64,), weight, 1e-06): 4.0x, L5"
+    assert text == "or F.rms_norm(x, (64,), weight, 1e-06): 4.0 times as fast as eager, L5"
     around = msgspec.structs.replace(came_to(None, proved_of("a norm")), products=True)
     (text,) = call_texts(msgspec.structs.replace(plain, with_products=around))
     assert text.endswith("L2, right on a CPU, by the same call (another algorithm, no fusion)")

@@ -7,12 +7,14 @@ import importlib.util
 import random
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.verify.catalogue import CATALOGUE
+from tracemine.verify.findings import recorded_kernels
 from tracemine.verify.kernels.compulsory import compulsory
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.repro import repro
@@ -52,6 +54,15 @@ def test_no_name_of_a_reproduction_means_two_things(name: str) -> None:
     imported = [n.module or "" for n in tree.body if isinstance(n, ast.ImportFrom)]
     assert not any("tracemine" in module for module in imported)
     assert len(set(imported)) == len(imported)
+
+
+def test_a_kernel_of_a_long_name_is_held_against_the_whole_name() -> None:
+    """Those that draw random numbers have 5,000 characters; half a name is no kernel's, and no replay would have it."""
+    name = "void distribution_elementwise_grid_stride_kernel<" + "float, 4, at::native::templates::cuda::" * 130 + ">"
+    activities = pa.table({"name": pa.array([name]).dictionary_encode(), "grid": [[1, 1, 1]]})
+    flow: Any = SimpleNamespace(timeline=SimpleNamespace(activities=activities))
+    rebuilt: Any = SimpleNamespace(activities=(0,))
+    assert recorded_kernels(rebuilt, flow) == [(name, [1, 1, 1])]
 
 
 def test_without_a_gpu_a_reproduction_says_so_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

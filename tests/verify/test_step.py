@@ -328,12 +328,14 @@ def answer(eager: int, fused: int, gpu: int, kept: bool = True) -> dict[str, Any
     }
 
 
-def came_to(ran: dict[str, Any] | str | None, alone: int | None = 100_000, mid: int = 1000) -> StepVerdict:
+def came_to(
+    ran: dict[str, Any] | str | None, alone: int | None = 100_000, mid: int = 1000, busy: int = 95_000
+) -> StepVerdict:
     mark = placed("chain").findings[0].fingerprint
     saving = {mark: Range(low=mid - 500, mid=mid, high=mid + 500)}
     return step_verdict(
         summary(placed("chain")),
-        Expected(step_ns=saving, gpu_ns=saving, graph=NOTHING, busy_ns=95_000, alone_step_ns=alone),
+        Expected(step_ns=saving, gpu_ns=saving, graph=NOTHING, busy_ns=busy, alone_step_ns=alone),
         ran,
     )
 
@@ -348,6 +350,30 @@ def test_a_saving_is_compared_where_the_same_sets_the_pace_of_model_and_replay()
     assert change.says == "the device sets the model's pace, the host the replay's"
     (change,) = came_to(answer(100_000, 99_000, 95_000), alone=None).changes
     assert change.within is None
+
+
+def test_where_a_replay_s_host_is_slower_than_the_model_s_no_more_is_saved_than_the_model_has() -> None:
+    ran = answer(4_000_000, 3_000_000, 400_000)
+    ran["savings"] |= {name: {"ns": 3_600_000, "low": 3_500_000, "high": 3_700_000} for name in ("graph", "all")}
+    ran["savings"]["fused_graph"] = {"ns": 100_000, "low": 99_000, "high": 101_000}
+    step = came_to(ran, alone=2_000_000, busy=400_000)
+    found = {c.change: (c.measured_ns, c.replay_ns) for c in step.changes}
+    assert found == {
+        "fused": (500_000 - 13_500, 1_000_000),  # half as long a call, and a launcher as long as it is
+        "graph": (1_600_000, 3_600_000),  # what it takes as a graph, less than what the model takes
+        "all": (1_600_000, 3_600_000),
+        "fused_graph": (100_000, 100_000),
+    }
+    assert "got shorter by 486.5 µs (486.5 to 486.5), predicted 1.0 µs; the replay, whose host is slower," in step.says
+    assert came_to(ran, alone=5_000_000, busy=400_000).changes[0].measured_ns == 1_000_000  # a faster one is no reason
+
+
+def test_a_step_that_only_a_slow_replay_made_shorter_confirms_nothing() -> None:
+    ran = answer(4_000_000, 3_990_000, 400_000)
+    assert came_to(ran, alone=4_000_000, busy=400_000).shorter is True
+    slow = came_to(ran, alone=2_000_000, busy=400_000)
+    assert slow.shorter is False
+    assert "saved -8.5 µs" in slow.says
 
 
 def test_launch_gaps_are_confirmed_by_a_graph_that_has_none(tmp_path: Path) -> None:

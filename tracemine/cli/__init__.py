@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -16,18 +15,16 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import INTERRUPTED, say, say_error, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, say, say_error, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.verify import verify
-from tracemine.errors import Location, TracemineError, UsageError
+from tracemine.errors import DEBUG, Location, TracemineError, UsageError, bug_text
 
 __all__ = ["app", "main"]
 
-DEBUG = "TRACEMINE_DEBUG"
-_BUG = 3
 
 # What Typer raises for a call that it cannot parse; it has no public name in every version of Typer.
 _CallError = cast("type[Exception]", typer.BadParameter.__mro__[1])
@@ -92,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UsageError.exit_code
     except Exception as error:
         _say_bug(error)
-        return _BUG
+        return BUG
     return code if isinstance(code, int) else 0
 
 
@@ -108,18 +105,9 @@ def _say_bug(error: Exception) -> None:
     """One line with the exception and the innermost place of ours; the traceback only where it was asked for."""
     if os.environ.get(DEBUG):
         say(traceback.format_exc())
-    package = Path(__file__).resolve().parent.parent
-    places = [
-        f"{path.relative_to(package.parent).as_posix()}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        for path in [Path(frame.filename)]
-        if path.is_relative_to(package)
-    ]
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    where = f" in {places[-1]}" if places else ""
     say_error(
         TracemineError(
-            f"tracemine {__version__} has a bug{where}: {what}",
-            hint=f"please report it with the traceback that {DEBUG}=1 prints, and the trace if you can share it",
+            f"tracemine {__version__} has a bug in {bug_text(error)}",
+            hint=REPORT_BUG,
         )
     )

@@ -9,14 +9,15 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from tracemine.errors import Location, TracemineError, UsageError
+from tracemine.errors import DEBUG, Location, TracemineError, UsageError
 from tracemine.report import Options
 from tracemine.report.escape import line
 
 _WIDEST, _NARROWEST = 120, 60
 _WIDTH_WITHOUT_TERMINAL = 100
 
-INTERRUPTED = 130  # exit code
+INTERRUPTED, BUG = 130, 3  # exit codes
+REPORT_BUG = f"please report it with the traceback that {DEBUG}=1 prints, and the trace if you can share it"
 
 
 def write(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.text import Text
 from tracemine.findings.record import GRAPH
 from tracemine.report.escape import LONGEST, line
 from tracemine.units import count_text, time_text
+from tracemine.verify.verdicts.levels import LEVELS
 
 if TYPE_CHECKING:
     from tracemine.report import Options
@@ -69,21 +72,28 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     for name in columns:
         table.add_column(name, justify="left" if name in ("finding", "level") else "right", no_wrap=name != "finding")
     for rank, verdict in enumerate(found.verdicts, 1):
+        if verdict.by == GRAPH:  # of the step, of which the lines below tell
+            continue
         title = Text(line(verdict.title, longest=60))
         cells: list[str | Text] = [str(rank), title, str(verdict.calls or ""), _level(verdict), *_times(verdict)]
         of = dict(zip(_COLUMNS, cells, strict=True))
         table.add_row(*(of[name] for name in columns))
     console.print(table)
+    told = [f"{level} {says}" for level, says in LEVELS.items() if any(v.level == level for v in found.verdicts)]
+    console.print(Text(f"levels: {', '.join(told)}", style="dim"))
     console.print()
     for rank, verdict in enumerate(found.verdicts, 1):
-        says = verdict.says if "finding" in columns else f"{verdict.title[:60]}: {verdict.says}"
+        says = _came_to(verdict, found.step is not None)
+        says = says if "finding" in columns and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
         console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(says)))
-        for text in wrong_texts(verdict):
+        for text in (*wrong_texts(verdict), *bug_texts(verdict)):
             console.print(_indented(text))
         for text in call_texts(verdict):
             console.print(_indented(text, longest=300))
-        for text in verdict.assumptions:
-            console.print(_indented(f"taken for granted: {text}", style="dim", longest=500))
+        for text in left_texts(verdict):
+            console.print(_indented(f"not tried: {text}", style="dim", longest=300))
+    for text in granted_texts(found.verdicts):
+        console.print(Text(line(f"taken for granted {text}", 500), style="dim"))
     if found.step is not None:
         _print_step(found.step, console)
     left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
@@ -91,6 +101,8 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
         console.print(Text(f"not looked at: {', '.join(left_out)}", style="dim"))
     for warning in found.warnings:
         console.print(Text(line(f"note: {warning}"), style="dim"))
+    console.print()
+    console.print(Text(summary_text(found)))
 
 
 def _columns(width: int) -> tuple[str, ...]:
@@ -108,7 +120,8 @@ def _print_step(step: StepVerdict, console: Console) -> None:
     replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
     console.print()
     console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
-    console.print(_indented(step.says))
+    if step.shorter is None:  # else it is the first of the changes
+        console.print(_indented(step.says))
     for left in step.left:
         console.print(_indented(f"not replayed: {left.reason} ({left.calls})", style="dim"))
     for reason, count in step.refused.items():
@@ -125,6 +138,8 @@ def _print_step(step: StepVerdict, console: Console) -> None:
         if change.predicted_ns is not None:
             claim = change.predicted_ns
             says += f", predicted {_signed(claim.mid)} ({_signed(claim.low)} to {_signed(claim.high)})"
+        if change.replay_ns > change.measured_ns:
+            says += f"; the replay, whose host is slower, {_signed(change.replay_ns)}"
         if change.says:
             says += f"; not compared: {change.says}"
         console.print(_indented(says))
@@ -141,14 +156,80 @@ def wrong_texts(verdict: Verdict) -> list[str]:
     return found + [f"not found out: {one.name}: {one.line.strip()}" for one in left]
 
 
+def bug_texts(verdict: Verdict) -> list[str]:
+    """A bug of ours that is not what the finding came to."""
+    return [verdict.bug] if verdict.bug is not None and verdict.bug not in verdict.says else []
+
+
+def left_texts(verdict: Verdict) -> list[str]:
+    """What was not tried of what was timed. Of the others the verdict says why, and whoever asks for no step knows."""
+    return [text for text in verdict.not_tested if not text.startswith("L6")] if verdict.measured is not None else []
+
+
+def granted_texts(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each assumption once, with the ranks of the findings that take it for granted."""
+    ranks: dict[str, list[int]] = {}
+    for rank, verdict in enumerate(verdicts, 1):
+        for text in verdict.assumptions:
+            ranks.setdefault(text, []).append(rank)
+    return [f"of {_ranks(found)}: {text}" for text, found in ranks.items()]
+
+
+def _ranks(found: Sequence[int]) -> str:
+    """Numbers as a person lists them.
+
+    >>> _ranks([1]), _ranks([1, 2, 3, 5, 7, 8])
+    ('1', '1-3, 5, 7, 8')
+    """
+    runs: list[list[int]] = []
+    for rank in found:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
+
+
+def summary_text(found: Verdicts) -> str:
+    """How many findings reached which level, which share of the predicted saving is proved, how long it took."""
+    counts = Counter(v.level for v in found.verdicts)
+    levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
+    says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no findings"]
+    kernels = [v for v in found.verdicts if v.by != GRAPH]
+    whole = sum(max(v.predicted_ns.mid, 0) * v.occurrences for v in kernels)
+    least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")
+    proved = sum(max(v.predicted_ns.mid, 0) * v.occurrences for v in kernels if v.level >= least)
+    if whole:
+        says.append(f"{what}: {proved / whole:.0%} of {time_text(whole)} of GPU time that they were predicted to save")
+    if found.seconds is not None:
+        says.append(f"{found.seconds:.0f} s")
+    return " · ".join(says)
+
+
+def _came_to(verdict: Verdict, stepped: bool) -> str:
+    """What a finding came to: how many times as fast, and what its level asks beyond that."""
+    if verdict.by == GRAPH:
+        return f"{verdict.level}, {verdict.says}"
+    if verdict.measured is None or verdict.level < "L4":
+        return verdict.says
+    says = verdict.says
+    if verdict.level == "L6" and stepped:  # the step is told of once
+        says = "and a replayed step got shorter with it in place (below)"
+    return f"{_as_fast(verdict.measured.eager_to_fused['ratio'])}, {says}"
+
+
+def _as_fast(ratio: float) -> str:
+    return f"{ratio:.1f} times as fast as eager"
+
+
 def call_texts(verdict: Verdict) -> list[str]:
     """What calls there are in place of a finding's chain, and how they did."""
     found = []
     for name, beside in (("library", verdict.library), ("compiled", verdict.compiled)):
         if beside is not None:
-            ahead = ", the fastest" if verdict.best == name and verdict.measured is not None else ""
+            ahead = ": take this, it is the fastest" if verdict.best == name and verdict.measured is not None else ""
             kept = f", {count_text(beside.eager_calls, 'eager call')} kept" if beside.eager_calls else ""
-            found.append(f"or {beside.text}: {_did(beside)}{ahead}{kept}")
+            found.append(f"or {beside.text}: {_did(beside)}{kept}{ahead}")
     if (around := verdict.with_products) is not None:
         found.append(f"or, with the products around it, {around.text}: {_did(around)} (another algorithm, no fusion)")
     return found
@@ -158,8 +239,8 @@ def _did(call: CallVerdict) -> str:
     """How a call did: its level, and how many times as long eager takes."""
     if call.ratio is None:
         return f"{call.level}, {call.says}"
-    ratio = f"{call.ratio:.1f}x"
-    return f"{ratio}, {call.level}" if call.level in ("L4", "L5") else f"{ratio}, {call.level}, {call.says}"
+    did = f"{_as_fast(call.ratio)}, {call.level}"
+    return did if call.level in ("L4", "L5") else f"{did}, {call.says}"
 
 
 def _level(verdict: Verdict) -> Text:
@@ -168,7 +249,7 @@ def _level(verdict: Verdict) -> Text:
 
 def _times(verdict: Verdict) -> list[str]:
     """Times of one occurrence: what it saves, and what eager, the fused kernel, torch.compile and a copy take."""
-    found = [_signed(verdict.predicted_ns.mid) if verdict.by != GRAPH else ""]  # of a step, in what it says
+    found = [_signed(verdict.predicted_ns.mid)]
     measured = verdict.measured
     if measured is None:
         return [*found, *[""] * 6]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -12,16 +13,19 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from tracemine.cli.console import INTERRUPTED, options, say, write, write_file
+from tracemine import __version__
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write, write_file
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
-from tracemine.errors import InputError, Location, UsageError
+from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
     from tracemine.flow import Flow
     from tracemine.fusion import Groups
+    from tracemine.verify.bugs import Bugs
     from tracemine.verify.step.compared import StepVerdict
     from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
@@ -74,6 +78,7 @@ def verify(
     """
     from tracemine.findings.record import GRAPH
     from tracemine.findings.verdicts import unjudged
+    from tracemine.verify.bugs import Bugs
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
     from tracemine.verify.step.build import proven
@@ -86,6 +91,7 @@ def verify(
     if not 0 < time_limit <= _LONGEST_S:
         raise UsageError(f"--time-limit: {time_limit:g} is no time that a proof could take", hint="a number of seconds")
     needed()
+    begun = time.monotonic()
     for folder in (emit, output):
         if folder is not None:
             _writable(folder)
@@ -127,9 +133,9 @@ def verify(
         skipped["interrupted"] = len(kept) - len(done)
     verdicts = tuple(done)
     warnings = list(scan.warnings)
-    stepped = None
+    stepped, bugs = None, Bugs()
     if step and not interrupted:
-        verdicts, stepped = _stepped(verdicts, kept, flow, groups, scan, gpu, emit, warnings)
+        verdicts, stepped = _stepped(verdicts, kept, flow, groups, scan, gpu, emit, warnings, bugs)
         skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
     found = Verdicts(
         trace=str(trace).encode("utf-8", "replace").decode(),
@@ -138,11 +144,18 @@ def verify(
         skipped={name: count for name, count in skipped.items() if count},
         warnings=tuple(warnings),
         step=stepped,
+        seconds=round(time.monotonic() - begun, 1),
     )
     _print(found, report, top=top, no_color=no_color)
     if stem is not None:
         _write(found if before is None else merged(before, found), stem)
-    return INTERRUPTED if interrupted else 0
+    said = [*(verdict.bug for verdict in verdicts if verdict.bug is not None), *bugs.said]
+    if said:
+        count = len(said) - len(bugs.said)
+        where = [count_text(count, "finding")] * bool(count) + ["the step"] * len(bugs.said)
+        says = f"tracemine {__version__} has a bug, which {' and '.join(where)} came upon"
+        say_error(TracemineError(f"{says}; the first is {said[0]}", hint=REPORT_BUG))
+    return INTERRUPTED if interrupted else BUG if said else 0
 
 
 def _writable(folder: Path) -> None:
@@ -175,18 +188,25 @@ def _stepped(
     gpu: str | None,
     emit: Path | None,
     warnings: list[str],
+    bugs: Bugs,
 ) -> tuple[tuple[Verdict, ...], StepVerdict | None]:
     """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     from tracemine.verify.rebuild.rebuilder import Rebuilder
     from tracemine.verify.step.build import NoStep
     from tracemine.verify.step.stepping import gaps_closed, raised, stepped
 
-    try:
+    def replayed() -> tuple[tuple[Verdict, ...], StepVerdict]:
         found = stepped(findings, verdicts, Rebuilder(flow, groups), scan, gpu=gpu, emit=emit)
+        return (*raised(verdicts, found), *gaps_closed(scan, found)), found
+
+    try:
+        found = bugs.tried(replayed)
     except NoStep as reason:
-        warnings.append(f"no step was replayed: {reason.message}")
+        found = reason.message
+    if isinstance(found, str):
+        warnings.append(f"no step was replayed: {found}")
         return tuple(verdicts), None
-    return (*raised(verdicts, found), *gaps_closed(scan, found)), found
+    return found
 
 
 def _findings_in(path: Path) -> Scan | None:

@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -25,6 +26,9 @@ from tracemine.verify.process import Ended, Process, TooLate
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
 _COMPILE_S = 15.0  # of each mode of torch.compile, ahead of timing
+_MORE_S = 30.0  # after which no more of what nothing depends on is compiled ahead
+_NEEDED, _MORE = ("compiled",), ("tuned",)  # modes: what level 5 is held against, and what stands beside it
+_SHARE = 0.75  # of the time limit, that a file may plan with: what it began then comes to an end within the limit
 _BLOCKS_S = 3.0  # after which no block of samples is begun, where ratios are not known to 1 % before
 
 
@@ -88,7 +92,8 @@ class Ahead:
         for each in self._compilers:
             self._free.put(each)
         self._pool = ThreadPoolExecutor(len(self._compilers))
-        self._running: list[Future[None]] = []
+        self._running: list[tuple[str, Future[bool]]] = []
+        self._tuned: set[str] = set()  # files of which max-autotune is compiled
 
     def __enter__(self) -> Ahead:
         return self
@@ -107,23 +112,38 @@ class Ahead:
     def start(self, texts: Iterable[str]) -> None:
         """Compile these from now on."""
         for text in texts:
-            self._running.append(self._pool.submit(self._compile, text))
+            self._running.append((text, self._pool.submit(self._compile, text, _NEEDED, float("inf"))))
 
     def wait(self) -> None:
-        """Until all is compiled. What torch.compile chose beside other processes it chooses again, alone."""
-        for each in self._running:
-            each.result()
+        """Until all is compiled that verdicts need, and what else fits into a while.
+
+        What torch.compile chose beside other processes it chooses again, alone.
+        """
+        more = [(text, each) for text, each in self._running if each.result()]
+        until = time.monotonic() + _MORE_S
+        begun = [(text, self._pool.submit(self._compile, text, _MORE, until)) for text, _ in more]
+        self._tuned = {text for text, each in begun if each.result()}
         self._running.clear()
         for path in self.folder.rglob("*.best_config"):
             path.unlink(missing_ok=True)
 
     def timed(self, text: str) -> Mapping[str, Any] | str:
         """What a reproduction says, alone on the GPU; or why it says nothing."""
-        return self._timer.run(text, "results", self._limit_s, seconds=_BLOCKS_S)
+        compiles = (*_NEEDED, *(_MORE if text in self._tuned else ()))
+        within = _SHARE * self._limit_s
+        return self._timer.run(text, "results", self._limit_s, seconds=_BLOCKS_S, compiles=compiles, within=within)
 
-    def _compile(self, text: str) -> None:
+    def _compile(self, text: str, modes: Sequence[str], until: float) -> bool:
+        """Whether a file's modes were compiled; not those for which no time is left."""
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        within = min(_SHARE * self._limit_s, left)
         runner = self._free.get()
         try:
-            runner.run(text, "compile_only", self._limit_s, compile_s=_COMPILE_S)
+            done = runner.run(
+                text, "compile_only", self._limit_s, compiles=modes, compile_s=min(_COMPILE_S, within), within=within
+            )
         finally:
             self._free.put(runner)
+        return not isinstance(done, str)

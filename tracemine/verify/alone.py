@@ -12,6 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from tracemine.verify.process import how_ended
+
 _WIDTH = 118
 
 
@@ -89,6 +91,8 @@ def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any
 
     >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU", what="the step")
     'the step ended with 1: RuntimeError: no GPU'
+    >>> answered(-9, "", "", what="the step")
+    'the step was ended by SIGKILL'
     """
     lines = out.strip().splitlines()
     try:
@@ -97,5 +101,4 @@ def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any
         found = None
     if isinstance(found, dict):
         return found
-    said = errors.strip().splitlines()
-    return f"{what} ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
+    return f"{what} {how_ended(code, errors.strip().splitlines())}"

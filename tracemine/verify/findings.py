@@ -9,17 +9,22 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tracemine.columns import string_ids
 from tracemine.errors import UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
-from tracemine.verify.ahead import Ahead, at_once
+from tracemine.verify.ahead import Ahead
+from tracemine.verify.bugs import Bugs
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
@@ -29,19 +34,17 @@ from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import CallVerdict, outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
-from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
 from tracemine.verify.proof.record import Proof
-from tracemine.verify.proof.sandbox import MOST_ELEMENTS, Sandbox, elements, smaller
-from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.proof.tried import Tried, tried
+from tracemine.verify.provers import Machines, Provers
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
 from tracemine.verify.verdicts.verdict import Verdict, verdict
 
-GPU_LIMIT_S = 60.0  # a chain: of which torch.compile may take half
-_LONGEST_NAME = 2000
+GPU_LIMIT_S = 60.0  # a chain
+_BATCH = 24  # findings that are compiled before the first of them is timed
+_LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _MARK = re.compile(r"[0-9a-f]{16}")
-SHORTER = "the proof on the CPU is of a few members of each kind of its lists, whose code the others share"
-SMALLER = "the proof on the CPU is of the same source at smaller sizes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,24 +108,17 @@ class _Ready:
     copy: HostCopy | None = None  # between host and device: no kernel takes its place, but pinned memory
     refused: str | None = None  # why there is no kernel
     text: str | None = None  # the reproduction, with the kernel
-    chains: tuple[Chain, Chain] | None = None  # that the CPU proves: at sizes it gets through, and as recorded
+    tried: Tried | None = None  # what the CPU proves
     assumptions: tuple[str, ...] = ()
     replacement: Replacement | None = None  # a call that says the same
     alone: _Call | None = None  # that call, where no kernel is generated beside which it could be timed
     around: _Call | None = None  # one that does the products too
+    bugs: Bugs = field(default_factory=Bugs)
 
     @property
     def texts(self) -> list[str]:
         """Reproductions that a GPU runs."""
         return [text for text in (self.text, *(c.text for c in (self.alone, self.around) if c)) if text is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Machines:
-    """Processes that prove."""
-
-    kernels: Sandbox
-    calls: Sandbox
 
 
 def verify(
@@ -132,94 +128,116 @@ def verify(
     how: How,
     progress: Callable[[int, int], object] = lambda done, all_: None,
 ) -> Iterator[Verdict]:
-    """A verdict on each finding, in order. A crash, a hang or a lack of memory is a verdict like any other.
+    """A verdict on each finding, in order. A crash, a hang, a lack of memory or a bug of ours is one like any other.
 
-    For a GPU a few findings at a time are compiled side by side, and proved meanwhile; then each is timed alone.
+    For a GPU many are compiled side by side, and proved meanwhile; then each is timed alone, while proofs go on.
     """
     rebuilder = Rebuilder(flow, groups)
-    abreast = 1 if how.gpu is None else at_once()
-    with (
-        Sandbox(time_limit_s=how.time_limit_s) as kernels,
-        Sandbox(time_limit_s=how.time_limit_s, command=LIBRARY_WORKER) as calls,
-        ExitStack() as stack,
-    ):
+    with Provers(how.time_limit_s) as provers, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
-        machines = _Machines(kernels, calls)
-        for first in range(0, len(findings), abreast):
+        batch = _BATCH if ahead is not None else provers.count
+        for first in range(0, len(findings), batch):
             progress(first, len(findings))
-            ready = [_ready(finding, rebuilder, how) for finding in findings[first : first + abreast]]
-            if ahead is not None:
-                ahead.start(text for each in ready for text in each.texts)
-            proofs = [_proofs(each, machines, how) for each in ready]
+            begun = []
+            for finding in findings[first : first + batch]:
+                ready = _ready(finding, rebuilder, how)
+                begun.append((ready, _proofs(ready, provers, how)))
+                if ahead is not None:
+                    ahead.start(ready.texts)
             if ahead is not None:
                 ahead.wait()
-            for number, (each, proof) in enumerate(zip(ready, proofs, strict=True), first):
+            for number, (ready, proofs) in enumerate(begun, first):
                 progress(number, len(findings))
-                yield _verdict(each, proof, ahead)
+                yield _verdict(ready, proofs, ahead)
         progress(len(findings), len(findings))
 
 
 def _ready(finding: Finding, rebuilder: Rebuilder, how: How) -> _Ready:
+    bugs = Bugs()
+    found = bugs.tried(lambda: _prepared(finding, rebuilder, how, bugs))
+    return _Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
+
+
+def _prepared(finding: Finding, rebuilder: Rebuilder, how: How, bugs: Bugs) -> _Ready:
     if not _is_of(finding, rebuilder.flow):
         return _Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     copy = host_copy(finding, rebuilder.flow)
     if copy is not None:
         text = copy_reproduction(finding, copy, _mark(finding))
         _emit(how, f"repro_{_mark(finding)}.py", text)
-        return _Ready(finding=finding, copy=copy, text=text)
+        return _Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
         rebuilt = rebuilder.rebuild(finding.activities[0], _name(finding.rule))
     except NotRebuilt as reason:
         return _Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
-    replacement = find(rebuilt.chain, rebuilt.unread).replacement
-    known: dict[str, Any] = {"finding": finding, "rebuilt": rebuilt, "replacement": replacement}
-    known["around"] = _around(finding, rebuilder, how)
+    call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
+    replacement = None if isinstance(call, str) else call.replacement
+    around = bugs.tried(lambda: _around(finding, rebuilder, how))
+    known: dict[str, Any] = {"finding": finding, "rebuilt": rebuilt, "replacement": replacement, "bugs": bugs}
+    known["around"] = None if isinstance(around, str) else around
+    library = not isinstance(call, str)
     try:
-        text = reproduction(finding, rebuilt, rebuilder.flow)
-        tried = shorter(rebuilt.chain)
-        small = smaller(tried)
-    except (Unsupported, RecursionError) as reason:
-        why = reason.message if isinstance(reason, Unsupported) else "the chain is too deep"
+        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, library))
+        why = made if isinstance(made, str) else None
+    except Unsupported as reason:
+        made, why = "", f"no kernel is generated: {reason.message}"
+    if isinstance(made, str):
         if replacement is not None:
             known["alone"] = _call(finding, rebuilt, replacement, rebuilder, how)
-        return _Ready(**known, refused=f"no kernel is generated: {why}", assumptions=tuple(rebuilt.assumptions))
-    said = [SHORTER] * (tried != rebuilt.chain) + [SMALLER] * (small != tried)
+        return _Ready(**known, refused=why, assumptions=tuple(rebuilt.assumptions))
+    text, proved = made
     if how.emit is not None:
         text = fitting(text, resources(text))
     _emit(how, f"repro_{_mark(finding)}.py", text)
-    return _Ready(**known, text=text, chains=(small, tried), assumptions=(*rebuilt.assumptions, *said))
+    return _Ready(**known, text=text, tried=proved, assumptions=(*rebuilt.assumptions, *proved.says))
 
 
-def _proofs(ready: _Ready, machines: _Machines, how: How) -> dict[str, Proof | str]:
+def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, library: bool) -> tuple[str, Tried]:
+    """The reproduction, and what the CPU proves. Raises Unsupported."""
+    try:
+        return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.chain)
+    except RecursionError:
+        raise Unsupported("the chain is too deep") from None
+
+
+def _proofs(ready: _Ready, provers: Provers, how: How) -> Future[dict[str, Proof | str]]:
     """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
-    found: dict[str, Proof | str] = {}
-    if ready.chains is not None:
-        small, tried = ready.chains
-        if elements(small) > 64 * MOST_ELEMENTS:
-            found["kernel"] = f"the chain has {elements(small):,} elements that no size of an argument makes fewer"
-        else:
-            found["kernel"] = machines.kernels.prove(small, how.mutants, tried)
-    if ready.rebuilt is not None and ready.replacement is not None:
-        found["library"] = _proved(ready.rebuilt, ready.replacement, machines, how)
-    if ready.around is not None:
-        found["around"] = _proved(ready.around.rebuilt, ready.around.replacement, machines, how)
-    return found
+
+    def prove(machines: Machines) -> dict[str, Proof | str]:
+        found: dict[str, Proof | str] = {}
+        bugs = ready.bugs
+        if (chains := ready.tried) is not None:
+            found["kernel"] = bugs.tried(
+                lambda: chains.too_large or machines.kernels.prove(chains.small, how.mutants, chains.recorded)
+            )
+        rebuilt, replacement = ready.rebuilt, ready.replacement
+        if rebuilt is not None and replacement is not None:
+            found["library"] = bugs.tried(lambda: _proved(rebuilt, replacement, machines, how))
+        if (around := ready.around) is not None:
+            found["around"] = bugs.tried(lambda: _proved(around.rebuilt, around.replacement, machines, how))
+        return found
+
+    return provers.start(prove)
 
 
-def _verdict(ready: _Ready, proofs: Mapping[str, Proof | str], ahead: Ahead | None) -> Verdict:
-    def ran(text: str | None) -> Mapping[str, Any] | str | None:
-        return None if text is None or ahead is None else ahead.timed(text)
+def _verdict(ready: _Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead | None) -> Verdict:
+    bugs = ready.bugs
+    ran = {} if ahead is None else {text: bugs.tried(partial(ahead.timed, text)) for text in ready.texts}
+    proved = proofs.result()  # proofs go on while others are timed
+    found = bugs.tried(lambda: _judged(ready, proved, ran))
+    found = verdict(ready.finding, refused=found) if isinstance(found, str) else found
+    return msgspec.structs.replace(found, bug=bugs.first)
 
-    finding, rebuilt = ready.finding, ready.rebuilt
+
+def _judged(ready: _Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
+    finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
-        said = ran(ready.text)
         return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)
     if rebuilt is None:
         return verdict(finding, refused=ready.refused)
-    said = ran(ready.text)
     library = None
     if ready.alone is not None:
-        library = _outcome(ready.alone, proofs["library"], ran(ready.alone.text))
+        library = _outcome(ready.alone, proofs["library"], ran.get(ready.alone.text))
     elif ready.replacement is not None:
         library = outcome(
             ready.replacement,
@@ -239,7 +257,7 @@ def _verdict(ready: _Ready, proofs: Mapping[str, Proof | str], ahead: Ahead | No
         source=ready.text,
         assumptions=ready.assumptions,
         library=library,
-        with_products=None if around is None else _outcome(around, proofs["around"], ran(around.text)),
+        with_products=None if around is None else _outcome(around, proofs["around"], ran.get(around.text)),
     )
 
 
@@ -288,17 +306,17 @@ def _call(finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilde
     return _Call(rebuilt, replacement, text)
 
 
-def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: _Machines, how: How) -> Proof | str:
+def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Proof | str:
     """The proof of a library call on a CPU, or why there is none."""
     if replacement.gpu_only is not None:
         return replacement.gpu_only
     return machines.calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
 
 
-def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, kernel: bool = True) -> str:
+def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool = True, library: bool = True) -> str:
     """The file that reproduces a finding, with the library call that says the same beside the kernel.
 
-    kernel: False leaves the kernel out. Raises Unsupported where none can be generated.
+    kernel, library: False leaves it out. Raises Unsupported where no kernel can be generated.
     """
     return chain_text(
         rebuilt.chain,
@@ -308,6 +326,7 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, kernel: bool = 
         assumptions=rebuilt.assumptions,
         unread=rebuilt.unread,
         kernel=kernel,
+        library=library,
     )
 
 
@@ -329,9 +348,10 @@ def chain_text(
     assumptions: Sequence[str] = (),
     unread: Sequence[int] = (),
     kernel: bool = True,
+    library: bool = True,
 ) -> str:
     """The file that reproduces a chain: as `repro`, with all that is made of the chain. Raises Unsupported."""
-    replacement = find(chain, unread).replacement
+    replacement = find(chain, unread).replacement if library else None
     chain = chain if replacement is None else settled(chain, replacement.at)
     said = () if replacement is None else replacement.assumptions
     lowered = lower(chain) if kernel else None

@@ -59,11 +59,11 @@ def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str) -> str
 
 
 _MAIN = """
-def compile_only(compiles=(), compile_s=0.0):
+def compile_only(compiles=(), compile_s=0.0, within=0.0):
     return {}
 
 
-def results(compiles=(), compile_s=0.0, seconds=10.0):
+def results(compiles=(), compile_s=0.0, seconds=10.0, within=0.0):
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     found = {"fingerprint": "FINGERPRINT", "kernel": True, "by": "pinned memory", "source_sha256": own}
     return found | examined_copy(NBYTES, TO_DEVICE, TRACE, seconds)

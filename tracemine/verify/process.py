@@ -27,15 +27,20 @@ class Ended(Exception):
 
     @property
     def how(self) -> str:
-        """In words: by which signal, or with which code and last line.
+        """In words."""
+        return how_ended(self.code, self.said)
 
-        >>> Ended(-9, ()).how, Ended(1, ("Traceback …", "ValueError: no")).how
-        ('was ended by SIGKILL', 'ended with 1: ValueError: no')
-        """
-        if self.code < 0:
-            with contextlib.suppress(ValueError):
-                return f"was ended by {signal.Signals(-self.code).name}"
-        return f"ended with {self.code}: {self.said[-1][:300] if self.said else 'it said nothing'}"
+
+def how_ended(code: int, said: Sequence[str]) -> str:
+    """How a process ended, in words: by which signal, or with which code and last line.
+
+    >>> how_ended(-9, ()), how_ended(1, ("Traceback …", "ValueError: no"))
+    ('was ended by SIGKILL', 'ended with 1: ValueError: no')
+    """
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
 
 
 class Process:

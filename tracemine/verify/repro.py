@@ -19,7 +19,7 @@ from tracemine.verify.kernels.source import Source
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 # Modules whose text every reproduction holds, by what they are about.
 EMBEDDED = {
-    "Whether it is right": ("proof/numerics.py", "proof/roundings.py", "gpu/right.py"),
+    "Whether it is right": ("proof/numerics.py", "proof/roundings.py", "proof/casts.py", "gpu/right.py"),
     "What it takes": (
         "gpu/seen.py",
         "gpu/tuning.py",
@@ -73,7 +73,8 @@ def repro(
         *_stand_ins(source, library),
         *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
         _MAIN.format(
-            cuts="{}" if source is None else "tuned(fused, BLOCKS, INPUTS)",
+            ahead=_tuned(source, 2),
+            cuts=_tuned(source, 4),
             variants=_VARIANTS[source is not None, library is not None],
             fingerprint=fingerprint,
             kernel=source is not None,
@@ -94,6 +95,11 @@ _VARIANTS = {
     (True, True): '{"fused": fused, "library": library}',
     (False, True): '{"fused": library}',
 }
+
+
+def _tuned(source: Source | None, share: int) -> str:
+    """How cuts are tried, as Python source. share: that part of the time at most."""
+    return "{}" if source is None else f"tuned(fused, BLOCKS, INPUTS, within / {share})"
 
 
 def _stand_ins(source: Source | None, library: str | None) -> list[str]:
@@ -201,23 +207,27 @@ def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
 
 
 _MAIN = """
-def compile_only(compiles=tuple(MODES), compile_s=60.0):
+def compile_only(compiles=tuple(MODES), compile_s=60.0, within=float("inf")):
     # What compilers make lies in their caches then, and timing has nothing to wait for.
-    cuts = {cuts}
+    end = time.monotonic() + within
+    cuts = {ahead}
     variants = {variants}
     for work in variants.values():
         work(*copies(make_inputs(INPUTS)))
-    compiled_variants(eager, copies(make_inputs(INPUTS)), compiles, compile_s)
+    for name in compiles:
+        if (left := end - time.monotonic()) > 0:
+            compiled_variants(eager, copies(make_inputs(INPUTS)), [name], min(compile_s, left))
     torch.cuda.synchronize()
     return {{"cuts": cuts}}
 
 
-def results(compiles=tuple(MODES), compile_s=15.0, seconds=10.0):
+def results(compiles=tuple(MODES), compile_s=15.0, seconds=10.0, within=float("inf")):
+    end = time.monotonic() + within
     cuts = {cuts}
     found = examined(
         eager, {variants}, INPUTS, TRACE,
         ulp={ulp}, nbytes={nbytes}, read_bytes={read_bytes}, draws={draws},
-        compiles=compiles, compile_s=compile_s, seconds=seconds,
+        compiles=compiles, compile_s=compile_s, seconds=seconds, within=end - time.monotonic(),
     )
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     return {{"fingerprint": "{fingerprint}", "kernel": {kernel}, "source_sha256": own, "cuts": cuts, **found}}

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tracemine.verify.proof.casts import defined
 from tracemine.verify.proof.numerics import Comparison, compare
 from tracemine.verify.proof.roundings import InDouble, spread
 
@@ -93,12 +94,9 @@ def right(
     found: dict[str, dict[str, Any]] = {name: {"faults": []} for name in variants}
     for seed in seeds:
         inputs = make_inputs(described, seed, device)
-        theirs, wide = copies(inputs), widened(inputs)
-        wanted = [*(eager(*theirs) or ()), *theirs]
-        with InDouble():
-            truth = [*(eager(*wide) or ()), *wide]
+        wanted, truth = defined(partial(_both, eager, inputs))
         noise = spread(eager, partial(copies, inputs), partial(widened, inputs), truth)
-        names = [f"output {k}" for k in range(len(wanted) - len(theirs))] + [str(d[0]) for d in described]
+        names = [f"output {k}" for k in range(len(wanted) - len(inputs))] + [str(d[0]) for d in described]
         compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in names]
         for variant, work in variants.items():
             ours = copies(inputs)
@@ -116,6 +114,15 @@ def right(
                     for key in ("error", "eager_error"):
                         found[variant][key] = max(found[variant].get(key, 0.0), getattr(result, key))
     return found
+
+
+def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What eager gives, and its inputs after that; the same in float64."""
+    theirs, wide = copies(inputs), widened(inputs)
+    wanted = [*(eager(*theirs) or ()), *theirs]
+    with InDouble():
+        truth = [*(eager(*wide) or ()), *wide]
+    return wanted, truth
 
 
 def repeats(work: Callable[..., Any], described: Sequence[tuple[Any, ...]], device: str = "cuda") -> bool:

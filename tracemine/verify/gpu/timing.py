@@ -28,6 +28,8 @@ _ROUNDS = 10  # of a block: its clocks are read at both ends
 _LEAST_BLOCKS, _MOST_BLOCKS = 3, 8
 _ENOUGH = 0.01  # half a ratio's interval: no more blocks are needed
 _PEAK_MARGIN = 1.05
+_COMPILE_SHARE, _LEAST_COMPILE_S = 0.3, 2.0  # of the time that is left, a mode of torch.compile; less is not begun
+NO_TIME = "no time was left for it"
 
 
 def block(
@@ -71,12 +73,15 @@ def block(
 
 
 def times(
-    variants: Mapping[str, Callable[[], object]], warm: Callable[[], object], until: float = float("inf")
+    variants: Mapping[str, Callable[[], object]],
+    warm: Callable[[], object],
+    until: float = float("inf"),
+    end: float = float("inf"),
 ) -> dict[str, Any]:
     """Blocks of samples until the ratios are known well enough, or the time is up; those at other clocks are dropped.
 
     cold: the cache is flushed before the first kernel. warm: what the chain reads was written just before.
-    until: no block is begun after this, by time.monotonic.
+    until, end: no block is begun after this, by time.monotonic; after the end not even the few that there should be.
     """
     states: dict[str, Callable[[], object]] = {"cold": flusher(), "warm": warm}
     order = random.Random(0)  # noqa: S311 - an order, no secret
@@ -97,6 +102,8 @@ def times(
         }
         late = len(blocks) >= _MOST_BLOCKS or time.monotonic() > until
         if len(kept) >= _LEAST_BLOCKS and (late or _known_well(samples)):
+            break
+        if kept and time.monotonic() > end:
             break
         if len(blocks) >= 2 * _MOST_BLOCKS:
             raise RuntimeError("the clocks do not stay the same for long enough")
@@ -193,12 +200,13 @@ def measure(
     nbytes: int,
     read_bytes: int,
     seconds: float = float("inf"),
+    end: float = float("inf"),
 ) -> dict[str, Any]:
     """All timings of a chain.
 
     nbytes: what one kernel has to read and write; beside it a plain kernel is timed that reads half of them and writes
     half (the driver's own copy is slower where little is copied). read_bytes: of nbytes what is read. seconds: after
-    them no block of samples is begun.
+    them no block of samples is begun. end: when all should be done, by time.monotonic: other clocks are left out then.
     """
     until = time.monotonic() + seconds
     inputs = make_inputs(described)
@@ -217,21 +225,29 @@ def measure(
             if 0 not in target.stride():
                 target.copy_(source)
 
-    found = times({**calls, "copy": lambda: torch.neg(half, out=other)}, warm, until)
-    graphs = {name: captured(work, _GRAPH_CALLS) for name, work in calls.items()}
+    def asked(clock: Callable[[], Any], name: str) -> Any:
+        if time.monotonic() > end:
+            left_out[name] = NO_TIME
+            return {}
+        return clock()
+
+    left_out: dict[str, str] = {}
+    found = times({**calls, "copy": lambda: torch.neg(half, out=other)}, warm, until, end)
     cold = {name: statistics.median(found["samples"]["cold"][name]["sum_ns"]) for name in calls}
-    again = other_clock(calls, found["kernels"])
+    again = asked(lambda: other_clock(calls, found["kernels"]), "second clock")
+    graphs = asked(lambda: {name: captured(work, _GRAPH_CALLS) for name, work in calls.items()}, "CUDA graphs")
     kept = torch.cuda.get_device_properties(0).L2_cache_size  # of what is written the cache may hold so much back
     least = (read_bytes + max(nbytes - read_bytes - kept, 0)) / (_PEAK_MARGIN * peak_bytes_per_second()) * 1e9
     return {
         **found,
         "judged": {state: judged(samples) for state, samples in found["samples"].items()},
         "graph_ns": replay_ns(graphs, _GRAPH_CALLS, 10),
-        "wall_ns": wall_times(calls),
+        "wall_ns": asked(lambda: wall_times(calls), "calls from Python"),
         "other_clock_ns": again,
         "unstable": unstable(cold, again),
         "least_ns": round(least),
         "too_fast": [name for name in calls if cold[name] < least],
+        "left_out": left_out,
         "bytes": nbytes,
         "device": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
@@ -251,31 +267,34 @@ def examined(
     compiles: Sequence[str],
     compile_s: float,
     seconds: float,
+    within: float = float("inf"),
 ) -> dict[str, Any]:
     """Everything about a chain: replay, what is right, what it takes.
 
     others: what stands in for eager, `fused` among them; another that raises is left out, and said to be. draws:
     whether what it gives differs from run to run, so that nothing is compared. compiles: modes of torch.compile that
-    are tried too, each for compile_s seconds. seconds: after them no new block of samples is begun.
+    are tried too, each for compile_s seconds. seconds: after them no new block of samples is begun. within: so many are
+    there for all of it: what is right comes first, then eager beside the kernel; what else does not fit is left out.
     """
     since = [time.monotonic()]
+    end = since[0] + within
     took: dict[str, float] = {}
 
     def done(phase: str) -> None:
         since.append(time.monotonic())
-        took[phase] = round(since[-1] - since[-2], 2)
+        took[phase] = round(took.get(phase, 0.0) + since[-1] - since[-2], 2)
 
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "right": None, "seconds": took}
     found["replay"] = replayed(eager, described, recorded)
     done("replay")
-    compiled, failed = compiled_variants(eager, copies(make_inputs(described)), compiles, compile_s)
+    failed: dict[str, str] = {}
     for name in others.keys() - {"fused"}:
         try:
             others[name](*copies(make_inputs(described)))
         except Exception as error:  # a library call may not be there in this torch, or not for these tensors
             failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
     done("compile")
-    variants = {**{name: work for name, work in others.items() if name not in failed}, **compiled}
+    variants = {name: work for name, work in others.items() if name not in failed}
     if not draws:
         rights = right(eager, variants, described, ulp)
         found["right"] = rights.pop("fused")
@@ -283,9 +302,23 @@ def examined(
         if not repeats(others["fused"], described):
             found["right"]["faults"].append("ten runs differ from each other")
     done("right")
-    if found["right"] is None or not found["right"]["faults"]:
-        found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, seconds)
-        found["times"]["compile_failed"] = failed.get("compiled")
-        found["times"]["left_out"] = failed
-        done("times")
+    if found["right"] is not None and found["right"]["faults"]:
+        return found
+    for name in compiles:
+        left = (end - time.monotonic() - took["right"]) * _COMPILE_SHARE
+        if left < _LEAST_COMPILE_S:
+            failed[name] = NO_TIME
+            continue
+        made, why = compiled_variants(eager, copies(make_inputs(described)), [name], min(compile_s, left))
+        variants |= made
+        failed |= why
+        done("compile")
+    compiled = {name: work for name, work in variants.items() if name not in others}
+    if compiled and not draws:
+        found["right_others"] |= right(eager, compiled, described, ulp)
+        done("right")
+    found["times"] = measure({"eager": eager, **variants}, described, nbytes, read_bytes, seconds, end)
+    found["times"]["compile_failed"] = failed.get("compiled")
+    found["times"]["left_out"] |= failed
+    done("times")
     return found

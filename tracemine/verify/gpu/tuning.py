@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,13 +18,18 @@ _TUNE_GAIN = 0.02  # a cut that is faster by less is taken for as fast as the de
 
 
 def tuned(
-    fused: Callable[..., object], blocks: dict[str, list[tuple[int, int]]], described: Sequence[tuple[Any, ...]]
+    fused: Callable[..., object],
+    blocks: dict[str, list[tuple[int, int]]],
+    described: Sequence[tuple[Any, ...]],
+    seconds: float = float("inf"),
 ) -> dict[str, list[tuple[tuple[int, int], int]]]:
     """Puts the fastest cut of each kernel first. Gives the cuts in that order and what each took, nanoseconds.
 
     blocks: for each kernel its cuts, of which `fused` takes the first; changed in place. The cache is flushed before
-    each call; what none can be launched with takes 0.
+    each call; what none can be launched with takes 0, and so does what is not tried: the first cut always is, another
+    where it should be compiled before the seconds are over.
     """
+    began = time.monotonic()
     given = {name: list(cuts) for name, cuts in blocks.items()}
     mine = copies(make_inputs(described))
 
@@ -32,8 +38,10 @@ def tuned(
             blocks[name][:] = [cuts[place % len(cuts)]]
         fused(*mine)
 
-    able = []
+    able: list[int] = []
     for place in range(max(map(len, given.values()), default=0)):
+        if able and (time.monotonic() - began) * (place + 1) / place > seconds:
+            break
         try:
             call(place)
             able.append(place)

@@ -48,7 +48,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
     steps = [step for value in terms.written if (step := _step(row, terms, value)) is not None]
     if not steps:
         return ""
-    covered = {number for step in steps for name, number in step.tensors.items() if name in row.roots}
+    covered = {value for step in steps for name, value in step.tensors.items() if name in row.roots}
     if covered != set(terms.written) or len(covered) != len(row.roots) * len(steps):
         return "it writes more than the step's parameters and state"
     if set(terms.chain.live) - set(unread) - set(terms.chain.written):
@@ -196,6 +196,7 @@ def _says(row: Row, known: _Known) -> str:
 
 
 def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
+    yield from (text for what, text in row.assumes.items() if what in row.forms[0].call)
     if unknown:
         yield f"numbers that are not recorded are those of {row.title}"
     if lets_go:

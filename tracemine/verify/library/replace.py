@@ -122,6 +122,7 @@ class _Finding:
     def _assumptions(self) -> tuple[str, ...]:
         said = [optimizers.LET_GO] if None in self.terms.live else []
         for one in self.picks:
+            said += [text for what, text in one.row.assumes.items() if what in one.call]
             if one.bound.assumed:
                 numbers = ", ".join(f"{value:.6g}" for value in one.bound.assumed.values())
                 said.append(f"numbers that are not recorded are those of {one.row.title}: {numbers}")

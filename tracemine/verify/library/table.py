@@ -47,6 +47,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     solve: Mapping[str, tuple[str, ...]] = {}
     otherwise: Mapping[str, float] = {}
     differs: Mapping[str, str] = {}
+    assumes: Mapping[str, str] = {}
     gpu_only: str | None = None
     wrong: tuple[Wrong, ...] = ()
 

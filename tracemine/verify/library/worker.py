@@ -25,6 +25,7 @@ from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
 from tracemine.verify.proof import numerics, reference, trials
 from tracemine.verify.proof.check import refused
+from tracemine.verify.proof.memory import copied
 from tracemine.verify.proof.record import Fault, Mutant, Proof
 from tracemine.verify.proof.trials import Trial
 
@@ -124,8 +125,7 @@ class _Prover:
         for place in replacement.positive:
             inputs[place].abs_()
         scalars, numbers = _numbers(chain, replacement, trial)
-        eager = reference.run(chain, inputs, scalars, {})
-        truth = reference.run(chain, inputs, scalars, {}, double=True)
+        eager, truth, noise = reference.judged(chain, inputs, scalars, {})
         return _Case(
             trial=trial,
             chain=chain,
@@ -135,12 +135,12 @@ class _Prover:
             numbers=numbers,
             eager=eager,
             truth=truth,
-            noise=reference.spread(chain, inputs, scalars, {}, truth),
+            noise=noise,
         )
 
     def faults(self, text: str, case: _Case, first: bool = False) -> list[str]:
         """What is wrong with a function in one trial."""
-        inputs = [_copy(t) for t in case.inputs]
+        inputs = [copied(t) for t in case.inputs]
         try:
             given = _loaded(text)(*inputs, **case.numbers)
         except Exception as error:  # whatever a call raises is a finding about it
@@ -213,12 +213,6 @@ def _loaded(text: str) -> Any:
     space: dict[str, Any] = {"torch": torch}
     exec(compile(text.replace('device="cuda"', 'device="cpu"'), "library", "exec"), space)  # noqa: S102
     return space["library"]
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor and the memory around it."""
-    memory = trials.zones(tensor).clone()
-    return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     return text
 
 
-_EMBEDDED = ("proof/numerics", "proof/roundings", "gpu/right", "gpu/seen", "gpu/graphs", "step/replay")
+_EMBEDDED = ("proof/numerics", "proof/roundings", "proof/casts", "gpu/right", "gpu/seen", "gpu/graphs", "step/replay")
 _IMPORTS = (
     "import argparse",
     "import importlib.util",

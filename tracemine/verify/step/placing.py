@@ -15,7 +15,7 @@ from tracemine.verify.chain import Chain, Scalar, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import error_ulp
 from tracemine.verify.kernels.source import Source, generate
-from tracemine.verify.rebuild.assembly import Lies
+from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.step.build import Built, build, step_of

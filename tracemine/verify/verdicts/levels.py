@@ -24,6 +24,7 @@ LEVELS = {
 LOSES, CANNOT_TELL, WRONG, UNSTABLE = "this fusion loses", "cannot tell from eager", "wrong on ", "unstable: "
 
 
+SECOND_CLOCK = "second clock"  # in what was left out: then one clock alone was asked
 _UNKNOWN = 1e-3  # of a ratio: no kernel is as much faster than eager
 
 
@@ -78,7 +79,9 @@ def reached(
         says = ran
     elif isinstance(proof, str) and level == "L0":
         says = proof
-    return Reached(level, says, tuple(f"{k}: {untried[k]}" for k in sorted(untried)))
+    left_out = (ran.get("times") or {}).get("left_out", {}) if isinstance(ran, Mapping) else {}
+    clock = [f"{SECOND_CLOCK}: {left_out[SECOND_CLOCK]}"] if SECOND_CLOCK in left_out else []
+    return Reached(level, says, (*(f"{k}: {untried[k]}" for k in sorted(untried)), *clock))
 
 
 def _passed(

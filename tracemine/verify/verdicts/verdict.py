@@ -31,6 +31,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str | None  # of the rebuilt dataflow; null: not rebuilt
     calls: int
     predicted_ns: Range  # saving of GPU time
+    occurrences: int = 1  # of the finding: so often its saving is predicted
     measured_ns: int | None  # saving; null: not measured
     error_ns: int | None  # measured less predicted
     within_interval: bool | None
@@ -47,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     with_products: CallVerdict | None = None  # one that does the matrix products around the chain too
     compiled: CallVerdict | None = None  # what torch.compile makes of it; null: not timed, or no faster than the kernel
     by: str = KERNEL  # what was tried in eager's place: the kernel, or PINNED of a copy between host and device
+    bug: str | None = None  # of ours, that was come upon: what it touches was not tried
     best: str | None = None  # `kernel`, `library` or `compiled`: the fastest; null: none is known to beat eager
 
 
@@ -60,6 +62,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, int]  # findings that were not looked at, by reason
     warnings: tuple[str, ...] = ()
     step: StepVerdict | None = None  # null: not asked for, or not possible
+    seconds: float | None = None  # that it took, from the trace to here
 
 
 def verdict(
@@ -94,6 +97,7 @@ def verdict(
         evidence=evidence,
         calls=calls,
         predicted_ns=predicted,
+        occurrences=occurrences,
         measured_ns=None if measured is None else measured.saving_ns,
         error_ns=error,
         within_interval=None if measured is None else predicted.low <= measured.saving_ns <= predicted.high,

@@ -1,0 +1,75 @@
+"""A bug of ours that one finding comes upon is that finding's verdict: planted at each stage, the next goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verify.test_verdict import ran
+from tracemine.verify import findings
+from tracemine.verify.ahead import Runner
+from tracemine.verify.findings import How
+from tracemine.verify.rebuild.rebuilder import Rebuilder
+
+ROOT = Path(__file__).parents[2]
+DECODE = ROOT / "fixtures" / "captures" / "decoder_decode"
+STAGES = {  # what fails, and how far the finding gets: it is not judged beyond
+    "tracemine.verify.rebuild.rebuilder.Rebuilder.rebuild": "L0",
+    "tracemine.verify.findings.find": "L5",  # the kernel has its verdict without a library's call
+    "tracemine.verify.findings._around": "L5",
+    "tracemine.verify.findings.generate": "L0",
+    "tracemine.verify.findings.tried": "L0",
+    "tracemine.verify.proof.sandbox.Sandbox.prove": "L5",
+    "tracemine.verify.ahead.Ahead.timed": "L0",
+    "tracemine.verify.findings.verdict": "L0",
+}
+
+
+@pytest.fixture
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU on which all is well, and no CPU that proves."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(Runner, "run", lambda *_, **__: ran())
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
+
+
+def failing_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a function fails, the others do not."""
+    place, _, attribute = name.rpartition(".")
+    owner: Any = {"Rebuilder": Rebuilder}.get(place.rpartition(".")[2])
+    if owner is None:
+        module, _, last = place.rpartition(".")
+        imported = __import__(place if last.islower() else module, fromlist=["_"])
+        owner = imported if last.islower() else getattr(imported, last)
+    stock: Callable[..., Any] = getattr(owner, attribute)
+    calls: list[None] = []
+
+    def once(*given: Any, **named: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 1:
+            raise LookupError("planted")
+        return stock(*given, **named)
+
+    monkeypatch.setattr(owner, attribute, once)
+
+
+@pytest.mark.usefixtures("_gpu")
+@pytest.mark.parametrize(("stage", "level"), STAGES.items())
+def test_a_bug_at_any_stage_is_said_of_its_finding_and_the_next_goes_on(
+    stage: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracemine.cli.verify import _read
+
+    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    failing_once(stage, monkeypatch)
+    first, *others = findings.verify(findings.fusable(scan.findings)[:3], flow, groups, How(gpu="GPU"))
+    assert first.bug is not None
+    assert first.bug.startswith("a bug in tracemine: ")
+    assert first.bug.endswith("LookupError: planted")
+    assert first.level == level
+    assert first.says == first.bug or level == "L5"
+    assert [(v.level, v.bug) for v in others] == [("L5", None)] * 2
