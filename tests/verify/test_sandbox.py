@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "print('hello', flush=True)\nimport time\ntime.sleep(60)")
     with Sandbox(command=command) as sandbox:
         assert sandbox.prove(chain()) == "the process that proves kernels answered with something else than a proof"
+
+
+def test_who_does_not_read_the_question_is_not_waited_for_either(tmp_path: Path) -> None:
+    command = stand_in(tmp_path, "import time\ntime.sleep(60)")
+    with Sandbox(time_limit_s=0.2, command=command) as sandbox:
+        begun = time.monotonic()
+        assert sandbox.answer(b"x" * (1 << 20)) == "the proof took longer than 0.2 s"  # more than a pipe holds
+        assert time.monotonic() - begun < 30
 
 
 def test_large_chains_are_tried_small_with_the_same_source() -> None:

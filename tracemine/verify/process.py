@@ -70,6 +70,8 @@ class Process:
                 env=self._environment,
                 bufsize=0,
             )
+            assert self._child.stdin is not None  # noqa: S101
+            os.set_blocking(self._child.stdin.fileno(), False)
             self._begun(self._child.pid)
         return self._child.pid
 
@@ -79,13 +81,7 @@ class Process:
         self.start()
         child = self._child
         assert child is not None  # noqa: S101
-        assert child.stdin is not None  # noqa: S101
-        try:
-            child.stdin.write(line + b"\n")
-            child.stdin.flush()
-            found = self._line(child, deadline)
-        except OSError:
-            found = b""
+        found = self._answer(child, line + b"\n", deadline)
         if found is None:
             self.end()
             raise TooLate
@@ -128,18 +124,28 @@ class Process:
         self._errors.seek(0)
         return self._errors.read()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
 
-    def _line(self, child: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-        """b"" where it ended, None where it takes too long."""
+    def _answer(self, child: subprocess.Popen[bytes], line: bytes, deadline: float) -> bytes | None:
+        """b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB of what nobody reads."""
+        assert child.stdin is not None  # noqa: S101
         assert child.stdout is not None  # noqa: S101
-        parts: list[bytes] = []
+        unsent, parts = memoryview(line), [b""]
         with selectors.DefaultSelector() as selector:
+            selector.register(child.stdin, selectors.EVENT_WRITE)
             selector.register(child.stdout, selectors.EVENT_READ)
-            while not parts or not parts[-1].endswith(b"\n"):
+            while not parts[-1].endswith(b"\n"):
                 left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
+                ready = [key.fileobj for key, _ in selector.select(left)] if left > 0 else []
+                if not ready:
                     return None
-                part = os.read(child.stdout.fileno(), 1 << 16)
-                if not part:
+                try:
+                    if child.stdin in ready:
+                        unsent = unsent[os.write(child.stdin.fileno(), unsent) :]
+                    if child.stdout in ready:
+                        parts.append(os.read(child.stdout.fileno(), 1 << 16))
+                        if not parts[-1]:
+                            return b""
+                except OSError:
                     return b""
-                parts.append(part)
+                if not unsent and child.stdin in selector.get_map():
+                    selector.unregister(child.stdin)
         return b"".join(parts)
