@@ -5,6 +5,7 @@
     python FOLDER/run.py FOLDER -o OUT              # on a machine with GPUs: needs torch and triton only
     python benchmarks/verify.py prove FOLDER        # on a CPU, meanwhile
     python benchmarks/verify.py report FOLDER OUT… [-o benchmarks/results/h200]
+    python benchmarks/verify.py kept benchmarks/results/h200    # the tables of what was kept, again
 
 `prepare` scans traces, rebuilds and writes a reproduction of their largest findings that one kernel would mend, each
 distinct chain once; of the catalogue's chains at three sizes and two dtypes; and of chains where little is to be had.
@@ -27,7 +28,7 @@ from pathlib import Path
 import msgspec
 import verify_losing
 import verify_sizes
-from verify_report import NOT_PREPARED, Claim, Item, report
+from verify_report import NOT_PREPARED, Claim, Item, kept, report
 
 from tracemine.cli.verify import _read
 from tracemine.findings.record import Finding
@@ -243,6 +244,9 @@ def main() -> None:
     third.add_argument("ran", type=Path, nargs="+", help="folders that run.py wrote")
     third.add_argument("-o", "--output", type=Path, help="a folder for what is kept")
     third.set_defaults(run=report)
+    fourth = commands.add_parser("kept")
+    fourth.add_argument("folder", type=Path, help="that `report -o` wrote")
+    fourth.set_defaults(run=kept)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -37,6 +37,7 @@ KINDS = {
     "catalogue": "verify_catalogue.json",
     "losing": "verify_losing.json",
 }
+SAME = "verify_same.json"
 
 
 class Item(msgspec.Struct, kw_only=True):
@@ -79,13 +80,13 @@ class Row(msgspec.Struct, kw_only=True):
     kind: str
     name: str
     what: str  # the rule that found it, or what it is
-    size: str
-    dtype: str
+    size: str = ""
+    dtype: str = ""
     calls: int
-    evidence: str | None
+    evidence: str | None = None
     level: str
-    says: str
-    predicted_ns: Range | None  # None: a scan claims nothing, and stands for a saving of 0
+    says: str = ""
+    predicted_ns: Range | None = None  # None: a scan claims nothing, and stands for a saving of 0
     state: str | None = None
     eager_ns: int | None = None
     fused_ns: int | None = None
@@ -97,7 +98,7 @@ class Row(msgspec.Struct, kw_only=True):
     again_bytes: int = 0  # of a tensor that has to be read twice, beyond what the cache holds
     kernels: Mapping[str, int] = {}
     quartiles_ns: Mapping[str, Mapping[str, tuple[int, ...]]] = {}
-    ratios: Mapping[str, Mapping[str, float]] = {}
+    ratios: Mapping[str, Mapping[str, Any]] = {}
     other_clock_ns: Mapping[str, Any] = {}
     graph_ns: Mapping[str, int] = {}
     wall_ns: Mapping[str, int] = {}
@@ -118,11 +119,12 @@ class Row(msgspec.Struct, kw_only=True):
         """Measured."""
         return (self.eager_ns or 0) - (self.fused_ns or 0)
 
-    def share(self, passes: bool = False) -> float | None:
+    def share(self, passes: bool = False, of: str = "fused") -> float | None:
         """Of a copy's bandwidth, where it moves much. passes: what has to be read twice is counted twice."""
-        if not self.copy_ns or not self.fused_ns or self.bytes < LARGE_BYTES:
+        taken_ns = getattr(self, f"{of}_ns")
+        if not self.copy_ns or not taken_ns or self.bytes < LARGE_BYTES:
             return None
-        return self.copy_ns / self.fused_ns * (1 + passes * self.again_bytes / self.bytes)
+        return self.copy_ns / taken_ns * (1 + passes * self.again_bytes / self.bytes)
 
     @property
     def claim_ns(self) -> int:
@@ -136,28 +138,40 @@ def report(arguments: argparse.Namespace) -> None:
     proofs = _proofs(arguments.folder / "proofs.jsonl")
     traces = {p.name: p for folder in arguments.ran for p in (folder / "traces").glob("*") if p.is_dir()}
     rows = [_row(item, ran.get(item.stem, "not run"), proofs.get(item.stem), traces.get(item.stem)) for item in items]
+    _print(rows, machines, same)
+    _claimed(arguments.folder / "claims.json", [row for row in rows if row.kind == "finding"])
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        for kind, name in KINDS.items():
+            if own := [row for row in rows if row.kind == kind]:
+                _keep(arguments.output / name, {"machines": machines, "rows": own})
+        if same:
+            _keep(arguments.output / SAME, {"machines": machines, "same": same})
+
+
+def kept(arguments: argparse.Namespace) -> None:
+    """The tables of what `report` kept, printed again; what a scan claims in all is not kept."""
+    found = [json.loads(path.read_bytes()) for name in KINDS.values() if (path := arguments.folder / name).exists()]
+    rows = [msgspec.convert(row, Row) for each in found for row in each["rows"]]
+    same = json.loads(path.read_bytes())["same"] if (path := arguments.folder / SAME).exists() else []
+    machines = [machine for each in found for machine in each["machines"]]
+    _print(rows, [m for k, m in enumerate(machines) if m not in machines[:k]], same)
+
+
+def _print(rows: Sequence[Row], machines: Sequence[Any], same: Sequence[Mapping[str, Any]]) -> None:
     for machine in machines:
         print("machine:", machine)
-    kinds = {kind: [row for row in rows if row.kind == kind] for kind in KINDS}
-    for kind, own in kinds.items():
-        if own:
+    for kind in KINDS:
+        if own := [row for row in rows if row.kind == kind]:
             print(f"\n{kind}")
             _table(own)
             _summary(own)
-    _claimed(arguments.folder / "claims.json", kinds["finding"])
     print("\nall")
     _errors([row for row in rows if row.eager_ns is not None])
     _losing(rows)
     _false_rejects(rows)
     _same(same)
     _proved(rows)
-    if arguments.output is not None:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        for kind, own in kinds.items():
-            if own:
-                _keep(arguments.output / KINDS[kind], {"machines": machines, "rows": own})
-        if same:
-            _keep(arguments.output / "verify_same.json", {"machines": machines, "same": same})
 
 
 def _keep(path: Path, found: Any) -> None:
@@ -373,6 +387,8 @@ def _summary(rows: Sequence[Row]) -> None:
             f"at least {GOOD_SHARE:.0%} of a copy's bandwidth, of those that move 64 MB or more: {good} of {len(once)}"
             f"; where what has to be read twice counts twice: {better}"
         )
+        theirs = [s for r in timed if (s := r.share(of="compiled")) is not None]
+        print(f"    torch.compile's kernels of the same: {sum(s >= GOOD_SHARE for s in theirs)} of {len(theirs)}")
     dropped, blocks = sum(r.blocks_dropped for r in timed), sum(r.blocks for r in timed)
     print(f"blocks at other clocks, dropped: {dropped} of {blocks}; two clocks differ: ", end="")
     print(f"{sum('fused' in r.unstable or 'eager' in r.unstable for r in timed)}; too fast: ", end="")
