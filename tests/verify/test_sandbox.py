@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tracemine.verify import Builder, Chain
@@ -54,6 +57,22 @@ def test_a_lack_of_memory_is_said(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "import sys\nsys.stdin.readline()\nx = bytearray(8 << 30)")
     with Sandbox(memory_limit_bytes=1 << 30, command=command) as sandbox:
         assert sandbox.prove(chain()) == "the proof needs more than 1 GiB of memory"
+
+
+def test_a_proof_does_not_wait_for_compilers_that_it_has_no_use_for(tmp_path: Path) -> None:
+    text = (
+        "import sys, msgspec\nfrom tracemine.verify.proof import interpreter, worker\ninterpreter.install()\n"
+        "job = msgspec.json.decode(sys.stdin.buffer.readline(), type=worker.Job)\nproof = worker.prove(job)\n"
+        "print(proof.trials > 10, [m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])\n"
+    )
+    ran = subprocess.run(  # noqa: S603 - our own
+        stand_in(tmp_path, text),
+        input=msgspec.json.encode(make_job(chain(), False)) + b"\n",
+        capture_output=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        check=True,
+    )
+    assert ran.stdout.decode().strip() == "True []"
 
 
 def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:

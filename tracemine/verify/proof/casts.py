@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracemine.verify.proof.roundings import operator_of
+from tracemine.verify.proof.roundings import Mode, operator_of
 
 _CASTS = ("_to_copy", "copy_")
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-class Casts(TorchDispatchMode):  # type: ignore[misc]
+class Casts(Mode):
     """Runs a chain. `met`: whether it made such a cast. other: whether to give another number where it does."""
 
     def __init__(self, other: bool = False) -> None:

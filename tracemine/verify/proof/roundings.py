@@ -60,7 +60,16 @@ _SUMS_WITHIN = frozenset(
 _SUMS = ("sum", "mean")
 
 
-class InDouble(TorchDispatchMode):  # type: ignore[misc]
+class Mode(TorchDispatchMode):  # type: ignore[misc]
+    """What sees each call of a chain. No compiler is to keep out of it: torch would load all of its own to be told so,
+    which takes longer than most proofs do."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:  # asked when a class is made; versions that do not ask load nothing
+        return False
+
+
+class InDouble(Mode):
     """Runs a chain in float64: what it casts to a float stays wide.
 
     offs: what to add to the results of each call, with signs drawn from `generator`; none: the truth. rows: as in
@@ -86,7 +95,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[misc]
         return found
 
 
-class Recorded(TorchDispatchMode):  # type: ignore[misc]
+class Recorded(Mode):
     """Runs a chain as it is, and keeps what each call rounds off: `offs`, None where a result is exact.
 
     apart: as in InDouble. within: whether the chain has such calls.
