@@ -65,7 +65,7 @@ def test_a_proof_does_not_wait_for_compilers_that_it_has_no_use_for(tmp_path: Pa
         "job = msgspec.json.decode(sys.stdin.buffer.readline(), type=worker.Job)\nproof = worker.prove(job)\n"
         "print(proof.trials > 10, [m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])\n"
     )
-    ran = subprocess.run(  # noqa: S603 - our own
+    ran = subprocess.run(
         stand_in(tmp_path, text),
         input=msgspec.json.encode(make_job(chain(), False)) + b"\n",
         capture_output=True,
