@@ -1,4 +1,4 @@
-"""For all tests: Triton interprets; and golden files, what a report prints, kept as a file.
+"""For all tests: Triton interprets, and no clock is set; and golden files, what a report prints, kept as a file.
 
 Renew them with `pytest --renew-golden`, then read the diff.
 """
@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tracemine.cli import main
 
 os.environ["TRITON_INTERPRET"] = "1"  # triton asks when it is imported, by whichever test comes first
+settings.register_profile("busy", deadline=None)  # an example takes 200 ms where other programs are running
+settings.load_profile("busy")
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -103,7 +103,7 @@ def test_a_copy_of_unknown_size_or_on_an_unknown_gpu_abstains() -> None:
 neighbours = st.builds(Neighbour, dur_ns=st.integers(0, 10**7), compute=st.booleans())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(run=st.lists(neighbours, min_size=1, max_size=8), device=st.sampled_from(devices()))
 def test_a_run_is_an_ordered_interval_and_never_longer_than_it_was(run: list[Neighbour], device: Device) -> None:
     result = fused_run(run, device)
@@ -127,7 +127,7 @@ kernels = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(kernel=kernels, sure=st.booleans(), dur_ns=st.floats(0, 1e9))
 def test_one_kernel_is_an_ordered_interval_whatever_it_is(kernel: FusedKernel, sure: bool, dur_ns: float) -> None:
     result = after(kernel, Unfused(reads=sum(kernel.reads), writes=sum(kernel.writes), dur_ns=dur_ns), sure=sure)

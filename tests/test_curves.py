@@ -41,7 +41,7 @@ def test_a_shipped_calibration_is_small_and_belongs_to_a_row_of_the_device_table
         assert parse_calibration(calibration.to_json()) == calibration
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     elements=st.integers(16, 1 << 31),
     more=st.floats(1.0, 4.0),
@@ -55,7 +55,7 @@ def test_more_elements_never_take_less_time(elements, more, item, warm, steps) -
     assert greater.mid_ns >= less.mid_ns * 0.999
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     count=st.integers(1, 1 << 16),
     length=st.integers(2, 1 << 18),
@@ -191,7 +191,7 @@ def test_more_inputs_and_other_axes_cost_columns_more() -> None:
     assert H200.predict(two).mid_ns > 1.3 * H200.predict(one).mid_ns
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(product_ns=st.floats(1e3, 1e7), elements=st.integers(1 << 10, 1 << 26), more=st.integers(0, 3))
 def test_a_product_is_never_faster_for_what_rides_on_it_and_two_kernels_are_the_middle(
     product_ns, elements, more

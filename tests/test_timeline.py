@@ -63,7 +63,7 @@ def _facts(timeline: Timeline) -> dict[str, Any]:
     return {name: getattr(timeline, name).to_pylist() for name in TABLES} | {"meta": timeline.meta}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(timeline=_TIMELINES)
 def test_what_is_written_is_read_back_equal(timeline: Timeline, tmp_path: Path) -> None:
     timeline.write(tmp_path / "out")

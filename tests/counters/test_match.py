@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.timelines import Trace
@@ -96,14 +96,12 @@ def test_each_device_has_an_order_of_its_own() -> None:
     assert joined(made, report("a", "b")).of.tolist() == [0, 0, 1, 1]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=4), st.lists(st.integers(0, 2), max_size=30))
 def test_occurrences_are_those_that_comparing_everywhere_finds(pattern: list[int], text: list[int]) -> None:
     everywhere = [i for i in range(len(text) - len(pattern) + 1) if text[i : i + len(pattern)] == pattern]
     assert occurrences(pattern, text) == everywhere
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 4), st.integers(0, 4))
 def test_whole_steps_and_the_pieces_around_them_are_placed(
     step: list[int], times: int, before: int, after: int
@@ -211,7 +209,6 @@ def test_a_report_of_another_gpu_is_not_used(gpu: str | None, fits: bool) -> Non
     assert found.unmatched == ({} if fits else {"other_gpu": 4})
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12))
 def test_every_profiled_kernel_is_matched_or_counted_and_names_always_agree(
     timeline: list[str], profiled: list[str]

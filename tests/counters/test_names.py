@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.counters.names import canonical, is_short, short
@@ -79,7 +79,6 @@ def test_a_mangled_name_gives_its_function() -> None:
     assert (short("_Z5saxpyifPfS_"), short("_ZN12_GLOBAL__N_13fooE")) == ("saxpy", "foo")
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.text(alphabet="abN_Z:<>(){}[],# 019lambdaunnamed", max_size=200))
 def test_any_text_has_a_canonical_name(text: str) -> None:
     assert canonical(canonical(text)) == canonical(canonical(canonical(text)))
@@ -88,6 +87,6 @@ def test_any_text_has_a_canonical_name(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["(", "a::", "<a", "unnamed>::", "1", "_", "{lambda(int)#1}", "a (", ":: "])
 def test_a_long_name_takes_a_time_linear_in_its_length(piece: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     canonical(piece * (300_000 // len(piece)))
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2

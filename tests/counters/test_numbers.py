@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.formats.ncu.numbers import Style, is_unsure, parser, style_of
@@ -14,7 +14,6 @@ def printed(value: float, style: Style, decimals: int) -> str:
     return text if style == "." else text.translate(str.maketrans(".,", ",."))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.floats(0, 1e12), st.sampled_from([".", ","]), st.sampled_from([0, 1, 2, 6]))
 def test_a_number_never_tells_the_other_locale(value: float, style: Style, decimals: int) -> None:
     text = printed(value, style, decimals)

@@ -123,7 +123,7 @@ def test_run_again_unchanged_a_recording_is_what_was_recorded(path: Path) -> Non
     assert done.tolist() == [(start + dur).max() - start[0]] * 2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     program=programs(
         works, launches(3), st.tuples(st.just("wait"), st.integers(0, 2), st.integers(0, 2)), st.just(("sync",))
@@ -137,7 +137,7 @@ def test_run_again_unchanged_any_timeline_is_what_was_recorded(program: Program)
     assert (starts[:, 0] == replay.start).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(program=programs(works, launches(1), st.just(("sync",))), data=st.data())
 def test_on_one_stream_shorter_activities_save_what_a_simulator_says(program: Program, data: st.DataObject) -> None:
     made = [step for step in program if step[0] == "launch"]
@@ -150,7 +150,7 @@ def test_on_one_stream_shorter_activities_save_what_a_simulator_says(program: Pr
     assert gained == before - after
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     program=programs(works, launches(2), launches(2), st.tuples(st.just("wait"), st.integers(0, 1), st.integers(0, 1))),
     data=st.data(),
@@ -168,7 +168,7 @@ def test_over_streams_that_wait_for_each_other_no_more_is_promised_than_a_simula
     assert gained <= before - after + CHANGE_OVER
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(program=programs(works, launches(1), launches(1), st.just(("sync",))), data=st.data())
 def test_launches_that_are_not_made_save_what_a_simulator_says_but_for_change_overs(
     program: Program, data: st.DataObject
@@ -189,7 +189,7 @@ def test_launches_that_are_not_made_save_what_a_simulator_says_but_for_change_ov
     assert gained <= before - after <= gained + len(gone) * (LAUNCH + CHANGE_OVER)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(program=programs(works, launches(2), st.just(("sync",))), seed=st.integers(0, 99))
 def test_what_changes_gain_one_after_another_adds_up_to_what_all_gain_and_to_no_more_than_they_save(
     program: Program, seed: int

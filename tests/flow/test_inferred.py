@@ -391,7 +391,7 @@ _CALLS = st.tuples(
 _BLOCKS = st.tuples(st.integers(0, 900), st.sampled_from([-512, 0, 512, 1 << 62]), st.integers(0, 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(_CALLS, max_size=12), st.lists(_BLOCKS, max_size=6))
 def test_damaged_records_give_less_and_no_error(calls: list[Any], blocks: list[Any]) -> None:
     trace = Trace()

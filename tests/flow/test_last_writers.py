@@ -90,7 +90,7 @@ def _found(program: Program) -> list[tuple[set[int], Source]]:
 
 
 @given(_programs(strided=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_on_views_without_strides_the_writers_are_those_of_the_bytes(steps: list[tuple[Any, ...]]) -> None:
     program, expected = _run(steps)
     found = _found(program)
@@ -105,7 +105,7 @@ def test_on_views_without_strides_the_writers_are_those_of_the_bytes(steps: list
 
 
 @given(_programs(strided=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_on_views_with_strides_no_writer_is_missed(steps: list[tuple[Any, ...]]) -> None:
     program, expected = _run(steps)
     for (writers, _), (exact, _, _) in zip(_found(program), expected, strict=True):
@@ -113,7 +113,7 @@ def test_on_views_with_strides_no_writer_is_missed(steps: list[tuple[Any, ...]])
 
 
 @given(_programs(strided=True))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_conflict_between_two_nodes_is_kept_in_order(steps: list[tuple[Any, ...]]) -> None:
     """Along edges and orders, whatever overlaps a write is before or after it."""
     flow = _run(steps)[0].flow()
@@ -149,13 +149,13 @@ def test_many_strided_writes_to_one_buffer_are_bounded_and_what_is_forgotten_is_
 
 
 def test_a_buffer_written_in_ten_thousand_slices_takes_no_quadratic_time() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     writers = LastWriters()
     for place in range(10_000):
         writers.write(1, place * 7919 % 10_000, place * 7919 % 10_000 + 1)
     for place in range(10_000):
         assert len(writers.read(1, place, place + 1)[1]) == 1
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_thousand_operators_inside_each_other_are_no_trouble() -> None:

@@ -605,7 +605,7 @@ _EVENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=st.lists(_EVENTS, max_size=12), base=st.sampled_from([0, BASE_NS]), header=st.dictionaries(_KEYS, _NUMBERS)
 )

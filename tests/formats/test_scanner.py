@@ -244,7 +244,7 @@ def test_of_two_metadata_events_the_last_holds(tmp_path: Path) -> None:
     assert raw.metadata == [("process_labels", 0, 0, {"labels": "GPU 0"})]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(us=st.integers(-(2**43) + 1, 2**43 - 1), ns=st.integers(0, 999))
 def test_three_decimals_below_2_to_the_43_are_exact(us: int, ns: int) -> None:
     text = f"{us}.{ns:03d}"
@@ -288,7 +288,7 @@ events = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=st.lists(events, min_size=1, max_size=12), indent=st.sampled_from([None, 1, 2, 4]), ascii_=st.booleans())
 def test_any_valid_document_keeps_times_names_and_counts(
     tmp_path: Path, events: list[dict[str, object]], indent: int | None, ascii_: bool

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tracemine.fusion.traffic import depths
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_the_depth_is_that_of_the_longest_chain(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 12))

@@ -48,7 +48,7 @@ def test_only_columns_that_say_what_null_means_have_nulls() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 2)), max_size=25))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_gap_ns_is_the_time_since_everything_before_on_the_stream_ended(
     activities: list[tuple[int, int, int]],
 ) -> None:
@@ -276,9 +276,9 @@ def test_rows_are_derived_column_by_column_not_row_by_row() -> None:
         for i in range(count):
             trace.kernel("k", i * 10, 5, launch=(i * 10 - 3, 2), op="aten::mul", shapes=[[4], [4]], dtypes=[F32, F32])
         timeline = trace.timeline()
-        begin = time.perf_counter()
+        begin = time.process_time()
         row_sets(timeline)
-        return time.perf_counter() - begin
+        return time.process_time() - begin
 
     seconds(10)
     assert min(seconds(5000) for _ in range(3)) < 0.25, "5,000 activities take about 10 ms"

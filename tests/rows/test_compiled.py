@@ -385,7 +385,7 @@ def test_the_interval_around_a_moment_is_the_one_that_counting_finds(
 rows_of_paths = st.integers(-1, 9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(rows_of_paths, min_size=10, max_size=10), rows_of_paths, rows_of_paths, rows_of_paths)
 def test_damaged_call_paths_come_to_an_end(parents: list[int], one: int, other: int, between: int) -> None:
     """Callers stand before callees. Where they do not, nothing runs for ever, and a break still needs its evidence."""

@@ -47,7 +47,7 @@ def idle_by_counting(activities: list[tuple[int, int, int, int]], device: int) -
 
 
 @given(st.lists(spans, max_size=25))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_gaps_are_the_nanoseconds_in_which_no_stream_of_the_device_ran(
     activities: list[tuple[int, int, int, int]],
 ) -> None:
@@ -65,7 +65,7 @@ def test_gaps_are_the_nanoseconds_in_which_no_stream_of_the_device_ran(
 
 
 @given(st.lists(spans, max_size=25))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_gap_lies_between_the_activity_that_ended_last_and_the_next_to_start(
     activities: list[tuple[int, int, int, int]],
 ) -> None:
@@ -322,7 +322,7 @@ def test_a_gap_between_two_steps_belongs_to_neither() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 40), st.integers(1, 300), st.booleans()), max_size=15))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_gap_has_one_cause_and_names_the_calls_it_rests_on(
     kernels: list[tuple[int, int, int, bool]],
 ) -> None:

@@ -51,7 +51,7 @@ def runner(tmp_path: Path) -> Any:
 
 
 def test_files_are_run_one_after_another_in_one_process_and_memory_is_measured_once(runner: Runner) -> None:
-    first, second = (runner.run(FILE, "results", 20.0, seconds=k) for k in range(2))
+    first, second = (runner.run(FILE, "results", 60.0, seconds=k) for k in range(2))
     assert isinstance(first, Mapping)
     assert isinstance(second, Mapping)
     assert (first["pid"], first["peak"]) == (second["pid"], second["peak"])
@@ -60,35 +60,35 @@ def test_files_are_run_one_after_another_in_one_process_and_memory_is_measured_o
 
 
 def test_what_a_file_raises_is_said_and_the_process_goes_on(runner: Runner) -> None:
-    assert runner.run(FILE, "compile_only", 20.0) == "ValueError: no"
-    assert runner.run("def", "results", 20.0) == "SyntaxError: invalid syntax (alone_1.py, line 1)"
-    assert isinstance(runner.run(FILE, "results", 20.0), Mapping)
+    assert runner.run(FILE, "compile_only", 60.0) == "ValueError: no"
+    assert runner.run("def", "results", 60.0) == "SyntaxError: invalid syntax (alone_1.py, line 1)"
+    assert isinstance(runner.run(FILE, "results", 60.0), Mapping)
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "limit_s", "says"),
     [
-        ("os._exit(3)", "the reproduction ended with 3: it said nothing"),
-        ("print('boom', file=sys.stderr, flush=True); os._exit(1)", "the reproduction ended with 1: boom"),
-        ("os.kill(os.getpid(), 9)", "the reproduction was ended by SIGKILL"),
-        ("time.sleep(60)", "the GPU took longer than 2 s"),
+        ("os._exit(3)", 60.0, "the reproduction ended with 3: it said nothing"),
+        ("print('boom', file=sys.stderr, flush=True); os._exit(1)", 60.0, "the reproduction ended with 1: boom"),
+        ("os.kill(os.getpid(), 9)", 60.0, "the reproduction was ended by SIGKILL"),
+        ("time.sleep(600)", 2.0, "the GPU took longer than 2 s"),
     ],
 )
-def test_a_crash_or_a_hang_costs_its_own_file_alone(runner: Runner, body: str, says: str) -> None:
+def test_a_crash_or_a_hang_costs_its_own_file_alone(runner: Runner, body: str, limit_s: float, says: str) -> None:
     bad = f"import os, sys, time\ndef peak_bytes_per_second(): return 1.0\ndef results(): {body}\n"
-    assert runner.run(bad, "results", 2.0) == says
-    assert isinstance(runner.run(FILE, "results", 20.0), Mapping)
+    assert runner.run(bad, "results", limit_s) == says
+    assert isinstance(runner.run(FILE, "results", 60.0), Mapping)
 
 
 def test_without_a_gpu_a_file_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(TORCH.replace("True", "False"))
     runner = Runner(tmp_path / "files", {**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert runner.run("raise SystemExit(1)", "results", 20.0) == "this needs a GPU, and torch finds none"
+    assert runner.run("raise SystemExit(1)", "results", 60.0) == "this needs a GPU, and torch finds none"
     runner.close()
 
 
 def test_output_that_is_closed_is_no_reason_to_wait_for_ever(runner: Runner) -> None:
-    closes = "os.closerange(3, 64); time.sleep(60)"  # answers go to a copy of standard output
+    closes = "os.closerange(3, 64); time.sleep(600)"  # answers go to a copy of standard output
     bad = f"import os, time\ndef peak_bytes_per_second(): return 1.0\ndef results(): {closes}"
     assert runner.run(bad, "results", 2.0) == "the GPU took longer than 2 s"
 
@@ -96,13 +96,12 @@ def test_output_that_is_closed_is_no_reason_to_wait_for_ever(runner: Runner) -> 
 def test_what_still_compiles_at_the_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text(TORCH)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    begun = time.monotonic()
-    with Ahead(60.0) as found:
-        found.start([f"import time, pathlib\npathlib.Path({str(tmp_path / 'on')!r}).touch()\ntime.sleep(60)"] * 9)
+    with Ahead(600.0) as found:
+        found.start([f"import time, pathlib\npathlib.Path({str(tmp_path / 'on')!r}).touch()\ntime.sleep(600)"] * 9)
         while not (tmp_path / "on").exists():
-            assert time.monotonic() - begun < 20
             time.sleep(0.05)
-    assert time.monotonic() - begun < 25
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 60
 
 
 # --- what runs when ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.verify import Builder, generate
@@ -164,7 +164,6 @@ _SPECIAL = st.sampled_from([0, 1, 2, 15, 16, 32, 2**31 - 16, 2**31 - 1, 2**31, 2
 _NUMBERS = st.one_of(_SPECIAL, st.integers(-(2**63), 2**64 - 1), st.floats(), st.booleans())
 
 
-@settings(deadline=None)  # the first one imports a compiler
 @given(_NUMBERS, _NUMBERS)
 def test_numbers_of_one_kind_are_compiled_for_alike(one: float, other: float) -> None:
     specialised = pytest.importorskip("triton._C.libtriton").native_specialize_impl

@@ -532,7 +532,7 @@ def spoiled(draw: st.DrawFn) -> object:
     return value
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=spoiled(), cut=st.integers(0, 3_000), whole=st.booleans())
 def test_no_file_crashes_the_reader_and_every_verdict_is_accounted_for(
     tmp_path: Path, value: object, cut: int, whole: bool

@@ -179,7 +179,7 @@ def spelled(draw: st.DrawFn) -> Chain:
     return b.done(after, *((ahead,) if draw(st.booleans()) and ahead is not x else ()))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(chain=spelled(), seed=st.integers(0, 100))
 def test_the_function_gives_what_eager_gives(chain: Chain, seed: int) -> None:
     found = find(chain).replacement
@@ -226,7 +226,7 @@ def in_place(draw: st.DrawFn) -> Chain:
     return b.done(*draw(st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=4)))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(chain=in_place())
 def test_terms_hold_what_memory_holds_whatever_is_written_in_place(chain: Chain) -> None:
     try:

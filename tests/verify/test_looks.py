@@ -44,7 +44,7 @@ def one_view(draw: Any, tensor: Any) -> Any:
     return tensor.view(-1) if tensor.is_contiguous() else tensor
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_views_lead_to_the_elements_that_torch_shows(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))

@@ -77,7 +77,7 @@ def _loaded(text: str, folder: Path) -> ModuleType:
     return module
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(programs(), st.sampled_from([4, 16_384]))
 def test_random_programs_give_what_eager_gives(chain: Chain, longest_row: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -54,7 +54,7 @@ def chain_of(steps: list[tuple[str, int, int, int]]) -> Chain:
     return b.done(*values[2:])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.integers(0, 1000))
 def test_no_value_lies_outside_its_range(steps: list[tuple[str, int, int, int]], seed: int) -> None:
     chain = chain_of(steps)

@@ -57,7 +57,7 @@ def possible(before: Sequence[set[int]], members: Sequence[int]) -> bool:
     return not any(any(m in reach[o] for m in members) and any(o in reach[m] for m in members) for o in outside)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(programs())
 def test_memory_holds_the_same_whatever_is_fused(found: tuple[list[list[Touch]], dict[int, list[int]]]) -> None:
     items, groups = found
@@ -67,7 +67,7 @@ def test_memory_holds_the_same_whatever_is_fused(found: tuple[list[list[Touch]],
     assert run(items, order) == run(items, range(len(items)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(programs())
 def test_a_group_stays_apart_only_where_it_cannot_stand_in_one_place(
     found: tuple[list[list[Touch]], dict[int, list[int]]],
