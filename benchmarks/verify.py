@@ -35,7 +35,7 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.findings import chain_text, fusable, recorded_kernels
+from tracemine.verify.findings import chain_text, fusable, kernel_proof, recorded_kernels
 from tracemine.verify.hostcopy import copy_reproduction, host_copy
 from tracemine.verify.library import find
 from tracemine.verify.proof.record import Proof
@@ -214,10 +214,9 @@ def prove(arguments: argparse.Namespace) -> None:
 
 def _proved(chain: Chain, machines: Machines) -> Proof | str:
     try:
-        chains = tried(chain)
-        return chains.too_large or machines.kernels.prove(chains.small, mutants=False, recorded=chains.recorded)
+        return kernel_proof(tried(chain), machines, mutants=False)
     except Unsupported as reason:
-        return f"no kernel at smaller sizes: {reason.message}"
+        return f"no kernel is generated: {reason.message}"
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.verify.test_verdict import ran
 from tracemine.verify import findings
 from tracemine.verify.ahead import Runner
+from tracemine.verify.chain import ChainError, Unsupported
 from tracemine.verify.findings import How
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 
@@ -37,7 +38,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
 
 
-def failing_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing_once(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call of a function fails, the others do not."""
     place, _, attribute = name.rpartition(".")
     owner: Any = {"Rebuilder": Rebuilder}.get(place.rpartition(".")[2])
@@ -51,7 +52,7 @@ def failing_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def once(*given: Any, **named: Any) -> Any:
         calls.append(None)
         if len(calls) == 1:
-            raise LookupError("planted")
+            raise error
         return stock(*given, **named)
 
     monkeypatch.setattr(owner, attribute, once)
@@ -59,17 +60,31 @@ def failing_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_gpu")
 @pytest.mark.parametrize(("stage", "level"), STAGES.items())
+@pytest.mark.parametrize("error", [LookupError("planted"), ChainError("planted")], ids=lambda e: type(e).__name__)
 def test_a_bug_at_any_stage_is_said_of_its_finding_and_the_next_goes_on(
-    stage: str, level: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, stage: str, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tracemine.cli.verify import _read
 
     flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
-    failing_once(stage, monkeypatch)
+    failing_once(stage, error, monkeypatch)
     first, *others = findings.verify(findings.fusable(scan.findings)[:3], flow, groups, How(gpu="GPU"))
     assert first.bug is not None
     assert first.bug.startswith("a bug in tracemine: ")
-    assert first.bug.endswith("LookupError: planted")
+    assert first.bug.endswith(f"{type(error).__name__}: planted")
     assert first.level == level
     assert first.says == first.bug or level == "L5"
     assert [(v.level, v.bug) for v in others] == [("L5", None)] * 2
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_a_kernel_that_is_generated_but_not_as_it_would_be_proved_is_timed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tracemine.cli.verify import _read
+
+    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    failing_once("tracemine.verify.proof.sandbox.Sandbox.prove", Unsupported("it rounds"), monkeypatch)
+    first, second = findings.verify(findings.fusable(scan.findings)[:2], flow, groups, How(gpu="GPU"))
+    assert [(v.level, v.bug) for v in (first, second)] == [("L5", None)] * 2
+    assert "L2: no kernel is generated that could be proved: it rounds" in first.not_tested

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -43,6 +44,17 @@ def test_a_source_is_python_that_needs_torch_and_triton_alone(name: str) -> None
 def test_the_same_chain_gives_the_same_source() -> None:
     for make in CATALOGUE.values():
         assert generate(make()).text == generate(make()).text
+
+
+@pytest.mark.parametrize(
+    "name", ["3d_conv", "²x", "日本", "_", "", 'x"""; import os  # \\', "a\nb", "x" * 999, "class"]
+)
+def test_a_chain_may_have_any_name(name: str) -> None:
+    b = Builder(name)
+    source = generate(b.done(b.call("aten::relu", b.input("x", (8, 8), "float32"))))
+    ast.parse(source.text)
+    (kernel,) = source.kernels
+    assert re.fullmatch(r"[a-z][a-z0-9_]{0,55}", kernel)
 
 
 def test_every_line_that_computes_names_its_call() -> None:

@@ -150,6 +150,13 @@ def test_of_long_lists_a_few_members_of_each_kind_are_tried_whose_code_the_other
     assert "tl.load" in generate(short).text
 
 
+def test_of_long_lists_members_that_are_wanted_are_tried_wherever_they_stand() -> None:
+    b = Builder("many")
+    given = [b.input(f"x{k}", (7,), "float32") for k in range(40)]
+    short = shorter(b.done(b.call("aten::_foreach_mul.Scalar", given, 0.9)[-1]))
+    assert (len(short.inputs), short.live) == (4, (7,))
+
+
 def test_a_list_among_other_calls_is_left_as_it_is() -> None:
     b = Builder("norms")
     grads = [b.input(f"g{k}", (5,), "float32") for k in range(20)]

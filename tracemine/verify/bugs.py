@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tracemine.errors import DEBUG, TracemineError, bug_text
+from tracemine.verify.chain import ChainError
 
 _T = TypeVar("_T")
 
@@ -27,6 +28,8 @@ class Bugs:
     def tried(self, work: Callable[[], _T]) -> _T | str:
         """What it gives; of a bug, what is to be said. What is the caller's or the machine's fault is raised.
 
+        A chain that cannot be is a bug: all chains here are made by us.
+
         >>> bugs = Bugs()
         >>> bugs.tried(lambda: 1), bugs.first
         (1, None)
@@ -35,9 +38,9 @@ class Bugs:
         """
         try:
             return work()
-        except (TracemineError, OSError):
-            raise
         except Exception as error:
+            if isinstance(error, TracemineError | OSError) and not isinstance(error, ChainError):
+                raise
             if os.environ.get(DEBUG):
                 traceback.print_exc(file=sys.stderr)
             self.said.append(f"a bug in tracemine: {bug_text(error)}")

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tracemine.columns import string_ids
-from tracemine.errors import UsageError
+from tracemine.errors import Location, UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
@@ -29,14 +30,14 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import error_ulp
-from tracemine.verify.kernels.resources import fitting, resources
+from tracemine.verify.kernels.resources import Compiler, fitting
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import CallVerdict, outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.tried import Tried, tried
-from tracemine.verify.provers import Machines, Provers
+from tracemine.verify.provers import Machines, Provers, at_once
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
 from tracemine.verify.verdicts.verdict import Verdict, verdict
@@ -131,48 +132,74 @@ def verify(
     """A verdict on each finding, in order. A crash, a hang, a lack of memory or a bug of ours is one like any other.
 
     For a GPU many are compiled side by side, and proved meanwhile; then each is timed alone, while proofs go on.
+    Without one, some are proved side by side while the next is made ready.
     """
     rebuilder = Rebuilder(flow, groups)
-    with Provers(how.time_limit_s) as provers, ExitStack() as stack:
+    with Provers(how.time_limit_s, at_once(alone=how.gpu is None)) as provers, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
-        batch = _BATCH if ahead is not None else provers.count
-        for first in range(0, len(findings), batch):
-            progress(first, len(findings))
-            begun = []
-            for finding in findings[first : first + batch]:
-                ready = _ready(finding, rebuilder, how)
-                begun.append((ready, _proofs(ready, provers, how)))
-                if ahead is not None:
-                    ahead.start(ready.texts)
+        emitter = _Emitter(how.emit, stack.enter_context(Compiler()))
+        begun: deque[tuple[_Ready, Future[dict[str, Proof | str]]]] = deque()
+        done = 0
+        for number, finding in enumerate(findings, 1):
+            progress(done, len(findings))
+            ready = _ready(finding, rebuilder, emitter)
+            begun.append((ready, _proofs(ready, provers, how)))
             if ahead is not None:
+                ahead.start(ready.texts)
+                if len(begun) < _BATCH and number < len(findings):
+                    continue
                 ahead.wait()
-            for number, (ready, proofs) in enumerate(begun, first):
-                progress(number, len(findings))
-                yield _verdict(ready, proofs, ahead)
-        progress(len(findings), len(findings))
+            waiting = 0 if ahead is not None or number == len(findings) else provers.count
+            while len(begun) > waiting:
+                progress(done, len(findings))
+                yield _verdict(*begun.popleft(), ahead)
+                done += 1
+        progress(done, len(findings))
 
 
-def _ready(finding: Finding, rebuilder: Rebuilder, how: How) -> _Ready:
+class _Emitter:
+    """Writes reproductions into a folder, or nowhere."""
+
+    def __init__(self, folder: Path | None, compiler: Compiler) -> None:
+        self._folder, self._compiler = folder, compiler
+
+    def fitted(self, text: str) -> str:
+        """The reproduction without cuts that spill. Only who reads it waits for that: a GPU tries them all."""
+        return text if self._folder is None else fitting(text, self._compiler.resources(text))
+
+    def write(self, name: str, text: str) -> None:
+        """Raises UsageError where it cannot be written."""
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).write_text(text, "utf-8")
+        except OSError as error:
+            says = f"cannot be written: {error.strerror}"
+            raise UsageError(says, where=Location(str(self._folder / name))) from None
+
+
+def _ready(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter) -> _Ready:
     bugs = Bugs()
-    found = bugs.tried(lambda: _prepared(finding, rebuilder, how, bugs))
+    found = bugs.tried(lambda: _prepared(finding, rebuilder, emitter, bugs))
     return _Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 
-def _prepared(finding: Finding, rebuilder: Rebuilder, how: How, bugs: Bugs) -> _Ready:
+def _prepared(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter, bugs: Bugs) -> _Ready:
     if not _is_of(finding, rebuilder.flow):
         return _Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     copy = host_copy(finding, rebuilder.flow)
     if copy is not None:
         text = copy_reproduction(finding, copy, _mark(finding))
-        _emit(how, f"repro_{_mark(finding)}.py", text)
+        emitter.write(f"repro_{_mark(finding)}.py", text)
         return _Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
-        rebuilt = rebuilder.rebuild(finding.activities[0], _name(finding.rule))
+        rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
     except NotRebuilt as reason:
         return _Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
     call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
     replacement = None if isinstance(call, str) else call.replacement
-    around = bugs.tried(lambda: _around(finding, rebuilder, how))
+    around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
     known: dict[str, Any] = {"finding": finding, "rebuilt": rebuilt, "replacement": replacement, "bugs": bugs}
     known["around"] = None if isinstance(around, str) else around
     library = not isinstance(call, str)
@@ -183,12 +210,11 @@ def _prepared(finding: Finding, rebuilder: Rebuilder, how: How, bugs: Bugs) -> _
         made, why = "", f"no kernel is generated: {reason.message}"
     if isinstance(made, str):
         if replacement is not None:
-            known["alone"] = _call(finding, rebuilt, replacement, rebuilder, how)
+            known["alone"] = _call(finding, rebuilt, replacement, rebuilder, emitter)
         return _Ready(**known, refused=why, assumptions=tuple(rebuilt.assumptions))
     text, proved = made
-    if how.emit is not None:
-        text = fitting(text, resources(text))
-    _emit(how, f"repro_{_mark(finding)}.py", text)
+    text = emitter.fitted(text)
+    emitter.write(f"repro_{_mark(finding)}.py", text)
     return _Ready(**known, text=text, tried=proved, assumptions=(*rebuilt.assumptions, *proved.says))
 
 
@@ -207,9 +233,7 @@ def _proofs(ready: _Ready, provers: Provers, how: How) -> Future[dict[str, Proof
         found: dict[str, Proof | str] = {}
         bugs = ready.bugs
         if (chains := ready.tried) is not None:
-            found["kernel"] = bugs.tried(
-                lambda: chains.too_large or machines.kernels.prove(chains.small, how.mutants, chains.recorded)
-            )
+            found["kernel"] = bugs.tried(lambda: kernel_proof(chains, machines, mutants=how.mutants))
         rebuilt, replacement = ready.rebuilt, ready.replacement
         if rebuilt is not None and replacement is not None:
             found["library"] = bugs.tried(lambda: _proved(rebuilt, replacement, machines, how))
@@ -282,28 +306,32 @@ def _is_of(finding: Finding, flow: Flow) -> bool:
     return known and sum(activities.column("dur_ns").take(rows).to_pylist()) == finding.measured_ns
 
 
-def _emit(how: How, name: str, text: str) -> None:
-    if how.emit is not None:
-        how.emit.mkdir(parents=True, exist_ok=True)
-        (how.emit / name).write_text(text, "utf-8")
-
-
-def _around(finding: Finding, rebuilder: Rebuilder, how: How) -> _Call | None:
+def _around(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter) -> _Call | None:
     """The library call that does the products around a finding's chain too; None where there is none."""
     try:
-        rebuilt = rebuilder.with_products(finding.activities[0], _name(finding.rule))
+        rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
     except NotRebuilt:
         return None
     replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
     if rebuilt is None or replacement is None or not replacement.products:
         return None
-    return _call(finding, rebuilt, replacement, rebuilder, how)
+    return _call(finding, rebuilt, replacement, rebuilder, emitter)
 
 
-def _call(finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, how: How) -> _Call:
+def _call(
+    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: _Emitter
+) -> _Call:
     text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
-    _emit(how, f"repro_{_mark(finding)}_library.py", text)
+    emitter.write(f"repro_{_mark(finding)}_library.py", text)
     return _Call(rebuilt, replacement, text)
+
+
+def kernel_proof(chains: Tried, machines: Machines, *, mutants: bool) -> Proof | str:
+    """The proof of a chain's kernel on a CPU, or why there is none."""
+    try:
+        return chains.too_large or machines.kernels.prove(chains.small, mutants, chains.recorded)
+    except Unsupported as reason:  # of the build that rounds, or at the sizes that are tried
+        return f"no kernel is generated that could be proved: {reason.message}"
 
 
 def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how: How) -> Proof | str:
@@ -374,7 +402,3 @@ def _mark(finding: Finding) -> str:
     if not _MARK.fullmatch(finding.fingerprint):
         raise UsageError(f"{finding.fingerprint[:40]!a} is no fingerprint of a finding")
     return finding.fingerprint
-
-
-def _name(rule: str) -> str:
-    return re.sub(r"[^a-z0-9_]+", "_", rule.lower())[:40] or "chain"

@@ -45,7 +45,7 @@ def generate(chain: Chain, rounds: bool = False, export_masks: bool = False, lon
 
 def print_program(program: Program, exact: bool, masks: int, parameters: list[str], longest_row: int) -> Source:
     """A program as source."""
-    stem = re.sub(r"\W+", "_", program.name.lower()).strip("_")[:40] or "chain"
+    stem = _stem(program.name)
     # Quantised codes are eager's own: a quotient that is one bit off may fall on the other side of a tie.
     codes = any(b.dtype in _CODES for b in program.buffers.values() if b.role != "input")
     found = launches(program, stem, exact or codes, longest_row)
@@ -62,6 +62,16 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
     return Source(text=text, kernels=tuple(launch.name for launch in found), masks=masks)
+
+
+def _stem(name: str) -> str:
+    """What kernels of a chain are called, whatever it is called itself: a rule of a file may have any name.
+
+    >>> _stem("RMS norm"), _stem("3d_conv"), _stem("²")
+    ('rms_norm', 'chain_3d_conv', 'chain')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:40]
+    return plain if plain[:1].isalpha() else f"chain_{plain}".rstrip("_")
 
 
 def _helpers(text: str) -> list[str]:

@@ -19,7 +19,8 @@ _OF_A_KIND = 3
 def shorter(chain: Chain) -> Chain:
     """The chain with a few members of each kind of its lists; itself where it has other calls, or its lists are short.
 
-    Kinds are told by rank, dtype, axes of one element and layout. Raises Unsupported where no kernel can be generated.
+    Kinds are told by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
+    where no kernel can be generated.
     """
     count = _length(chain)
     if count is None or count <= MOST_MEMBERS:
@@ -42,12 +43,13 @@ def _length(chain: Chain) -> int | None:
 
 
 def _kept(chain: Chain, count: int) -> list[int]:
-    specs = chain.specs
+    specs, live = chain.specs, {*chain.live}
+    gives = [chain.first_output(number) for number, call in enumerate(chain.calls) if call.outputs]
     seen: Counter[tuple[object, ...]] = Counter()
     found: list[int] = []
     for at in range(count):
         members = [each.values[at] for call in chain.calls for each in _lists(call) if isinstance(each, Refs)]
-        kinds: list[object] = []
+        kinds: list[object] = [first + at in live for first in gives]
         for spec in (specs[v] for v in members if v is not None):
             plain = is_contiguous(spec.shape, spec.strides or ())
             kinds.append((spec.dtype, tuple(n == 1 for n in spec.shape), plain, None if plain else spec.strides))
