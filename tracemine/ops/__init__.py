@@ -21,6 +21,7 @@ from tracemine.ops.operators import (
     mutated_inputs,
     op_class,
     operator_names,
+    overload_of,
     table_version,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "mutated_inputs",
     "op_class",
     "operator_names",
+    "overload_of",
     "scalar_type",
     "table_version",
 ]

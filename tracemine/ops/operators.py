@@ -125,6 +125,18 @@ def lookup(name: str) -> Operator | None:
     return _lookup(name[:_LONGEST_NAME])
 
 
+def overload_of(operator: str, name: str | None) -> Overload | None:
+    """One overload of an operator, by its own name, "" of the default; None where it is not known or in no table.
+
+    >>> [a.name for a in overload_of("aten::mul", "Scalar").arguments]
+    ['self', 'other']
+    >>> overload_of("aten::mul", "no_such_overload") is None
+    True
+    """
+    found = lookup(operator)
+    return None if found is None else next((each for each in found.overloads if each.name == name), None)
+
+
 def op_class(names: Iterable[str]) -> list[str | None]:
     """Class of each name, None where it is not known. Meant for a column's dictionary: once a distinct name.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tracemine.ops import Overload, lookup
+from tracemine.ops import Overload, lookup, overload_of
 from tracemine.ops.infer.tensor import channels_last, contiguous, like
 from tracemine.verify.rebuild.arguments import Plain
 from tracemine.verify.rebuild.recorded import NodeFacts, Seen
@@ -174,6 +174,6 @@ def _only(operator: str) -> Overload:
 
 
 def _named(operator: str, name: str) -> Overload:
-    found = lookup(operator)
+    found = overload_of(operator, name)
     assert found is not None  # noqa: S101  (it is in the table)
-    return next(o for o in found.overloads if o.name == name)
+    return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
-from tracemine.ops import lookup
+from tracemine.ops import lookup, overload_of
 from tracemine.verify.chain import MOST_CALLS, Chain
 from tracemine.verify.rebuild.assembly import Assembly
 from tracemine.verify.rebuild.filled import SAYS, fills_before
@@ -127,8 +127,7 @@ class Rebuilder:
 def _form(facts: NodeFacts) -> Form:
     if facts.overload is None:
         raise NotRebuilt(f"what {_shown(facts.operator)} read and wrote is not recorded")
-    found = lookup(facts.operator)
-    overload = next((o for o in found.overloads if o.name == facts.overload), None) if found is not None else None
+    overload = overload_of(facts.operator, facts.overload)
     if overload is None:
         raise NotRebuilt(f"{_shown(facts.operator)} is not in the operator table")
     form = form_of(facts, overload)

@@ -11,7 +11,7 @@ import numpy as np
 from tracemine.columns import numbers
 from tracemine.errors import Location, TracemineError
 from tracemine.flow.record import Flow
-from tracemine.ops import Overload, itemsize, lookup
+from tracemine.ops import itemsize, overload_of
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Literal, Ref, Refs
 from tracemine.verify.domains import NOT_NEGATIVE
@@ -343,10 +343,7 @@ def _size(seen: Seen) -> int:
 
 def _pointed(facts: NodeFacts) -> list[tuple[Seen, int]]:
     """Index tensors among what a call took, each with the number of places that it may point to."""
-    found = lookup(facts.operator)
-    overload: Overload | None = None
-    if found is not None:
-        overload = next((o for o in found.overloads if o.name == facts.overload), None)
+    overload = overload_of(facts.operator, facts.overload)
     if overload is None:
         return []
     seen: list[Seen] = []

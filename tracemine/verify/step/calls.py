@@ -15,7 +15,7 @@ import numpy as np
 
 from tracemine.columns import numbers
 from tracemine.flow.effects import effects
-from tracemine.ops import Overload, lookup
+from tracemine.ops import Overload, overload_of
 from tracemine.verify.rebuild.arguments import NotRecorded, given, is_number, told
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
 from tracemine.verify.step.program import Plain
@@ -167,8 +167,7 @@ class Cover:
         facts = self.facts(row)
         if facts.overload is None:
             return "what it reads and writes is not recorded" if self.tree.launched.get(row) else ""
-        found = lookup(facts.operator)
-        overload = next((o for o in found.overloads if o.name == facts.overload), None) if found is not None else None
+        overload = overload_of(facts.operator, facts.overload)
         if overload is None:
             return "it is not in the operator table"
         if overload.op_class == "collective":

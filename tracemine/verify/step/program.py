@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tracemine.ops import Overload, lookup
+from tracemine.ops import Overload, overload_of
 from tracemine.verify.rebuild.looks import Look
 
 LEAST_SHARE = 0.8  # of the step's GPU time: a program that replays less is refused
@@ -73,9 +73,9 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def schema(self) -> Overload:
         """Its overload in the operator table."""
-        found = lookup(self.operator)
+        found = overload_of(self.operator, self.overload)
         assert found is not None  # noqa: S101  (calls.py takes only such)
-        return next(o for o in found.overloads if o.name == self.overload)
+        return found
 
     @property
     def reads(self) -> Iterator[Place]:
