@@ -1,7 +1,8 @@
 """How kernels are cut into blocks: what ptxas says of each cut without a GPU, and which one a GPU finds fastest."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.verify.catalogue import CATALOGUE
 from tracemine.verify import Builder, generate
 from tracemine.verify.chain import Chain
 from tracemine.verify.gpu import tuning
-from tracemine.verify.kernels.resources import fitting, resources
+from tracemine.verify.kernels.resources import Compiler, fitting
 from tracemine.verify.repro import repro
 
 Cut = tuple[int, int]
@@ -22,34 +23,40 @@ def _softmax(columns: int) -> Chain:
     return b.done(b.call("aten::_softmax", b.input("x", (65536, columns), "bfloat16"), -1, False))
 
 
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    with closing(Compiler()) as process:
+        yield process
+
+
 def _text(chain: Chain) -> str:
     return repro(chain, generate(chain), fingerprint="0", title="rows", ulp=1.0)
 
 
-def test_every_cut_is_compiled_without_a_gpu_and_none_spills() -> None:
+def test_every_cut_is_compiled_without_a_gpu_and_none_spills(compiler: Compiler) -> None:
     text = _text(_softmax(512))
-    found = resources(text)
+    found = compiler.resources(text)
     assert [r.cut for r in found] == [(1024, 32), (1024, 16), (2048, 32), (1024, 64)]
     assert [r.warps for r in found] == [1, 2, 2, 1]
     assert all(16 <= r.registers <= 128 and r.stack_bytes == 0 for r in found)
     assert "registers on sm_90" in fitting(text, found)
 
 
-def test_a_long_recurrence_of_many_inputs_spills_nothing() -> None:
+def test_a_long_recurrence_of_many_inputs_spills_nothing(compiler: Compiler) -> None:
     b = Builder("recurrence")
     state, *inputs = (b.input(f"x_{at}", (8, 1536, 16), "float32") for at in range(1 + 2 * 24))
     live = []
     for decay, fresh in zip(inputs[::2], inputs[1::2], strict=True):
         state = b.call("aten::add.Tensor", b.call("aten::mul.Tensor", decay, state), fresh)
         live.append(state)
-    found = resources(_text(b.done(*live)))
+    found = compiler.resources(_text(b.done(*live)))
     assert found
     assert all(r.stack_bytes == 0 for r in found)
 
 
-def test_a_cut_that_spills_is_left_out() -> None:
+def test_a_cut_that_spills_is_left_out(compiler: Compiler) -> None:
     text = _text(_softmax(512))
-    found = resources(text.replace("(1024, 32), (1024, 16)", "(16384, 512), (1024, 16)"))
+    found = compiler.resources(text.replace("(1024, 32), (1024, 16)", "(16384, 512), (1024, 16)"))
     wide = next(r for r in found if r.cut == (16384, 512))
     assert wide.stack_bytes > 0
     kept = re.search(r'"rows_kernel": (\[.*?\])', fitting(text.replace("(1024, 32)", "(16384, 512)"), found))
@@ -58,8 +65,16 @@ def test_a_cut_that_spills_is_left_out() -> None:
     assert "(1024, 16)" in kept[1]
 
 
-def test_where_nothing_can_be_compiled_a_text_stays_as_it_is() -> None:
-    assert resources("raise ValueError") == []
+def test_what_is_compiled_next_is_told_apart_from_what_was_before(compiler: Compiler) -> None:
+    first, second = (_text(_softmax(columns)) for columns in (512, 4096))
+    apart = [compiler.resources(text) for text in (first, second, first)]
+    assert apart[0] == apart[2] != apart[1]
+    assert all(apart)
+
+
+def test_where_nothing_can_be_compiled_a_text_stays_as_it_is(compiler: Compiler) -> None:
+    assert compiler.resources("raise ValueError") == []
+    assert compiler.resources("import os; os._exit(1)") == []
     assert fitting("BLOCKS = {\n}\n", []) == "BLOCKS = {\n}\n"
 
 

@@ -20,17 +20,17 @@ from typing import Any
 import msgspec
 
 from tracemine.columns import string_ids
-from tracemine.errors import Location, UsageError
+from tracemine.errors import UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.verify.ahead import Ahead
 from tracemine.verify.bugs import Bugs
 from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.emitter import Emitter
 from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import error_ulp
-from tracemine.verify.kernels.resources import Compiler, fitting
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import CallVerdict, outcome
@@ -137,7 +137,7 @@ def verify(
     rebuilder = Rebuilder(flow, groups)
     with Provers(how.time_limit_s, at_once(alone=how.gpu is None)) as provers, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
-        emitter = _Emitter(how.emit, stack.enter_context(Compiler()))
+        emitter = stack.enter_context(Emitter(how.emit))
         begun: deque[tuple[_Ready, Future[dict[str, Proof | str]]]] = deque()
         done = 0
         for number, finding in enumerate(findings, 1):
@@ -157,35 +157,13 @@ def verify(
         progress(done, len(findings))
 
 
-class _Emitter:
-    """Writes reproductions into a folder, or nowhere."""
-
-    def __init__(self, folder: Path | None, compiler: Compiler) -> None:
-        self._folder, self._compiler = folder, compiler
-
-    def fitted(self, text: str) -> str:
-        """The reproduction without cuts that spill. Only who reads it waits for that: a GPU tries them all."""
-        return text if self._folder is None else fitting(text, self._compiler.resources(text))
-
-    def write(self, name: str, text: str) -> None:
-        """Raises UsageError where it cannot be written."""
-        if self._folder is None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / name).write_text(text, "utf-8")
-        except OSError as error:
-            says = f"cannot be written: {error.strerror}"
-            raise UsageError(says, where=Location(str(self._folder / name))) from None
-
-
-def _ready(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter) -> _Ready:
+def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> _Ready:
     bugs = Bugs()
     found = bugs.tried(lambda: _prepared(finding, rebuilder, emitter, bugs))
     return _Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 
-def _prepared(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter, bugs: Bugs) -> _Ready:
+def _prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bugs) -> _Ready:
     if not _is_of(finding, rebuilder.flow):
         return _Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     copy = host_copy(finding, rebuilder.flow)
@@ -306,7 +284,7 @@ def _is_of(finding: Finding, flow: Flow) -> bool:
     return known and sum(activities.column("dur_ns").take(rows).to_pylist()) == finding.measured_ns
 
 
-def _around(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter) -> _Call | None:
+def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> _Call | None:
     """The library call that does the products around a finding's chain too; None where there is none."""
     try:
         rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
@@ -319,7 +297,7 @@ def _around(finding: Finding, rebuilder: Rebuilder, emitter: _Emitter) -> _Call 
 
 
 def _call(
-    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: _Emitter
+    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: Emitter
 ) -> _Call:
     text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
     emitter.write(f"repro_{_mark(finding)}_library.py", text)

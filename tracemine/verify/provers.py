@@ -14,7 +14,7 @@ from tracemine.verify.proof.sandbox import Sandbox
 
 _T = TypeVar("_T")
 MOST_AT_ONCE = 4  # each takes gigabytes of addresses
-_CORES_EACH = 4  # compilers and what is timed want cores too
+_CORES_EACH = 4  # where a GPU is: compilers and what is timed want cores too
 
 
 class Machines(NamedTuple):
@@ -24,23 +24,23 @@ class Machines(NamedTuple):
     calls: Sandbox
 
 
-def at_once() -> int:
-    """How many proofs this machine makes at a time.
+def at_once(alone: bool) -> int:
+    """How many proofs this machine makes at a time. alone: whether it does nothing else meanwhile.
 
-    >>> 1 <= at_once() <= MOST_AT_ONCE
+    >>> 1 <= at_once(alone=False) <= at_once(alone=True) <= MOST_AT_ONCE
     True
     """
-    return max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) // _CORES_EACH))
+    return max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) // (1 if alone else _CORES_EACH)))
 
 
 class Provers:
     """Some machines, and what waits for one. Use it in a `with`."""
 
-    def __init__(self, time_limit_s: float, count: int | None = None) -> None:
-        """count: how many prove at a time; None: as many as this machine should."""
+    def __init__(self, time_limit_s: float, count: int) -> None:
+        """count: how many prove at a time."""
         self._all = [
             Machines(Sandbox(time_limit_s=time_limit_s), Sandbox(time_limit_s=time_limit_s, command=LIBRARY_WORKER))
-            for _ in range(at_once() if count is None else count)
+            for _ in range(count)
         ]
         self._free: SimpleQueue[Machines] = SimpleQueue()
         for each in self._all:

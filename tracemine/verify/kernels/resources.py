@@ -8,13 +8,15 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 import msgspec
+
+from tracemine.verify.process import Ended, Process, TooLate
 
 _TABLE = re.compile(r"^BLOCKS = (\{.*?^\})", re.MULTILINE | re.DOTALL)
 
@@ -29,18 +31,33 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     stack_bytes: int
 
 
-def resources(text: str, time_limit_s: float = 120.0) -> list[Resources]:
-    """Of each kernel of a reproduction and each of its cuts, for sm_90. Empty where nothing is compiled in time."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "source.py"
-        path.write_text(text, "utf-8")
-        command = [sys.executable, "-m", "tracemine.verify.kernels.resources_worker", str(path)]
+class Compiler:
+    """Tells what kernels take, one reproduction after another, in a process that begins when it is first asked.
+
+    Close it at the end.
+    """
+
+    def __init__(self, time_limit_s: float = 120.0) -> None:
+        self._time_limit_s = time_limit_s
         compiles = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        self._process = Process((sys.executable, "-m", "tracemine.verify.kernels.resources_worker"), compiles)
+        self._folder = tempfile.TemporaryDirectory()
+        self._count = count()
+
+    def close(self) -> None:
+        """The process ends."""
+        self._process.close()
+        self._folder.cleanup()
+
+    def resources(self, text: str) -> list[Resources]:
+        """Of each kernel of a reproduction and each of its cuts, for sm_90. Empty where nothing is compiled in time."""
+        path = Path(self._folder.name) / f"source_{next(self._count)}.py"  # Python keeps what it has read of a file
         try:
-            ran = subprocess.run(command, capture_output=True, timeout=time_limit_s, env=compiles)  # noqa: S603
-        except (subprocess.TimeoutExpired, OSError):
+            path.write_text(text, "utf-8")
+            answer = self._process.ask(msgspec.json.encode(str(path)), self._time_limit_s)
+            return msgspec.json.decode(answer, type=list[Resources])
+        except (TooLate, Ended, OSError, msgspec.DecodeError):
             return []
-    return [msgspec.json.decode(line, type=Resources) for line in ran.stdout.splitlines()]
 
 
 def fitting(text: str, found: Iterable[Resources]) -> str:

@@ -1,15 +1,16 @@
 # mypy: ignore-errors
 """Compiles the kernels of a reproduction for a GPU that is not there, one cut after another: nothing is launched.
 
-Run as `python -m tracemine.verify.kernels.resources_worker FILE`; a line of JSON for each kernel and cut. Triton asks a
-driver which GPU to compile for; this one answers, and gives no more. It patches triton's internals, as
-proof/interpreter.py does.
+Run as `python -m tracemine.verify.kernels.resources_worker`; to each line, a file's name in JSON, it answers with a
+list of what each kernel and cut takes. Triton asks a driver which GPU to compile for; this one answers, and gives no
+more. It patches triton's internals, as proof/interpreter.py does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -49,17 +50,23 @@ def compiled(path):
 
 def compiling(path, most=None):
     """Each kernel and cut of a file, the first `most` cuts alone: name, cut, what triton made, registers and stack."""
-    driver.set_active(_NoGpu())
     kernels = []
-    run = JITFunction.run
+    run, empty = JITFunction.run, torch.empty
 
     def compile_only(self, *given, grid, warmup, **named):
         kernels.append((self.__name__, run(self, *given, grid=grid, warmup=True, **named)))
         return kernels[-1][1]
 
+    driver.set_active(_NoGpu())
     JITFunction.run = compile_only
-    empty = torch.empty
     torch.empty = lambda *given, **named: empty(*given, **{**named, "device": "meta"})  # whose device launchers ask for
+    try:
+        yield from _compiling(path, most, kernels)
+    finally:
+        JITFunction.run, torch.empty = run, empty
+
+
+def _compiling(path, most, kernels):
     spec = importlib.util.spec_from_file_location("source", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -88,11 +95,16 @@ def used(cubin):
 
 
 def main():
-    """All of a file."""
+    """Files from standard input until there are no more. What else is printed goes to standard error."""
     warnings.simplefilter("ignore")
-    for found in compiled(sys.argv[1]):
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
-        sys.stdout.buffer.flush()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for line in sys.stdin.buffer:
+        found = []
+        with contextlib.suppress(Exception):  # of this file is known what was compiled until then
+            found.extend(compiled(msgspec.json.decode(line)))
+        answers.write(msgspec.json.encode(found) + b"\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

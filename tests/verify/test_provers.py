@@ -1,0 +1,48 @@
+"""Proofs side by side: verdicts keep their order, and no prover waits for the slowest of the others."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tracemine.errors import UsageError
+from tracemine.verify import emitter, findings
+from tracemine.verify.findings import How
+from tracemine.verify.provers import at_once
+
+DECODE = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_decode"
+
+
+def test_a_machine_that_does_nothing_else_proves_on_all_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert (at_once(alone=True), at_once(alone=False)) == (2, 1)
+
+
+def test_without_a_gpu_a_long_proof_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from tracemine.cli.verify import _read
+
+    begun, third = [], threading.Event()
+
+    def prove(*_: object) -> str:
+        begun.append(len(begun))
+        if begun[-1] == 2:  # while the first still runs
+            third.set()
+        return f"{begun[-1]}" if begun[-1] else str(third.wait(30))
+
+    monkeypatch.setattr(findings, "at_once", lambda **_: 2)
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    able = findings.fusable(scan.findings)[:3]
+    found = list(findings.verify(able, flow, groups, How()))
+    assert [v.fingerprint for v in found] == [f.fingerprint for f in able]
+    assert found[0].says == "True"
+
+
+def test_a_reproduction_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "repro_0.py").mkdir()
+    with emitter.Emitter(tmp_path) as emits, pytest.raises(UsageError, match=r"repro_0\.py: cannot be written"):
+        emits.write("repro_0.py", "")

@@ -1,0 +1,39 @@
+"""Reproductions as files, and what compiling them without a GPU tells of their kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from tracemine.errors import Location, UsageError
+from tracemine.verify.kernels.resources import Compiler, fitting
+
+
+class Emitter:
+    """Writes reproductions into a folder, or nowhere. Use it in a `with`."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder, self._compiler = folder, Compiler()
+
+    def __enter__(self) -> Emitter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._compiler.close()
+
+    def fitted(self, text: str) -> str:
+        """The reproduction without cuts that spill, where it is written: who reads it has no GPU to try them all."""
+        return text if self._folder is None else fitting(text, self._compiler.resources(text))
+
+    def write(self, name: str, text: str) -> None:
+        """Raises UsageError where it cannot be written."""
+        if self._folder is None:
+            return
+        path = self._folder / name
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None
