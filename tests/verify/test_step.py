@@ -29,6 +29,7 @@ from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.verify.findings import fusable
+from tracemine.verify.hostcopy import _EMBEDDED as COPY_TEXTS
 from tracemine.verify.rebuild.arguments import told
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.rebuild.recorded import Recorded
@@ -235,6 +236,14 @@ def test_a_kernel_is_judged_within_the_file_as_elsewhere(tmp_path: Path) -> None
     judged = found["right"](chain.eager, {"same": chain.eager, "wrong": wrong}, chain.INPUTS, 0.0, "cpu")
     assert judged["same"]["faults"] == []
     assert judged["wrong"]["faults"]
+
+
+def test_a_kernel_is_judged_on_numbers_as_its_own_reproduction_draws_them(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    modules = namespace("convnet_train", "cpu")["modules"](tmp_path)
+    holds = {(name, below) for module in modules for name, *_, below in module.INPUTS}
+    assert {("running_var", "positive"), ("save_mean", "moderate"), ("save_var", "deviation")} <= holds
 
 
 def test_names_of_a_trace_stay_strings() -> None:
@@ -444,7 +453,7 @@ def test_where_the_host_sets_the_pace_a_launcher_takes_longer_than_the_call_that
     assert more_ns >= 0
 
 
-@pytest.mark.parametrize("names", [tuple(f"{name}.py" for name in STEP_TEXTS), tuple(sum(REPRO_TEXTS.values(), ()))])
+@pytest.mark.parametrize("names", [sum(texts.values(), ()) for texts in (STEP_TEXTS, REPRO_TEXTS, COPY_TEXTS)])
 def test_texts_that_are_pasted_into_one_file_have_no_name_twice(names: tuple[str, ...]) -> None:
     found: Counter[str] = Counter()
     for name in names:

@@ -12,9 +12,38 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from tracemine import __version__
 from tracemine.verify.process import how_ended
 
 _WIDTH = 118
+
+
+def file_text(
+    says: str,
+    parts: Sequence[str],
+    main: str,
+    *,
+    embeds: Mapping[str, Sequence[str]],
+    imports: Sequence[str],
+    tools: Sequence[str] = ("import torch",),
+) -> str:
+    """The text of a file: what it says of itself, its imports, its own parts, modules of this package, `main`.
+
+    embeds: modules by what they are about. imports: what parts and `main` need of Python's own library; tools: of what
+    has to be installed.
+    """
+    bodies = {title: [_body(name) for name in names] for title, names in embeds.items()}
+    lines = {*imports, *(line for several in bodies.values() for _, needed in several for line in needed)}
+    texts = [
+        f'"""{_comment(says)}\n\nWritten by tracemine {__version__}.\n"""',
+        "\n".join([*_merged(sorted(lines - {*tools})), "", *tools]),
+        *parts,
+        *(text for title, several in bodies.items() for text in (banner(title), *(text for text, _ in several))),
+        main.strip("\n"),
+    ]
+    text = "\n\n\n".join(texts) + "\n"
+    ast.parse(text)
+    return text
 
 
 def banner(text: str) -> str:
@@ -26,17 +55,17 @@ def banner(text: str) -> str:
     return f"# {text} ".ljust(_WIDTH, "-")
 
 
-def comment(text: str) -> str:
+def _comment(text: str) -> str:
     r"""Text that cannot end a docstring or begin anything else.
 
-    >>> comment('a " b \\ c')
+    >>> _comment('a " b \\ c')
     "a ' b / c"
     """
     plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
     return plain.replace("\\", "/").replace('"', "'")
 
 
-def body(name: str) -> tuple[str, list[str]]:
+def _body(name: str) -> tuple[str, list[str]]:
     """A module of this package without its docstring and imports, and the imports that are not of this package."""
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
     imports: list[str] = []
@@ -52,10 +81,10 @@ def body(name: str) -> tuple[str, list[str]]:
     return "\n".join(text.splitlines()[last:]).strip("\n"), kept
 
 
-def merged(imports: Sequence[str]) -> list[str]:
+def _merged(imports: Sequence[str]) -> list[str]:
     """Import statements, one a module.
 
-    >>> merged(["import json", "from math import prod", "from math import pi"])
+    >>> _merged(["import json", "from math import prod", "from math import pi"])
     ['import json', 'from math import pi, prod']
     """
     names: dict[str, set[str]] = {}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from typing import NamedTuple
 
-from tracemine import __version__
 from tracemine.columns import string_ids
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
-from tracemine.verify.alone import banner, body, comment, merged
-from tracemine.verify.repro import EMBEDDED
+from tracemine.verify.alone import file_text
+from tracemine.verify.repro import EMBEDDED, IMPORTS
 
 NOT_PROVED = "a copy has no kernel that could be proved on a CPU"
 LARGEST_BYTES = 2 << 30  # three times on the host, once on the device; larger ones move at the same rate
@@ -41,21 +39,12 @@ def host_copy(finding: Finding, flow: Flow) -> HostCopy | None:
 
 def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str) -> str:
     """The file that times a copy from or to pageable memory beside the same from or to pinned memory."""
-    embedded = {title: [body(name) for name in names] for title, names in _EMBEDDED.items()}
-    lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
-    own = {"import argparse", "import hashlib", "import json", "from pathlib import Path"}
     says = f"{finding.title} ({fingerprint})\n\nThe same bytes, copied from or to pinned memory of the host."
     parts = [
-        f'"""{comment(says)}\n\nWritten by tracemine {__version__}.\n"""',
-        "\n".join([*merged(sorted((lines | own) - {"import torch"})), "", "import torch"]),
         f"# What the trace has: a copy of so many bytes, to the device or from it.\n"
         f"NBYTES, TO_DEVICE = {min(copy.nbytes, LARGEST_BYTES)}, {copy.to_device}\nTRACE = [({copy.name!a}, None)]",
-        *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
-        _MAIN.replace("FINGERPRINT", fingerprint).strip("\n"),
     ]
-    text = "\n\n\n".join(parts) + "\n"
-    ast.parse(text)
-    return text
+    return file_text(says, parts, _MAIN.replace("FINGERPRINT", fingerprint), embeds=_EMBEDDED, imports=IMPORTS)
 
 
 _MAIN = """

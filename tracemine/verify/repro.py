@@ -6,16 +6,15 @@ and names come from the operator table.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from tracemine import __version__
-from tracemine.verify.alone import banner, body, comment, merged
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
+from tracemine.verify.alone import banner, file_text
+from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalar, Scalars, Value, asked, reads
 from tracemine.verify.domains import POSITIVE, domains
 from tracemine.verify.kernels.compulsory import compulsory
 from tracemine.verify.kernels.source import Source
 
+Plain = bool | int | float | str | tuple[bool | int | float, ...]
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 # Modules whose text every reproduction holds, by what they are about.
 EMBEDDED = {
@@ -29,6 +28,11 @@ EMBEDDED = {
         "gpu/timing.py",
     ),
 }
+
+
+# What mains and parts of reproductions need beside them.
+IMPORTS = ("import argparse", "import hashlib", "import json", "from pathlib import Path")
+_TOOLS = ("import torch", "import triton", "import triton.language as tl")
 
 
 def repro(
@@ -50,10 +54,6 @@ def repro(
     the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
     positive: inputs that hold no negative numbers, beside those of which roots and logarithms are taken.
     """
-    embedded = {title: [body(name) for name in names] for title, names in EMBEDDED.items()}
-    lines = {line for bodies in embedded.values() for _, found in bodies for line in found}
-    own = {"import argparse", "import hashlib", "import json", "from pathlib import Path"}
-    plain = merged(sorted((lines | own) - {"import torch"}))
     moved = compulsory(chain)
     what = "A library's call" if source is None else "One fused kernel"
     says = [f"{title} ({fingerprint})", "", f"{what} in place of these calls, as a trace recorded them."]
@@ -64,29 +64,24 @@ def repro(
         "    python THIS_FILE --json   the same for programs",
     ]
     parts = [
-        f'"""{comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
-        "\n".join([*plain, "", "import torch", "import triton", "import triton.language as tl"]),
         banner("The chain, as eager runs it"),
         eager_text(chain),
-        f"INPUTS = {_inputs(chain, {**domains(chain), **dict.fromkeys(positive, POSITIVE)})}\n\n"
+        f"{inputs_text(chain, positive)}\n\n"
         f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
         *_stand_ins(source, library),
-        *(text for title, bodies in embedded.items() for text in (banner(title), *(text for text, _ in bodies))),
-        _MAIN.format(
-            ahead=_tuned(source, 2),
-            cuts=_tuned(source, 4),
-            variants=_VARIANTS[source is not None, library is not None],
-            fingerprint=fingerprint,
-            kernel=source is not None,
-            ulp=ulp,
-            nbytes=moved.both,
-            read_bytes=moved.read,
-            draws=draws,
-        ).strip("\n"),
     ]
-    text = "\n\n\n".join(parts) + "\n"
-    ast.parse(text)
-    return text
+    main = _MAIN.format(
+        ahead=_tuned(source, 2),
+        cuts=_tuned(source, 4),
+        variants=_VARIANTS[source is not None, library is not None],
+        fingerprint=fingerprint,
+        kernel=source is not None,
+        ulp=ulp,
+        nbytes=moved.both,
+        read_bytes=moved.read,
+        draws=draws,
+    )
+    return file_text("\n".join(says), parts, main, embeds=EMBEDDED, imports=IMPORTS, tools=_TOOLS)
 
 
 # What stands in for eager: a kernel, a library's call, or both.
@@ -168,11 +163,15 @@ def _value(kind: str, value: Value, names: Sequence[str]) -> str:
         return value.name
     if isinstance(value, Scalars):
         return f"[{', '.join(s.name for s in value.values)}]"
-    return _literal(kind.removesuffix("?"), value)
+    return literal_text(kind.removesuffix("?"), value.value)
 
 
-def _literal(kind: str, literal: Literal) -> str:
-    value = literal.value
+def literal_text(kind: str, value: Plain) -> str:
+    """A value that is no tensor as Python source. kind: its type in the schema.
+
+    >>> literal_text("ScalarType", "bfloat16"), literal_text("int[]", (1, 2)), literal_text("MemoryFormat", 0)
+    ('torch.bfloat16', '[1, 2]', 'torch.contiguous_format')
+    """
     if kind == "ScalarType":
         return f"torch.{value}"
     if kind == "MemoryFormat" and isinstance(value, int):
@@ -193,12 +192,16 @@ def number_text(value: float | int | bool) -> str:
     return repr(value)
 
 
-def _inputs(chain: Chain, holds: Mapping[int, str]) -> str:
+def inputs_text(chain: Chain, positive: Collection[int] = ()) -> str:
+    """A chain's inputs as a Python table `INPUTS`, as `gpu/right.py` makes them. positive: as in `repro`."""
+    holds = {**domains(chain), **dict.fromkeys(positive, POSITIVE)}
     rows = [
         f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds.get(k, i.below)!r}),'
         for k, i in enumerate(chain.inputs)
     ]
-    return "\n".join(["[  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"])
+    return "\n".join(
+        ["INPUTS = [  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"]
+    )
 
 
 def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:

@@ -6,17 +6,14 @@ holds numbers, and kernel names as escaped strings.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from math import prod
 
 import msgspec
 
-from tracemine import __version__
 from tracemine.ops import itemsize
-from tracemine.verify.alone import banner, body, comment, merged
-from tracemine.verify.chain import Chain
-from tracemine.verify.repro import eager_text
+from tracemine.verify.alone import banner, file_text
+from tracemine.verify.repro import eager_text, inputs_text
 from tracemine.verify.step.placing import Kernel, Placed
 from tracemine.verify.step.program import Place, Program
 from tracemine.verify.step.text import Writer, items_of
@@ -34,8 +31,6 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     writer = Writer(placed.program)
     eager = writer.function("eager_step", list(placed.program.calls))
     fused = writer.function("fused_step", items_of(placed))
-    embedded = [body(f"{name}.py") for name in _EMBEDDED]
-    plain = merged([*_IMPORTS, *(line for _, lines in embedded for line in lines if line != "import torch")])
     program = placed.program
     says = [
         f"One recorded step, replayed call by call: {program.replayed_launches} of {program.launches} launches,",
@@ -47,8 +42,6 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
         "    python THIS_FILE --meta   runs it without a GPU and without data, to see that its calls fit each other",
     ]
     parts = [
-        f'"""{comment(chr(10).join(says))}\n\nWritten by tracemine {__version__}.\n"""',
-        "\n".join([*plain, "", "import torch"]),
         'DEVICE = "cuda"',
         banner("The operators"),
         writer.header(),
@@ -61,16 +54,16 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
         banner("The chains, as eager runs them, and a kernel in the place of each"),
         _kernels(placed),
         f"ABOUT = json.loads({_json(_about(placed, counts, recorded))})\nEXPECTED = json.loads({_json(expected)})",
-        banner("Whether it is right, and what it takes"),
-        *(text for text, _ in embedded),
-        _MAIN.strip("\n"),
     ]
-    text = "\n\n\n".join(parts) + "\n"
-    ast.parse(text)
-    return text
+    return file_text("\n".join(says), parts, _MAIN, embeds=_EMBEDDED, imports=_IMPORTS)
 
 
-_EMBEDDED = ("proof/numerics", "proof/roundings", "proof/casts", "gpu/right", "gpu/seen", "gpu/graphs", "step/replay")
+_EMBEDDED = {
+    "Whether it is right, and what it takes": (
+        *("proof/numerics.py", "proof/roundings.py", "proof/casts.py"),
+        *("gpu/right.py", "gpu/seen.py", "gpu/graphs.py", "step/replay.py"),
+    )
+}
 _IMPORTS = (
     "import argparse",
     "import importlib.util",
@@ -156,17 +149,7 @@ def _kernels(placed: Placed) -> str:
 
 def module_text(kernel: Kernel) -> str:
     """One chain and its kernel as a module of its own."""
-    return "\n\n\n".join(
-        [kernel.source.text.strip("\n"), eager_text(kernel.chain), f"INPUTS = {_described(kernel.chain)}\n"]
-    )
-
-
-def _described(chain: Chain) -> str:
-    rows = [
-        f"    ({i.name!r}, {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {i.below!r}),"
-        for i in chain.inputs
-    ]
-    return "\n".join(["[  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"])
+    return "\n\n\n".join([kernel.source.text.strip("\n"), eager_text(kernel.chain), f"{inputs_text(kernel.chain)}\n"])
 
 
 def _quoted(text: str) -> str:

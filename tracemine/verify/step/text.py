@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tracemine.verify.repro import number_text
+from tracemine.verify.repro import literal_text, number_text
 from tracemine.verify.step.placing import Fused, Placed
 from tracemine.verify.step.program import Argument, Place, Places, Plain, Program, StepCall
 
-_FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 _OPERATOR = re.compile(r"aten::[a-z_][a-z0-9_]*", re.IGNORECASE)
 _WIDTH = 116
 Item = StepCall | Fused
@@ -184,15 +183,9 @@ class _Function:
             return f"[{', '.join('None' if v is None else self._name(v) for v in value.values)}]"
         assert isinstance(value, Plain)  # noqa: S101  (None is not written)
         plain, kind = value.value, kind.removesuffix("?")
-        if kind == "ScalarType":
-            return f"torch.{plain}"
         if kind.startswith("Device"):
             return '"cpu"' if plain == "cpu" else "DEVICE"
-        if kind == "MemoryFormat" and isinstance(plain, int):
-            return _FORMATS.get(plain, "None")
-        if isinstance(plain, tuple):
-            return f"[{', '.join(map(number_text, plain))}]"
-        return repr(plain) if isinstance(plain, str) else number_text(plain)
+        return literal_text(kind, plain)
 
 
 def items_of(placed: Placed) -> list[Item]:
