@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from tracemine.verify.kernels.cuts import Cuts, cuts
@@ -43,8 +43,9 @@ class Launch:
     name: str
     parts: tuple[Part, ...]
     exact: bool
-    shared: list[int] = field(default_factory=list)  # for each part, the part whose code it uses
-    turned: bool = False  # the last blocks first: a launch before it has read the same, and the cache has its end
+    shared: tuple[int, ...]  # for each part, the part whose code it uses
+    members: tuple[Members, ...]  # the parts as they are called: those that may be chosen among by one call
+    turned: bool  # the last blocks first: a launch before it has read the same, and the cache has its end
 
     @property
     def cuts(self) -> Cuts:
@@ -125,11 +126,6 @@ class Launch:
         return list(found.values())
 
     @property
-    def members(self) -> list[Members]:
-        """The parts as they are called: those that may be chosen among by one call."""
-        return members(*_kinds(self.shared, self.parts))
-
-    @property
     def merged(self) -> list[Run]:
         """Axes that are walked as one."""
         if any(part.flat for part in self.parts):
@@ -204,9 +200,10 @@ def launches(program: Program, stem: str, exact: bool, longest_row: int) -> list
         texts = [part.renamed() for part in group]
         order = adjacent(*_kinds([texts.index(text) for text in texts], group))
         group, texts = [group[place] for place in order], [texts[place] for place in order]
-        shared = [texts.index(text) for text in texts]
+        shared = tuple(texts.index(text) for text in texts)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
-        found.append(Launch(name, tuple(group), exact, shared, _turned(group, found)))
+        called = tuple(members(*_kinds(shared, group)))
+        found.append(Launch(name, tuple(group), exact, shared, called, _turned(group, found)))
     return found
 
 
