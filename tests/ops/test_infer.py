@@ -156,6 +156,17 @@ def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+@pytest.mark.parametrize("dim", range(5))
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_stack_of_channels_last_images_keeps_their_layout_between_its_axes(
+    dim: int, layout: torch.memory_format
+) -> None:
+    images = [torch.zeros(6, 5, 4, 3).to(memory_format=layout)] * 2
+    (found,) = infer("aten::stack", *recorded(aten.stack.default, [images, dim], {})).outputs
+    made = torch.stack(images, dim)
+    assert (found.shape, found.strides) == (tuple(made.shape), made.stride())
+
+
 @pytest.mark.parametrize(
     ("call", "read", "written"),
     [

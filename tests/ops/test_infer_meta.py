@@ -31,6 +31,7 @@ ON_GPUS = {
     "cudnn_batch_norm": "statistics are kept in float32", "miopen_batch_norm": "statistics are kept in float32",
     "native_layer_norm_backward": "the input's gradient is row-major",
     "_fused_rms_norm_backward": "the input's gradient is row-major",
+    "one_hot": "ones are scattered into zeros; its meta kernel compares, which keeps a permuted input's layout",
     "_stack": "its meta kernel for out= joins where it should stack",
     "addr": "in place, torch lets self be resized",
     "native_batch_norm_backward": "the input's gradient is laid out as the input",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, prod
 
 from tracemine.ops.infer.arithmetic import elementwise, known, laid_like, made, promoted
@@ -194,13 +195,19 @@ def _joined_layout(shape: tuple[int, ...], members: Sequence[TensorSpec]) -> tup
 
 @rule
 def stack(call: Call) -> Outputs:
-    """Members of one shape along a new axis."""
+    """Members of one shape along a new axis: joined along the axis that follows, which is then split, or a last one."""
     members = call.tensors("tensors")
-    shape = members[0].shape
+    shape, count = members[0].shape, len(members)
     if any(member.shape != shape for member in members):
         raise Unknown("the inputs do not fit the operator")
     axis = call.axis("dim", len(shape) + 1, 0)
-    return (made((*shape[:axis], len(members), *shape[axis:]), _common(members)),)
+    if axis < len(shape):
+        layout = _joined_layout((*shape[:axis], count * shape[axis], *shape[axis + 1 :]), members)
+        split = layout and (*layout[:axis], shape[axis] * layout[axis], *layout[axis:])
+    else:
+        longer = [replace(m, shape=(*shape, 1), strides=m.strides and (*m.strides, 1)) for m in members]
+        split = _joined_layout((*shape, count), longer)
+    return (TensorSpec((*shape[:axis], count, *shape[axis:]), _common(members), split),)
 
 
 @rule
