@@ -18,8 +18,9 @@ from tracemine.verify.kernels.source import generate
 from tracemine.verify.proof import narrow
 from tracemine.verify.proof.check import make_job
 from tracemine.verify.proof.narrow import narrower
-from tracemine.verify.proof.sandbox import Sandbox, elements, smaller
+from tracemine.verify.proof.sandbox import Sandbox
 from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.proof.shrink import elements, smaller
 
 
 def chain(rows: int = 4) -> Chain:

@@ -13,6 +13,7 @@ from tracemine.verify.chain import Chain
 from tracemine.verify.indices import within
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.sizes import free_sizes, scaled
+from tracemine.verify.proof.shrink import elements
 
 WORKER = (sys.executable, "-m", "tracemine.verify.library.worker")
 MOST_ELEMENTS = 1 << 20  # of the largest tensor: calls that cannot be made smaller are not tried beyond
@@ -52,11 +53,6 @@ class Sizes:
     def at(self, sizes: Mapping[int, int]) -> Chain:
         """The chain with other sizes for some. Raises TracemineError where its calls do not allow them."""
         return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.chain
-
-
-def elements(chain: Chain) -> int:
-    """Elements of the chain's largest tensor."""
-    return max((spec.elements for spec in chain.specs), default=0)
 
 
 def job(chain: Chain, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:

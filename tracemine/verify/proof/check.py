@@ -19,9 +19,8 @@ from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.source import Source, generate
 from tracemine.verify.proof.mutants import spoiled
 from tracemine.verify.proof.record import Job, Proof
+from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements
 
-# What an interpreter gets through in the time, block by block; larger chains are tried smaller where they can be.
-MOST_ELEMENTS = 4_096
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 
 
@@ -87,7 +86,7 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
     )
     if recorded is not None or longest_row < LONGEST_ROW:
         source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
-    largest = max((spec.elements for spec in chain.specs), default=0)
+    largest = elements(chain)
     if largest > MOST_ELEMENTS:
         block = max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length())
         source, rounded = (replace(s, text=_in_large_blocks(s.text, block)) for s in (source, rounded))

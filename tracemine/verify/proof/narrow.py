@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.source import generate
-from tracemine.verify.proof.check import MOST_ELEMENTS
 from tracemine.verify.proof.resize import at_sizes
-from tracemine.verify.proof.sandbox import elements, smaller
+from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements, smaller
 
 _MOST = 32 * MOST_ELEMENTS
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")

@@ -12,20 +12,15 @@ from types import TracebackType
 
 import msgspec
 
-from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.source import generate
+from tracemine.verify.chain import Chain
 from tracemine.verify.process import Ended, Process, TooLate
-from tracemine.verify.proof.check import MOST_ELEMENTS, make_job
+from tracemine.verify.proof.check import make_job
 from tracemine.verify.proof.record import Proof
-from tracemine.verify.proof.resize import at_sizes, free_axes
 
 WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
 TIME_LIMIT_S = 60.0  # of a processor
 _PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
-_SIZES = (5, 3, 7, 2, 4, 6)  # for axes that are made smaller: told apart, and no multiple of a block
-_SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
 
 
 class Sandbox:
@@ -99,40 +94,3 @@ class Sandbox:
             ticks = sum(map(int, Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[11:13]))
             limit = int(ticks / os.sysconf("SC_CLK_TCK") + self._time_limit_s + 1)
             resource.prlimit(pid, resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-
-
-def smaller(chain: Chain) -> Chain:
-    """The chain at sizes that an interpreter gets through, and that its source takes.
-
-    Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
-    by one, the largest first. Raises Unsupported where no kernel can be generated.
-    """
-    generate(chain)
-    if elements(chain) <= MOST_ELEMENTS:
-        return chain
-    axes = _largest_first(chain)
-    whole = at_sizes(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
-    if whole is not None and elements(whole) <= MOST_ELEMENTS:
-        return whole
-    current = whole or chain
-    for size in _SIZES * 4 if whole is None else [_SHORTEST] * len(axes):
-        if elements(current) <= MOST_ELEMENTS:
-            break
-        tried = (at_sizes(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
-        found = next((one for one in tried if one is not None), None)
-        if found is None:
-            break
-        current = found
-    return current
-
-
-def _largest_first(chain: Chain) -> list[tuple[int, int]]:
-    return sorted(free_axes(lower(chain)).items(), key=lambda item: -item[1])
-
-
-def elements(chain: Chain) -> int:
-    """Elements of the chain's largest tensor."""
-    return max((spec.elements for spec in chain.specs), default=0)
-
-
-__all__ = ["MOST_ELEMENTS", "Sandbox", "Unsupported", "elements", "smaller"]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tracemine.verify.chain import Chain
 from tracemine.verify.proof.narrow import gets_through, narrower
-from tracemine.verify.proof.sandbox import MOST_ELEMENTS, elements, smaller
 from tracemine.verify.proof.shorten import shorter
+from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements, smaller
 
 _MOST = 64 * MOST_ELEMENTS
 _SHORTER = "the proof on the CPU is of a few members of each kind of its lists, whose code the others share"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 Step = tuple[str, tuple[object, ...]]  # a view operator and what it takes after the tensor
 
@@ -262,12 +261,3 @@ def _arranged(makers: _Makers, wanted: Sequence[tuple[int, int, int]], target: L
         makers.permute(order)
         makers.view(narrow)
     makers.expand(target.shape)
-
-
-def elements(look: Look) -> int:
-    """How many elements a look has.
-
-    >>> elements(Look(0, (2, 3), (3, 1)))
-    6
-    """
-    return prod(look.shape)
