@@ -101,3 +101,20 @@ def test_a_sum_of_many_numbers_to_one_is_no_worse_than_eager_s_luck(interpreter:
     b = Builder("total")
     total = b.call("aten::sum", b.input("x", (1024,), "float32"))
     assert interpreter.prove(b.done(b.call("aten::mul.Tensor", total, 0.5)), mutants=False).faults == ()
+
+
+def test_a_whole_number_that_fills_16_bits_is_stored_by_its_value(interpreter: Interpreter) -> None:
+    b = Builder("filled")
+    x = b.input("x", (5, 7), "bfloat16")
+    proof = interpreter.prove(b.done(b.call("aten::full_like", x, 3), b.call("aten::neg", x)), mutants=False)
+    assert not proof.faults
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_the_larger_of_two_tensors_has_the_name_of_a_row_s_largest(interpreter: Interpreter, dtype: str) -> None:
+    b = Builder("clipped")
+    x, y = b.input("x", (4, 40), dtype), b.input("y", (40,), dtype)
+    chain = b.done(b.call("aten::max.other", x, y), b.call("aten::min.other", x, y))
+    proof = interpreter.prove(chain, mutants=False)
+    assert not proof.faults
+    assert proof.trials >= 20

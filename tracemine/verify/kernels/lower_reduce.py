@@ -9,6 +9,7 @@ from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.lower import Lowering, result_dtype, rule
+from tracemine.verify.kernels.operators import pointwise_rows
 from tracemine.verify.kernels.recipes import columns_of, fronts
 from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.values import (
@@ -99,8 +100,9 @@ def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     keep = bool(given.literal("keepdim", False))
     if given.call.overload == "dim":
         return narrowed(low, given, _extreme_and_place(low, kind, source, _axes(given, source), keep))
-    if given.call.overload not in ("", "out"):
-        raise Unsupported("a maximum of two tensors by that name")
+    if "other" in given:  # the larger of two tensors: another operator by the same name
+        row = pointwise_rows()[f"{kind}imum"]
+        return (low.apply(row, [given.tensor("self"), given.tensor("other")], result_dtype(given)),)
     type_ = FLOAT if source.type == FLOAT else source.type
     if type_ == BOOL:
         raise Unsupported("a maximum of booleans")

@@ -97,8 +97,7 @@ class Printer:
         if isinstance(node, ir.Number):
             self.scalars[node.name] = None
             # Correctly rounded division takes nothing but floats.
-            whole = self.exact and node.type == FLOAT and isinstance(self._given.get(node.name), int)
-            return f"({node.name} * 1.0)" if whole else node.name
+            return f"({node.name} * 1.0)" if self.exact and self._is_whole(node) else node.name
         if isinstance(node, ir.Constant):
             return constant(node)
         if isinstance(node, ir.Count):
@@ -228,6 +227,10 @@ class Printer:
                 todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
         return index(node, self._names)
 
+    def _is_whole(self, node: ir.Number) -> bool:
+        """Whether a number that is computed with as a float was given as a whole one."""
+        return node.type == FLOAT and isinstance(self._given.get(node.name), int)
+
     def store(self, store: ir.Store) -> None:
         """Write one value."""
         buffer = self.program.buffers[store.buffer]
@@ -241,6 +244,8 @@ class Printer:
         # A number is no tensor: it takes the buffer's type as it is stored.
         plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
         text = value if plain else typed(value, node.type, buffer.dtype)
+        if isinstance(node, ir.Number) and text == node.name and self._is_whole(node):
+            text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
         kept = self._kept(across and self._walks == self.walks)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
