@@ -87,3 +87,21 @@ def test_a_fill_with_a_tensor_of_the_host_is_a_fill_with_a_number() -> None:
     form = form_of(facts, operator.overloads[0])
     assert isinstance(form, Form)
     assert form.overload.name == "Scalar"
+
+
+def test_new_memory_that_is_filled_with_random_numbers_is_new_in_the_chain(tmp_path: Path) -> None:
+    """Not somebody's memory that is written in place: `randn` allocates, and `normal_` within it fills."""
+    events = [
+        event("aten::randn", 0, 30, [[], [], [], [], []], ["ScalarList", "Scalar", "", "", ""], [[]] * 5, SIZES),
+        event("aten::normal_", 5, 29, [WHOLE, [], []], [TYPE, "Scalar", "Scalar"], [STEPS, [], []], ["", "0.", "1."]),
+        *launched(1, 20, "normal"),
+        event("aten::mul", 40, 50, [WHOLE, WHOLE], [TYPE, TYPE], [STEPS, STEPS], ["", ""]),
+        *launched(2, 45, "mul"),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    found = flow(open_trace(path))
+    chain = Rebuilder(found, groups(found)).rebuild([0, 1], "chain").chain
+    assert [call.label for call in chain.calls] == ["aten::randn", "aten::mul.Tensor"]
+    assert not chain.written
+    assert generate(chain)

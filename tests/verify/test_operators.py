@@ -44,6 +44,14 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "minimum and its place": ("min.dim", [X], (0, True)),
     "smooth distance": ("smooth_l1_loss", [X, Y], (1, 1.0)),
     "evenly apart": ("linspace", [], (-1.0, 2.0, 9)),
+    "surprise at a share": ("binary_cross_entropy", [X, Y], (None, 1)),
+    "slope of a surprise": ("binary_cross_entropy_backward", [("grad", (), "float32"), X, Y], (None, 1)),
+    "slope of a hard threshold": ("hardshrink_backward", [("grad", (6, 40), "float32"), X], (0.5,)),
+    "slope of a soft threshold": ("softshrink_backward", [GRAD, ("x", (6, 40), "bfloat16")], (0.5,)),
+    "angle of a point": ("atan2", [X, Y], ()),
+    "logarithm of a factorial": ("lgamma", [X], ()),
+    "numbers drawn evenly": ("rand", [], ([6, 40],)),
+    "numbers drawn normally": ("randn", [], ([6, 40],)),
     "bent distance": ("huber_loss", [X, Y], (2, 1.0)),
 }
 
@@ -96,6 +104,17 @@ def residual_branches_dropped() -> Chain:
     b.call("aten::bernoulli_.float", noise, 0.8)
     b.call("aten::div_.Scalar", noise, 0.8)
     return b.done(b.call("aten::add.Tensor", y, b.call("aten::mul.Tensor", x, noise)))
+
+
+def noise_scaled() -> Chain:
+    """As diffusion models add it: memory that is given filled with normal numbers, and those of a distribution."""
+    b = Builder("noise")
+    x, sigma, noise, race = (b.input(n, (6, 40), "bfloat16") for n in ("x", "sigma", "noise", "race"))
+    b.call("aten::normal_", noise, 0.5, 2.0)
+    b.call("aten::exponential_", race, 3.0)
+    noisy = b.call("aten::add.Tensor", x, b.call("aten::mul.Tensor", noise, sigma))
+    even = b.call("aten::uniform_", b.call("aten::clone", sigma), -2.0, 3.0)
+    return b.done(b.call("aten::div.Tensor", noisy, race), even)
 
 
 def pooled_gradients() -> Chain:
@@ -203,6 +222,7 @@ CHAINS = (
     one_hot,
     added_at_one_place_a_row,
     residual_branches_dropped,
+    noise_scaled,
     pooled_gradients,
     gates_gradient,
     dense_block,

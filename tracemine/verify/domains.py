@@ -22,13 +22,14 @@ NOT_NEGATIVE = frozenset(
         *((name, "state_steps") for name in ("_fused_adam_", "_fused_adamw_")),
     )
 )
-POSITIVE, MODERATE, DEVIATION = "positive", "moderate", "deviation"  # as `gpu/right.py` draws them
+POSITIVE, MODERATE, DEVIATION, SHARE = "positive", "moderate", "deviation", "share"  # as `gpu/right.py` draws them
 _EXPONENTIALS = ("exp", "exp_", "exp2", "expm1", "_foreach_exp")
 _BATCH_NORMS = ("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
 _GROUP_NORMS = ("native_layer_norm_backward", "native_group_norm_backward")
 _DOMAINS = {
     **dict.fromkeys(NOT_NEGATIVE, POSITIVE),
     **{(name, "self"): MODERATE for name in _EXPONENTIALS},
+    ("binary_cross_entropy", "self"): SHARE,  # eager refuses others
     **{(name, "mean"): MODERATE for name in _GROUP_NORMS},
     **{(name, "save_mean"): MODERATE for name in _BATCH_NORMS},
     **{(name, "rstd"): DEVIATION for name in (*_GROUP_NORMS, "_fused_rms_norm_backward")},
@@ -42,7 +43,7 @@ _KEEPS = frozenset(
 
 
 def domains(chain: Chain) -> dict[int, str]:
-    """For each input of a chain whose use says what it holds: POSITIVE, MODERATE, or DEVIATION.
+    """For each input of a chain whose use says what it holds: POSITIVE, MODERATE, DEVIATION, or SHARE.
 
     >>> from tracemine.verify import Builder
     >>> b = Builder("scaled")

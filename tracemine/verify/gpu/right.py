@@ -24,8 +24,8 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
 
     described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
     "positive": numbers, none of them negative, as averages of squares are; "moderate": none of them large; "deviation":
-    inverse ones, positive and neither large nor small). Of every second seed rows of other numbers have magnitudes of
-    their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there and nowhere else.
+    inverse ones, positive and neither large nor small; "share": from 0 to 1). Of every second seed rows of others have
+    magnitudes of their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there alone.
     """
     generator = torch.Generator(device).manual_seed(seed)
     found = []
@@ -33,6 +33,8 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
         values: torch.Tensor
         if below == "positive":
             values = torch.randn(shape, generator=generator, device=device).abs()
+        elif below == "share":
+            values = torch.rand(shape, generator=generator, device=device)
         elif below == "deviation":
             values = torch.randn(shape, generator=generator, device=device).abs() + 0.25
         elif below is not None and below != "moderate":

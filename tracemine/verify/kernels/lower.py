@@ -233,6 +233,7 @@ class Lowering:
 def lower(chain: Chain) -> Lowered:
     """Recipes for what a chain computes. Raises Unsupported, with the reason, where no kernel can be generated."""
     from tracemine.verify.kernels import (
+        lower_drawn,  # noqa: F401  (they register their rules)
         lower_layout,  # noqa: F401  (they register their rules)
         lower_loss,  # noqa: F401  (they register their rules)
         lower_norm,  # noqa: F401  (they register their rules)

@@ -108,6 +108,24 @@ def _bent_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return narrowed(low, given, [low.op("mul", found, given.tensor("grad_output"))])
 
 
+@rule("binary_cross_entropy")
+def _binary_cross_entropy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    each: Tensor = low.op("surprise", given.tensor("self"), given.tensor("target"))
+    if "weight" in given:
+        each = low.op("mul", each, given.tensor("weight"))
+    return _gathered(low, given, each)
+
+
+@rule("binary_cross_entropy_backward")
+def _binary_cross_entropy_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    found: Tensor = low.op("surprise_slope", *(given.tensor(name) for name in ("grad_output", "self", "target")))
+    if "weight" in given:
+        found = low.op("mul", found, given.tensor("weight"))
+    if given.integer("reduction", _MEAN) == _MEAN:
+        found = low.op("div", found, low.count(found, range(len(found.dims))))
+    return narrowed(low, given, [found])
+
+
 @rule("mse_loss_backward")
 def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     difference = low.op("sub", given.tensor("self"), given.tensor("target"))

@@ -1,4 +1,4 @@
-"""Rules for what is pointwise and yet no plain expression: powers by their exponent, copies, constants, dropout."""
+"""Rules for what is pointwise and yet no plain expression: powers by their exponent, copies, constants."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tracemine.verify.kernels.given import Given
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.lower import Lowering, result_dtype, rule
 from tracemine.verify.kernels.lower_layout import joined, sliced
-from tracemine.verify.kernels.operators import DROPPED, pointwise_rows, table
-from tracemine.verify.kernels.values import TYPE_OF, Drawn, Num, Point, Position, Tensor
+from tracemine.verify.kernels.operators import pointwise_rows, table
+from tracemine.verify.kernels.values import TYPE_OF, Num, Point, Position, Tensor
 
 
 @rule("pow")
@@ -109,19 +109,6 @@ def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (low.rounded(low.point(template, [source, *numbers], FLOAT), result_dtype(given)),)
 
 
-@rule("bernoulli")
-def _bernoulli(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Ones where a number drawn for their place is below p, for instance of the residual branches that are kept."""
-    tensor, p = given.tensor("self"), given.operand("p")
-    if not isinstance(p, Num):
-        raise Unsupported("a probability for each element")
-    drawn = Drawn(dims=tensor.dims, dtype=INT, origin=low.at, seed="seed", stream=len(low.drawn))
-    kept = low.point("{0} < _share_of_draws({1})", [drawn, p], FLOAT, BOOL, as_is=(0,))
-    low.drawn.append((given.number, kept))
-    dtype = result_dtype(given)
-    return (low.rounded(low.point("{0}", [kept], TYPE_OF[dtype]), dtype),)
-
-
 @rule("bitwise_not")
 def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
@@ -175,16 +162,3 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
         template, compute = "{0} != 0", FLOAT
     filled = Point(dims=dims, dtype=kind, origin=low.at, template=template, args=(value,), compute=compute)
     return (low.rounded(filled, dtype),)
-
-
-@rule("native_dropout")
-def _dropout(low: Lowering, given: Given) -> tuple[Tensor, ...]:
-    """Elements are kept where a number drawn for their place is not below p. `train=False` draws none."""
-    tensor, p = given.tensor("input"), given.operand("p")
-    if given.literal("train", True) is False:
-        raise Unsupported("dropout that drops nothing")
-    drawn = Drawn(dims=tensor.dims, dtype=INT, origin=low.at, seed="seed", stream=len(low.drawn))
-    kept = low.point("{0} >= _share_of_draws({1})", [drawn, p], FLOAT, BOOL, as_is=(0,))
-    low.drawn.append((given.number, kept))
-    scaled = low.point(DROPPED, [tensor, kept, p], FLOAT, as_is=(1,))
-    return low.rounded(scaled, result_dtype(given)), kept

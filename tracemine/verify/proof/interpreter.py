@@ -278,6 +278,27 @@ def _reduce(self, arg):
     return _stock_reduce(self, arg)
 
 
+# Functions of CUDA's own library that have torch's names.
+_LIBRARY = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan"),
+    *("erfc", "erfinv", "hypot", "lgamma"),
+)
+
+
+def _of_library(name):
+    """A function of float32, rounded once: none of the GPU's own functions is here."""
+
+    def call(*arguments):
+        taken = [tl.to_tensor(a) for a in arguments]
+        wide = [torch.from_numpy(np.ascontiguousarray(a.handle.data, np.float64)) for a in taken]
+        found = getattr(torch, name)(*wide).numpy().astype(np.float32)
+        whole = tl.block_type(tl.float32, list(found.shape))
+        kind = whole if any(a.type.is_block() for a in taken) else tl.float32
+        return tl.tensor(interpreter.TensorHandle(found, tl.float32), kind)
+
+    return call
+
+
 def _patch_tensor(tensor, *rest):
     """A tensor of one element as a loop's bound: Triton before 3.7 asks numpy for it in a way that 2.5 refuses."""
     _stock_patch_tensor(tensor, *rest)
@@ -305,4 +326,6 @@ def install():
     interpreter.ScanOps.cumsum = _cumsum
     interpreter._patch_lang_tensor = _patch_tensor
     libdevice.fast_dividef = lambda x, y: x / y
+    for name in _LIBRARY:
+        setattr(libdevice, name, _of_library(name))
     libdevice.fast_logf = lambda x: tl.log(x)  # none of the GPU's own functions is here; tl.log is patched at a launch

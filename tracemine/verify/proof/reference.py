@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
-from tracemine.verify.proof import casts
+from tracemine.verify.proof import casts, drawn
 from tracemine.verify.proof.roundings import DRAWS, add_signed, of_sums, rounded_off
 from tracemine.verify.proof.stand_ins import ROUNDED_ONCE, STAND_INS, wide
 
@@ -38,7 +38,7 @@ def run(
 ) -> Run:
     """Run a chain on copies of tensors.
 
-    scalars: a value for each scalar argument. masks: for each call that drops elements, by its number, what it keeps.
+    scalars: a value for each scalar argument. masks: for each call that draws, by its number, what it drew or keeps.
     double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
     """
     values: list[Any] = [_copied(t, double) for t in inputs]
@@ -95,8 +95,8 @@ def spread(
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
                 add_signed(tensor, off, generator, rows=draw % 3 == 2)  # errors may have one cause
             values += found
-        drawn = _ran(chain, values)
-        for square, a, b in zip(squares, (*drawn.live, *drawn.inputs), wanted, strict=True):
+        other = _ran(chain, values)
+        for square, a, b in zip(squares, (*other.live, *other.inputs), wanted, strict=True):
             square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
     roots = [(square / DRAWS).sqrt() for square in squares]
     return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
@@ -158,7 +158,21 @@ def _given(
     if call.operator == "aten::bernoulli_":
         (written,) = mutated(call)
         return [values[written].copy_(masks[number])][: len(call.outputs)]
+    if call.operator.removeprefix("aten::") in drawn.MADE:
+        return _drawn(call, values, scalars, masks[number], double)
     return _called(call, values, scalars, double)
+
+
+def _drawn(
+    call: Call, values: Any, scalars: Mapping[str, float], draws: torch.Tensor, double: bool
+) -> list[torch.Tensor]:
+    """Random numbers made of given draws, rounded once."""
+    numbers = {n: scalars[v.name] for n, v in call.given().items() if isinstance(v, Scalar)}
+    found = drawn.made(call.operator, draws, numbers)
+    if call.schema.mutates:
+        (written,) = mutated(call)
+        return [values[written].copy_(found)][: len(call.outputs)]
+    return [found if double else found.to(getattr(torch, str(call.outputs[0].dtype)))]
 
 
 def _ran(chain: Chain, values: Sequence[Any]) -> Run:

@@ -45,6 +45,8 @@ _INEXACT = frozenset(
             "gelu",
             "softplus",
         ),
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan", "erfc", "erfinv"),
+        *("hypot", "lgamma", "randn", "randn_like", "normal", "exponential"),
         *("sin", "cos", "pow", "sqrt", "rsqrt", "reciprocal", "div", "addcdiv", "linalg_vector_norm", "norm"),
         *("_softmax", "logsumexp", "native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm"),
     )

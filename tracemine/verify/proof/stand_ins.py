@@ -187,6 +187,19 @@ def _log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Tensors:
     return (torch.ops.aten.log_sigmoid_backward(grad_output, self, torch.exp(-self.abs())),)
 
 
+def _shrunk(self: Any, lambd: float, grad_out: Any = None, grad_output: Any = None) -> Tensors:
+    """A number that is none lets the gradient through, as a GPU's does; a CPU's in some elements."""
+    return (torch.where(self.abs() <= lambd, 0.0, grad_output if grad_out is None else grad_out),)
+
+
+def _binary_cross_entropy(self: Any, target: Any, weight: Any, reduction: int) -> Tensors:
+    """Of any number: eager refuses those that are no probabilities, of which a trial may well be."""
+    low = torch.tensor(-100.0, dtype=self.dtype)
+    each = (target - 1) * torch.maximum(torch.log1p(-self), low) - target * torch.maximum(torch.log(self), low)
+    each = each if weight is None else each * weight
+    return (each.mean() if reduction == 1 else each.sum() if reduction == 2 else each,)
+
+
 def _cumsum(self: Any, dim: int, dtype: Any = None) -> Tensors:
     """A running sum as deep as a GPU's: a CPU's has partial sums in float64, which neither round nor overflow."""
     found = self if dtype is None else self.to(dtype)
@@ -212,6 +225,9 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
     "cumsum": _cumsum,
     "log_sigmoid_backward": _log_sigmoid_backward,
+    "hardshrink_backward": _shrunk,
+    "softshrink_backward": _shrunk,
+    "binary_cross_entropy": _binary_cross_entropy,
     "avg_pool2d_backward": _alone(torch.ops.aten.avg_pool2d_backward.default),
     "glu_backward": _alone(torch.ops.aten.glu_backward.default),
     "upsample_bilinear2d": _alone(torch.ops.aten.upsample_bilinear2d.default),

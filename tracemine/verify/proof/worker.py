@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ import triton.language as tl
 from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Scalar
 from tracemine.verify.indices import within
+from tracemine.verify.kernels.ir import BOOL
 from tracemine.verify.kernels.lower import Lowered, lower
 from tracemine.verify.kernels.operators import error_ulp
 from tracemine.verify.proof import drawn, interpreter, numerics, reference, trials
@@ -166,9 +167,9 @@ class _Prover:
             yield case
 
     def _all_kept(self, chain: Chain) -> dict[int, torch.Tensor]:
-        """Masks that drop nothing."""
-        calls = [number for number, _ in self.lowered.drawn]
-        return {n: torch.ones(chain.specs[chain.first_output(n)].shape, dtype=torch.bool) for n in calls}
+        """Masks that drop nothing, and draws that are all the same."""
+        kinds = {number: torch.bool if of.dtype == BOOL else torch.int32 for number, of in self.lowered.drawn}
+        return {n: torch.ones(chain.specs[chain.first_output(n)].shape, dtype=kind) for n, kind in kinds.items()}
 
     def _references(self, case: _Case, masks: Mapping[int, torch.Tensor]) -> None:
         case.eager, case.truth, case.noise = reference.judged(case.chain, case.inputs, case.scalars, masks)
@@ -295,13 +296,16 @@ class _Prover:
 
     def _drops(self, module: ModuleType, case: _Case, ran: _Ran) -> list[str]:
         """Whether as many elements were kept as should be, and each by a draw of its own."""
-        shares = []
-        for number, _ in self.lowered.drawn:
+        shares: list[float] = []
+        for number, of in self.lowered.drawn:
+            if of.dtype != BOOL:
+                shares += [0.5, 0.5]
+                continue
             p, keeps = case.chain.calls[number].given()["p"], case.chain.calls[number].operator == "aten::bernoulli_"
             value = min(max(float(case.scalars[p.name]), 0.0), 1.0) if isinstance(p, Scalar) else float(keeps)
             shares.append(value if keeps else 1 - value)
         again = self.run(module, case, seed=1).masks if case.trial == Trial() else ()
-        return drawn.faults(ran.masks, shares, again)
+        return drawn.faults(_coins(ran.masks), shares, _coins(again))
 
     def mutant(self, name: str, line: str, source: str, needs: str | None, twin: str | None) -> Mutant | None:
         """What gives a wrong source away; None where it does not even run.
@@ -327,6 +331,11 @@ class _Prover:
                 if found:
                     return None if _does_not_run(found[0]) else Mutant(name, line, f"{case.trial.says}: {found[0]}")
         return Mutant(name, line)
+
+
+def _coins(masks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What drops elements as it is; of draws coins."""
+    return [coin for m in masks for coin in ((m,) if m.dtype == torch.bool else drawn.coins(m))]
 
 
 @contextlib.contextmanager

@@ -19,6 +19,11 @@ _ALLOCATE = frozenset(
     )
 )  # fmt: skip
 FILLS = ("aten::zero_", "aten::fill_")
+# Operators that make a new tensor of random numbers, by what fills it, and the one that says so by sizes alone.
+_DRAWS = {
+    "aten::uniform_": ("aten::rand", ("aten::rand", "aten::rand_like")),
+    "aten::normal_": ("aten::randn", ("aten::randn", "aten::randn_like")),
+}
 _PRESERVE, _CONTIGUOUS, _CHANNELS_LAST = None, 0, 2  # numbers of torch.memory_format
 
 
@@ -56,6 +61,8 @@ def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
         return _copied(facts, recorded)
     if fills_new(facts) and recorded.name in ("", "Scalar"):
         return _filled(facts, recorded)
+    if name in _DRAWS and around in _DRAWS[name][1]:
+        return _new(facts, recorded, _DRAWS[name][0], {})
     if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.look.shape for s in facts.inputs):
         return Form(operator=name, overload=_named(name, "Scalar"), recorded=recorded)
     if recorded.overwrites and "out" in recorded.name:
@@ -119,20 +126,29 @@ def _same(shape: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]) 
 
 def _filled(facts: NodeFacts, recorded: Overload) -> Form | str:
     """New memory filled with a number: `full`."""
+    fixed: dict[str, Plain] = {"fill_value": 0} if facts.operator == "aten::zero_" else {}
+    return _new(facts, recorded, "aten::full", fixed, renamed={"fill_value": "value"})
+
+
+def _new(
+    facts: NodeFacts,
+    recorded: Overload,
+    operator: str,
+    fixed: Mapping[str, Plain],
+    renamed: Mapping[str, str] | None = None,
+) -> Form | str:
+    """A new tensor that an operator makes of its sizes alone, for memory that the call filled."""
     target = facts.outputs[0] if facts.outputs else None
     if target is None or target.dtype is None or not target.look.is_told:
         return "what was filled is not recorded"
     if not _same(target.look.shape, contiguous(target.look.shape), target.look.strides):
         return "it fills a layout that is not contiguous"
-    fixed: dict[str, Plain] = {"size": target.look.shape, "dtype": target.dtype}
-    if facts.operator == "aten::zero_":
-        fixed["fill_value"] = 0
     return Form(
-        operator="aten::full",
-        overload=_only("aten::full"),
+        operator=operator,
+        overload=_only(operator),
         recorded=recorded,
-        renamed={"fill_value": "value"},
-        fixed=fixed,
+        renamed=renamed or {},
+        fixed={"size": target.look.shape, "dtype": target.dtype, **fixed},
         dropped=frozenset({0}),
     )
 
