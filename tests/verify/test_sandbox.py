@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tracemine.verify import Builder, Chain
+from tracemine.errors import TracemineError
+from tracemine.verify import Builder, Chain, Interpreter
 from tracemine.verify.chain import Ref
 from tracemine.verify.indices import within
 from tracemine.verify.kernels.source import generate
-from tracemine.verify.proof import narrow
+from tracemine.verify.proof import check, narrow
 from tracemine.verify.proof.check import make_job
 from tracemine.verify.proof.narrow import narrower
 from tracemine.verify.proof.sandbox import Sandbox
@@ -88,6 +89,15 @@ def test_who_does_not_read_the_question_is_not_waited_for_either(tmp_path: Path)
         begun = time.monotonic()
         assert sandbox.answer(b"x" * (1 << 20)) == "the proof took longer than 0.2 s"  # more than a pipe holds
         assert time.monotonic() - begun < 30
+
+
+def test_without_limits_a_crash_is_an_error_that_says_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "WORKER", stand_in(tmp_path, "raise SystemExit('no')"))
+    with Interpreter() as process, pytest.raises(TracemineError) as raised:
+        process.prove(chain())
+    assert str(raised.value) == "scaled: the process that interprets kernels ended with 1: no"
 
 
 def test_large_chains_are_tried_small_with_the_same_source() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.source import Source, generate
+from tracemine.verify.process import Ended, Process
 from tracemine.verify.proof.mutants import spoiled
 from tracemine.verify.proof.record import Job, Proof
 from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements
@@ -24,17 +24,23 @@ from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 
 
+WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
+_FOREVER_S = 1e6
+
+
+def environment() -> dict[str, str]:
+    """What a process that interprets kernels is started with."""
+    return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
 class Interpreter:
-    """A process that runs kernels in Triton's interpreter; use it in a `with`, for several chains."""
+    """A process that runs kernels in Triton's interpreter, as long as it takes; use it in a `with`, for several chains.
+
+    `Sandbox` is one with limits.
+    """
 
     def __init__(self) -> None:
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tracemine.verify.proof.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        self._process = Process(WORKER, environment())
 
     def __enter__(self) -> Interpreter:
         return self
@@ -42,11 +48,7 @@ class Interpreter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None  # noqa: S101
-        assert self._process.stdout is not None  # noqa: S101
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+        self._process.close()
 
     def prove(self, chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Proof:
         """The verdict on a chain. Raises TracemineError where the process ends without one.
@@ -57,14 +59,10 @@ class Interpreter:
             job = make_job(chain, mutants, longest_row)
         except Unsupported as refusal:
             return refused(chain, refusal.message)
-        assert self._process.stdin is not None  # noqa: S101
-        assert self._process.stdout is not None  # noqa: S101
-        self._process.stdin.write(msgspec.json.encode(job) + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise TracemineError(f"{chain.name}: the process that interprets kernels ended without a verdict")
-        return msgspec.json.decode(line, type=Proof)
+        try:
+            return msgspec.json.decode(self._process.ask(msgspec.json.encode(job), _FOREVER_S), type=Proof)
+        except Ended as end:
+            raise TracemineError(f"{chain.name}: the process that interprets kernels {end.how}") from None
 
 
 def prove(chains: Iterable[Chain], mutants: bool = True) -> Iterator[Proof]:

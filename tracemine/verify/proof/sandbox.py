@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +13,9 @@ import msgspec
 
 from tracemine.verify.chain import Chain
 from tracemine.verify.process import Ended, Process, TooLate
-from tracemine.verify.proof.check import make_job
+from tracemine.verify.proof.check import WORKER, environment, make_job
 from tracemine.verify.proof.record import Proof
 
-WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
 TIME_LIMIT_S = 60.0  # of a processor
 _PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
@@ -33,8 +31,7 @@ class Sandbox:
         command: Sequence[str] = WORKER,
     ) -> None:
         self._time_limit_s, self._memory_limit_bytes = time_limit_s, memory_limit_bytes
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        self._process = Process(command, environment, self._limit_memory)
+        self._process = Process(command, environment(), self._limit_memory)
 
     def __enter__(self) -> Sandbox:
         return self
