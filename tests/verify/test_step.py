@@ -282,14 +282,14 @@ def test_a_step_of_another_trace_is_none() -> None:
         place(fusable(scan.findings), Rebuilder(flow, groups))
 
 
-def without(*operators: str) -> tuple[Flow, Recorded]:
-    """A decoder's recording in which operators have names that no table has."""
+def without(*operators: str, by: str = "custom::thing") -> tuple[Flow, Recorded]:
+    """A decoder's recording in which operators have another name, else one that no table has."""
     names = re.compile(rf"aten::({'|'.join(operators)})(?=[.(]|$)")
     timeline = open_trace(CAPTURES / "decoder_prefill")
     changed = {}
     for column in ("name", "op_schema"):
         values = timeline.ops[column].to_pylist()
-        changed[column] = [v and names.sub("custom::thing", v) for v in values]
+        changed[column] = [v and names.sub(by, v) for v in values]
     ops = timeline.ops
     for column, values in changed.items():
         at = ops.schema.get_field_index(column)
@@ -307,6 +307,15 @@ def test_what_cannot_be_called_is_left_out_and_counted_and_what_it_gave_comes_fr
     assert left.gpu_ns > 0
     assert program.gpu_ns == whole.gpu_ns == program.replayed_ns + left.gpu_ns
     assert sum(b.outside for b in program.buffers) == sum(b.outside for b in whole.buffers) + 2
+
+
+def test_whatever_draws_random_numbers_keeps_its_order() -> None:
+    program = build(*without("silu", by="aten::poisson"), {}).program
+    assert {c.operator for c in program.calls if c.draws} == {
+        "aten::poisson",
+        "aten::_scaled_dot_product_cudnn_attention",
+    }
+    assert not any(c.draws for c in placed("convnet_train").program.calls)
 
 
 def test_below_the_least_share_no_step_is_replayed() -> None:

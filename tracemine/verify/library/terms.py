@@ -14,7 +14,6 @@ from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scal
 
 INPUT = "input"
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_RANDOM = frozenset({"native_dropout", "dropout", "bernoulli", "rand_like", "randn_like", "rand", "randn"})
 # What keeps elements, their order and their values: another shape, or other memory.
 RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "clone", "unsqueeze", "squeeze", "alias", "detach"})
 
@@ -136,7 +135,7 @@ class _Making:
         """One call of the chain."""
         schema = call.schema
         name = call.operator.removeprefix("aten::")
-        if name in _RANDOM:
+        if schema.op_class == "random":
             raise Opaque(f"{call.label} draws random numbers")
         if schema.overwrites or (schema.mutates and not name.endswith("_")):
             raise Opaque(f"{call.label} writes into what it was given")

@@ -11,7 +11,7 @@ import numpy as np
 from tracemine.columns import numbers
 from tracemine.errors import Location, TracemineError
 from tracemine.flow.record import Flow
-from tracemine.ops import itemsize, overload_of
+from tracemine.ops import itemsize, op_class, overload_of
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Literal, Ref, Refs
 from tracemine.verify.domains import NOT_NEGATIVE
@@ -26,14 +26,8 @@ _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is 
 _MOST_OPERATORS = 200_000
 _FEW = 2  # whole numbers that places are computed from stay below this
 _KEEPS = KEEPS | {"to", "contiguous", "reshape", "t", "transpose", "flatten", "unflatten", "detach", "narrow", "split"}
-_DRAWS = frozenset(
-    (
-        *("native_dropout", "dropout", "dropout_", "bernoulli", "bernoulli_", "uniform_", "normal_", "rand", "randn"),
-        *("randint", "rand_like", "randn_like", "multinomial", "random_", "exponential_", "randperm", "alpha_dropout"),
-        *("feature_dropout", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
-        "_scaled_dot_product_cudnn_attention",
-    )
-)
+# Classes of operators that draw random numbers, some of them with an argument alone: these keep their order.
+_DRAWS = frozenset({"random", "attention", "rnn"})
 
 
 class NoStep(TracemineError):
@@ -149,7 +143,6 @@ class _Making:
             if s in taken.written or self._marked(taken, p, arguments)
         )
         number = len(self.calls)
-        base = facts.operator.removeprefix("aten::")
         call = StepCall(
             operator=facts.operator,
             overload=taken.overload.name,
@@ -159,7 +152,7 @@ class _Making:
             makes=tuple(makes),
             activities=taken.activities,
             nodes=tuple(self.cover.node_of[r] for r in taken.inside if r in self.cover.node_of),
-            draws=base in _DRAWS,
+            draws=not _DRAWS.isdisjoint(op_class(self.cover.facts(row).operator for row in taken.inside)),
         )
         self.calls.append(call)
         self.storages.append(here)
