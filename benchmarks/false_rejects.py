@@ -32,7 +32,7 @@ from tracemine.verify.domains import domains
 from tracemine.verify.gpu.compiling import compiled_variants
 from tracemine.verify.gpu.right import copies, make_inputs, right
 from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.operators import ulp_of
 from tracemine.verify.repro import eager_text
 
 aten = torch.ops.aten
@@ -226,7 +226,7 @@ def chains(wanted: Sequence[str]) -> list[tuple[str, Chain]]:
 def judge(name: str, chain: Chain, seeds: Sequence[int], compiles: bool, counts: Counter[tuple[str, str]]) -> str:
     """Counts what is judged and what is rejected; what was in words."""
     eager, inputs = eager_of(chain), described(chain)
-    ulp = float(sum(error_ulp().get(t, 0) for t in lower(chain).templates))
+    ulp = ulp_of(lower(chain).templates)
     tensors = make_inputs(inputs, device="cpu")
     eager(*copies(tensors))
     decomposed = torch.func.functionalize(lambda *t: tuple(eager(*t) or ()), remove="mutations_and_views")

@@ -20,7 +20,7 @@ import torch
 from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
 from tracemine.verify import generate
 from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.operators import ulp_of
 from tracemine.verify.kernels.shapes import LONGEST_ROW as USUAL
 from tracemine.verify.proof.numerics import compare
 from tracemine.verify.proof.reference import run, spread
@@ -39,7 +39,7 @@ def load(text: str, folder: Path, name: str):
 def check(name: str, rounds: bool, folder: Path) -> str:
     chain = CATALOGUE[name]()
     lowered = lower(chain)
-    ulp = float(sum(error_ulp().get(t, 0) for t in lowered.templates))
+    ulp = ulp_of(lowered.templates)
     drops = bool(lowered.drawn)
     source = generate(chain, rounds, export_masks=drops, longest_row=LONGEST_ROW.get(name, USUAL))
     module = load(source.text, folder, f"{name}_{int(rounds)}")

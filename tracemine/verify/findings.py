@@ -30,7 +30,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.emitter import Emitter
 from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.operators import ulp_of
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find, settled
 from tracemine.verify.library.outcome import CallVerdict, outcome
@@ -366,7 +366,7 @@ def chain_text(
         generate(chain) if kernel else None,
         fingerprint=fingerprint,
         title=title,
-        ulp=LIBRARY_ULP if lowered is None else float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
+        ulp=LIBRARY_ULP if lowered is None else ulp_of(lowered.templates),
         recorded=recorded,
         assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
         draws=lowered is not None and bool(lowered.drawn),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 
@@ -110,3 +110,12 @@ def error_ulp() -> Mapping[str, int]:
     rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
     found = {row.expr: row.ulp for row in rows if row.ulp}
     return found | {brief: found[expr] for expr, brief in brief_templates().items() if expr in found}
+
+
+def ulp_of(templates: Iterable[str]) -> float:
+    """By how much expressions may be off in all, in units in the last place of float32; 0 where each is exact.
+
+    >>> ulp_of(["{0} + {1}"]), ulp_of(["{0} + {1}", "_tanh({0})"]) > 0
+    (0.0, True)
+    """
+    return float(sum(error_ulp().get(template, 0) for template in templates))

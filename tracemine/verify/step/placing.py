@@ -13,7 +13,7 @@ from tracemine.columns import numbers
 from tracemine.findings.record import Finding
 from tracemine.verify.chain import Chain, Scalar, Unsupported
 from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.kernels.operators import ulp_of
 from tracemine.verify.kernels.source import Source, generate
 from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
@@ -88,7 +88,7 @@ class _Kernels:
             made = Kernel(
                 chain=chain,
                 source=generate(chain),
-                ulp=float(sum(error_ulp().get(t, 0) for t in lowered.templates)),
+                ulp=ulp_of(lowered.templates),
                 draws=bool(lowered.drawn),
             )
             self.known[key] = len(self.kept)
