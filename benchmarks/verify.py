@@ -35,9 +35,8 @@ from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
 from tracemine.verify import generate
 from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.findings import chain_text, fusable, kernel_proof, recorded_kernels
+from tracemine.verify.findings import chain_text, fusable, kernel_proof, recorded_kernels, with_products
 from tracemine.verify.hostcopy import copy_reproduction, host_copy
-from tracemine.verify.library import find
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.tried import tried
 from tracemine.verify.provers import Machines, Provers
@@ -132,7 +131,8 @@ def _found(arguments: argparse.Namespace, left_out: Counter[str], claims: list[C
                 left_out["the same chain as another's"] += 1
                 continue
             yield item
-            yield from _with_products(name, rank, finding, rebuilder, flow)
+            if (found := with_products(finding, rebuilder)) is not None:
+                yield _item("library", name, rank, finding, found[0], flow)
             rank += 1
         print(f"{trace}: {rank}", file=sys.stderr, flush=True)
 
@@ -160,17 +160,6 @@ def _item(kind: str, name: str, rank: int, finding: Finding, rebuilt: Rebuilt, f
         recorded=recorded_kernels(rebuilt, flow),
         unread=rebuilt.unread,
     )
-
-
-def _with_products(name: str, rank: int, finding: Finding, rebuilder: Rebuilder, flow: Flow) -> Iterator[Item]:
-    """The library call that does the products around a finding's chain too, where there is one."""
-    try:
-        rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
-    except NotRebuilt:
-        return
-    replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
-    if rebuilt is not None and replacement is not None and replacement.products:
-        yield _item("library", name, rank, finding, rebuilt, flow)
 
 
 def _text(item: Item) -> str:

@@ -285,7 +285,12 @@ def _is_of(finding: Finding, flow: Flow) -> bool:
 
 
 def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> _Call | None:
-    """The library call that does the products around a finding's chain too; None where there is none."""
+    found = with_products(finding, rebuilder)
+    return None if found is None else _call(finding, *found, rebuilder, emitter)
+
+
+def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Replacement] | None:
+    """A finding's chain with the products around it, and the library call that does all of it; None: there is none."""
     try:
         rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
     except NotRebuilt:
@@ -293,7 +298,7 @@ def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> _Call |
     replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
     if rebuilt is None or replacement is None or not replacement.products:
         return None
-    return _call(finding, rebuilt, replacement, rebuilder, emitter)
+    return rebuilt, replacement
 
 
 def _call(
