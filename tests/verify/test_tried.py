@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.verify.catalogue import adamw_foreach
 from tracemine.verify.chain import Builder, Chain
 from tracemine.verify.proof.tried import tried
 
@@ -28,3 +31,12 @@ def test_a_large_chain_is_proved_at_smaller_sizes_and_that_is_said() -> None:
     assert found._replace(small=chain).too_large == (
         "the chain has 67,108,864 elements that no size of an argument makes fewer"
     )
+
+
+def test_each_tensor_of_an_optimizer_lies_otherwise_alone_once() -> None:
+    """Only there a plan shows that is kept whatever its strides, or the strides of another in their place."""
+    pytest.importorskip("torch")
+    from tracemine.verify.proof.trials import trials
+
+    layouts = {trial.layout for trial in trials(adamw_foreach(((4, 3),) * 9), {})}
+    assert {f"padding in {name}{k}" for name in "pgmv" for k in range(9)} <= layouts

@@ -148,18 +148,22 @@ class Chain(msgspec.Struct, frozen=True):
         return len(self.inputs) + sum(len(c.outputs) for c in self.calls[:call])
 
     @property
-    def written(self) -> tuple[int, ...]:
-        """Inputs that a call writes in place, themselves or through a view."""
-        behind = list(range(len(self.inputs)))  # of each value the one whose memory it is in
-        found: dict[int, None] = {}
+    def memory(self) -> tuple[int, ...]:
+        """Of each value the one whose memory it is in: an input, or what a call made anew."""
+        behind = list(range(len(self.inputs)))
         for call in self.calls:
-            found.update((behind[v], None) for v in mutated(call) if behind[v] < len(self.inputs))
             shares = call.schema.aliases
             for place in range(len(call.outputs)):
                 alias = shares[min(place, len(shares) - 1)] if shares else None
                 source = None if alias is None else call.arguments[alias]
                 behind.append(behind[source.value] if isinstance(source, Ref) else len(behind))
-        return tuple(found)
+        return tuple(behind)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Inputs that a call writes in place, themselves or through a view."""
+        behind, count = self.memory, len(self.inputs)
+        return tuple(dict.fromkeys(behind[v] for call in self.calls for v in mutated(call) if behind[v] < count))
 
 
 def usable(name: str) -> bool:
@@ -320,12 +324,12 @@ class Builder:
 def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """What a call gives; what no rule tells, as its own outputs say. Raises ChainError where nothing can tell."""
     recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
-    lists = [v.values for v in call.arguments if isinstance(v, Refs)]
-    member = next((specs[v].dtype for values in lists for v in values if v is not None), None)
+    lists = (v.values if isinstance(v, Refs) else () for v in call.arguments)
+    members = [[str(specs[v].dtype) for v in values if v is not None] for values in lists]
     if not call.schema.outputs:
         return ()
     shapes, dtypes, strides, texts = (list(column) for column in zip(*recorded, strict=True))
-    found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, member)
+    found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, members)
     told = found.outputs or ()
     if len(told) == len(call.outputs):
         told = tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))

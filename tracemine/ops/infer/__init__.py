@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracemine.ops.infer.call import Call, Unknown
+from tracemine.ops.infer.call import Call, ListDtype, Unknown
 from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs, table
 from tracemine.ops.infer.tensor import TensorSpec
@@ -44,14 +44,14 @@ def infer(
     input_dtypes: Sequence[str],
     input_strides: Sequence[Any] | None = None,
     concrete_inputs: Sequence[str] | None = None,
-    list_dtype: str | None = None,
+    list_dtype: ListDtype = None,
 ) -> Inference:
     """Outputs, traffic and flops of one call. Never raises: what is damaged is not known.
 
     operator: its name, with or without overload. input_shapes, input_dtypes, input_strides and concrete_inputs: one
     entry an input, as Kineto records them (sizes and strides in elements, of a TensorList one list a member; type
     names; texts of scalars). list_dtype: canonical dtype of the members of TensorLists, which Kineto does not record,
-    where something else tells it.
+    where something else tells it: one for all, or one entry an input, of each of its members.
 
     >>> infer("aten::mul", [[4, 8], [8]], ["float", "c10::Half"], [[8, 1], [1]], ["", ""]).outputs
     (TensorSpec(shape=(4, 8), dtype='float32', strides=(8, 1)),)

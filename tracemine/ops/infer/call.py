@@ -26,6 +26,7 @@ _FLOATING = ("float16", "bfloat16", "float32", "float64")
 _PROMOTING = ("other", "exponent", "min", "max", "self")  # scalars that take part in promotion; alpha and value do not
 
 Given = TensorSpec | tuple[TensorSpec, ...] | None
+ListDtype = str | Sequence[Sequence[str]] | None  # of all members of lists, or of each, one entry an input
 
 
 class Unknown(Exception):
@@ -44,7 +45,7 @@ class Call:
         types: Sequence[str],
         strides: Sequence[Any] | None,
         concrete: Sequence[str] | None,
-        list_dtype: str | None = None,
+        list_dtype: ListDtype = None,
     ) -> None:
         """Raises Unknown where the operator, its overload or its inputs are not what they should be."""
         if not len(shapes) == len(types) <= _MOST_INPUTS:
@@ -52,11 +53,12 @@ class Call:
         self.name, self.overload, self._places = _signature(operator, tuple(types))
         if strides is None or len(strides) != len(shapes):
             strides = (None,) * len(shapes)
-        rows = zip(shapes, types, strides, strict=True)
+        members = [list_dtype] * len(shapes) if list_dtype is None or isinstance(list_dtype, str) else list_dtype
+        rows = zip(shapes, types, strides, members, strict=True)
         later = len(self.overload.arguments) - len(types)  # arguments that newer releases have appended
         self._types = (*types, *("",) * later)
         self._texts = (*concrete, *("",) * later) if concrete is not None and len(concrete) == len(shapes) else None
-        self._given: list[Given] = [*(_given(*row, list_dtype) for row in rows), *(None,) * later]
+        self._given: list[Given] = [*(_given(*row) for row in rows), *(None,) * later]
 
     def __contains__(self, name: str) -> bool:
         """Whether the overload has an argument of this name."""
@@ -261,14 +263,15 @@ def _signature(operator: str, types: tuple[str, ...]) -> tuple[str, Overload, di
     return (name if namespace == "aten" else found.name).partition(".")[0], overload, places
 
 
-def _given(shape: Any, recorded: str, strides: Any, list_dtype: str | None) -> Given:
+def _given(shape: Any, recorded: str, strides: Any, members: str | Sequence[str] | None) -> Given:
     if recorded in _LISTS:
         if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_MEMBERS:
             raise Unknown("a recorded shape is damaged")
         steps = strides if isinstance(strides, (list, tuple)) and len(strides) == len(shape) else (None,) * len(shape)
         if not all(isinstance(member, (list, tuple)) for member in shape):
             return ()  # lists that are not of tensors
-        return tuple(_tensor(member, list_dtype, step) for member, step in zip(shape, steps, strict=True))
+        dtypes = (members,) * len(shape) if members is None or isinstance(members, str) else members
+        return tuple(_tensor(*member) for member in zip(shape, dtypes, steps, strict=True))
     dtype = canonical_dtype(recorded)
     return None if dtype is None else _tensor(shape, dtype, strides)
 

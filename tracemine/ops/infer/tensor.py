@@ -126,6 +126,20 @@ def is_dense(shape: Sizes, strides: Sizes) -> bool:
     return True
 
 
+def overlaps(spec: TensorSpec) -> bool:
+    """Whether elements may share memory: an axis steps no further than the ones inside it reach.
+
+    >>> overlaps(TensorSpec((3, 4), "float32", (4, 1))), overlaps(TensorSpec((3, 4), "float32", (2, 1)))
+    (False, True)
+    """
+    reach = 0
+    for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.strides or (), strict=False) if n > 1):
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
 def _order(shape: Sizes, layouts: Sequence[Sizes]) -> list[int]:
     """Axes from innermost to outermost, as an iteration over tensors with these strides chooses them."""
     order = list(range(len(shape) - 1, -1, -1))

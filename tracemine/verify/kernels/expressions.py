@@ -23,6 +23,7 @@ TRITON_TYPE = {
     "uint8": "tl.uint8",
     "bool": "tl.int1",
 }
+_SHORT = (*NARROW, "float8_e4m3fn", "float8_e5m2")
 
 
 def number(value: float | int | bool) -> str:
@@ -64,7 +65,7 @@ def typed(text: str, from_type: str, to: str) -> str:
         return text
     if (from_type, to) == (FLOAT, "int8"):
         return f"{text}.to(tl.int32).to(tl.int8)"
-    if from_type in (INT, LONG) and to in NARROW:  # as eager does; Triton's interpreter knows no other way
+    if from_type in (INT, LONG, BOOL) and to in _SHORT:  # as eager does; Triton knows no other way to all of them
         return f"{text}.to(tl.float32).to({TRITON_TYPE[to]})"
     return f"({text} != 0)" if to == BOOL else f"{text}.to({TRITON_TYPE[to]})"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracemine.ops.infer.tensor import broadcast
+from tracemine.ops.infer.tensor import broadcast, overlaps
 from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalars, Unsupported, mutated
 from tracemine.verify.kernels.axes import Axes, Dims
 from tracemine.verify.kernels.given import Given, Operand
@@ -73,6 +73,8 @@ class Lowering:
                 raise Unsupported(f"call {number} ({call.label}): {refusal.message}") from None
         self.axes.pin_all_but(s.dims for s in sources)
         written = {v: self._tensors[v] for v in self.chain.written}
+        if overlapping := [e.name for v in written if overlaps((e := self.chain.inputs[v]).spec)]:
+            raise Unsupported(f"{overlapping[0]} is written in place, and has elements that share memory")
         live = tuple(self._tensors[v] for v in self.chain.live)
         return Lowered(
             axes=self.axes,
@@ -185,8 +187,9 @@ class Lowering:
             # A vector that meets itself turned: its axis is walked once already, the second time by one of its own.
             walked = set(self.axes.flat(tuple(dims)))
             free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
+            if len(free) < len(wide):  # of other sizes it would be broadcast
+                self.axes.pin([a for d in wide for a in d])
             if wide and not free:
-                self.axes.pin(wide[0])
                 free = list(self.fresh((shape[-back],), pinned=True))
             dims.append(free[0] if wide else ())
             for other in free[1:]:
@@ -292,7 +295,9 @@ def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
 
 
 def _is_default(row: Pointwise, value: Operand) -> bool:
-    return isinstance(value, Num) and row.unless is not None and value.value == row.defaults[row.unless]
+    """Whether an argument is left out: one with a name may be another number at another call."""
+    constant = isinstance(value, Num) and value.name is None
+    return constant and row.unless is not None and value == Num(row.defaults[row.unless])
 
 
 def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:

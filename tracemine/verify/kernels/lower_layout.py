@@ -27,6 +27,8 @@ from tracemine.verify.kernels.values import (
 def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     shape = given.output.shape
+    if given.call.operator == "aten::squeeze":  # of one element, an axis that stays would go
+        low.axes.pin([a for d in given.integers("dim") or range(len(source.dims)) for a in source.dims[d]])
     kept = [(size, dim) for size, dim in zip(low.shape(source), source.dims, strict=True) if size != 1]
     if [size for size, _ in kept] == [size for size in shape if size != 1]:  # dimensions of 1 come or go
         rest = iter(kept)

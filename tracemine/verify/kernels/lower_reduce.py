@@ -194,7 +194,8 @@ def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int
     order = given.operand(name, 2)
     if not isinstance(order, Num) or order.value not in (1, 2):
         raise Unsupported("a norm that is neither of order 1 nor 2")
-    if order.value == 1:
+    alone = not any(source.dims[d] for d in over)  # of one element eager takes the size: no square is beyond float32
+    if order.value == 1 or alone:
         return reduced(low, "sum", low.op("abs", source), over, keep)
     return low.op("sqrt", reduced(low, "sum", low.op("mul", source, source), over, keep))
 

@@ -125,10 +125,11 @@ class Part:
     def dense(self) -> list[str]:
         """What must hold at a call for its rows to lie behind each other in all tensors."""
         found = []
-        for name, order in self.flat.items():
+        for name, (order, outer, inner) in self.flat.items():
             if self.program.buffers[name].role == "input":
                 turned = "" if order == tuple(range(len(order))) else f".permute({', '.join(map(str, order))})"
                 found.append(f"{name}{turned}.is_contiguous()")
+                found += [f"{name}.stride({outer}) == {sizes(inner)}"] * (not self.kernel.columns[0].pinned)
         return found
 
 

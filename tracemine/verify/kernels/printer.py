@@ -251,7 +251,8 @@ class Printer:
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 
 
-_SCALED = frozenset({QUOTIENT, "{0} * {1}", "tl.where({0} < {1}, {1}, {0})"})  # the last: at least
+_AT_LEAST = "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"
+_SCALED = frozenset({QUOTIENT, "{0} * {1}", _AT_LEAST})
 _WITH_INFINITIES = frozenset({"float32", "bfloat16", "float16"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels import ir
@@ -114,21 +115,33 @@ def _moves(place: Node, axis: Axis) -> int:
     return {"*": left * count, "//": left // max(count, 1), "%": left}[place.symbol]
 
 
-def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """For each tensor that an elementwise kernel takes, the order of dimensions in which it must lie without gaps.
+class Dense(NamedTuple):
+    """How a tensor must lie at a call for one place to say where its element is.
 
-    Then one place says where every tensor's element is, and the kernel may be launched as if it had a single row.
+    Its dimensions lie without gaps in the order `order`. Of one element, a dimension may have any stride; but `outer`,
+    the one of the outermost column, is walked beyond its end where all rows are one: its stride is as many elements as
+    `inner` have.
+    """
+
+    order: tuple[int, ...]
+    outer: int
+    inner: tuple[Axis, ...]
+
+
+def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, Dense]:
+    """How each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row.
+
     Empty where it may not, as the tensors were recorded.
     """
     nodes = ir.nodes_of(kernel)
     placed = (ir.Reduce, ir.Scan, ir.Place, ir.Random, ir.Fetched)
     crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
-    if not kernel.rows or kernel.pieces > 1 or crooked:
+    if not kernel.rows or not kernel.columns or kernel.pieces > 1 or crooked:
         return {}
     axes = (*kernel.rows, *kernel.columns)
     steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
     walked = ir.Walked(())
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, Dense] = {}
     accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
     for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:
         buffer = buffers[name]
@@ -136,5 +149,8 @@ def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, tuple[i
             continue  # one element, for all
         if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
             return {}
-        found[name] = tuple(sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d)))
+        outer = next(d for d, place in enumerate(index) if _moves(place, kernel.columns[0]))
+        inner = tuple(axis for axis in kernel.columns[1:] if not _moves(index[outer], axis))
+        order = sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d))
+        found[name] = Dense(tuple(order), outer, inner)
     return found

@@ -183,6 +183,8 @@ def _store(self, pointers, value, mask, *rest, **named):
 
 
 def _splat(self, ret_ty, arg):
+    if arg.data.dtype == np.bool_:  # a comparison's handle has the type of what was compared
+        arg = interpreter.TensorHandle(arg.data, tl.int1)
     found = _stock_splat(self, ret_ty, arg)
     found.attr[_ONE] = True
     return found
@@ -256,6 +258,19 @@ def _cumsum(self, arg):
     return [self.to_tensor(found, dtype=arg.dtype)]
 
 
+def _from_whole(stock):
+    """A whole number made a float of 16 bits; stock keeps its bits."""
+
+    def found(self, src, dst_type):
+        kind = _NARROW.get(dst_type.scalar)
+        if kind is not torch.bfloat16:
+            return stock(self, src, dst_type)
+        bits = torch.from_numpy(np.ascontiguousarray(src.data)).to(kind).view(torch.int16)
+        return interpreter.TensorHandle(bits.numpy().view(np.uint16), dst_type.scalar)
+
+    return found
+
+
 class OutOfBounds(Exception):
     """A kernel touched memory that is none of its tensors'."""
 
@@ -315,6 +330,8 @@ def install():
     interpreter.InterpreterBuilder.create_splat = _splat
     builder = interpreter.InterpreterBuilder
     builder.create_fmul = _multiply
+    builder.create_si_to_fp = _from_whole(builder.create_si_to_fp)
+    builder.create_ui_to_fp = _from_whole(builder.create_ui_to_fp)
     builder.create_fadd = _contracted(builder.create_fadd, np.add)
     builder.create_fsub = _contracted(builder.create_fsub, np.subtract)
     builder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)  # before 3.7 NaN went through

@@ -210,6 +210,8 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
         if not double:
             arguments["self"] = arguments["self"].float()
     required = {a.name for a in function._schema.arguments if not a.has_default_value()}
+    if not double and name.removeprefix("_foreach_").removesuffix("_") == "sqrt":
+        return _roots(call, arguments["self"])
     if not double and (name.startswith("_foreach_") or name.removesuffix("_") in ROUNDED_ONCE):
         return _rounded_once(call, function, arguments)
     if name in STAND_INS:
@@ -221,6 +223,17 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
         return [found] if call.outputs else []
     flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
     return [t for t in flat if t is not None][: len(call.outputs)]
+
+
+def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+    """Roots rounded as a GPU's are: a CPU's may be off by a bit. What float64 gives is, rounded to float32."""
+    sources = given if isinstance(given, list) else [given]
+    found = [torch.sqrt(t.double()).float() for t in sources]
+    if call.schema.mutates:
+        for old, root in zip(sources, found, strict=True):
+            old.copy_(root)
+        return sources if call.outputs else []
+    return [t.to(getattr(torch, str(spec.dtype))) for t, spec in zip(found, call.outputs, strict=True)]
 
 
 def _rounded_once(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:

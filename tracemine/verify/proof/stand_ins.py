@@ -187,6 +187,16 @@ def _log_sigmoid_backward(grad_output: Any, self: Any, buffer: Any) -> Tensors:
     return (torch.ops.aten.log_sigmoid_backward(grad_output, self, torch.exp(-self.abs())),)
 
 
+def _std(**named: Any) -> Tensors:
+    """The root of a variance in float32, as a GPU's: a CPU's, in float64 to the end, keeps squares beyond float32."""
+    return (torch.ops.aten.var(**named).sqrt(),)
+
+
+def _std_mean(**named: Any) -> Tensors:
+    variance, mean = torch.ops.aten.var_mean(**named)
+    return variance.sqrt(), mean
+
+
 def _shrunk(self: Any, lambd: float, grad_out: Any = None, grad_output: Any = None) -> Tensors:
     """A number that is none lets the gradient through, as a GPU's does; a CPU's in some elements."""
     return (torch.where(self.abs() <= lambd, 0.0, grad_output if grad_out is None else grad_out),)
@@ -224,6 +234,8 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
     "cumsum": _cumsum,
+    "std": _std,
+    "std_mean": _std_mean,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "hardshrink_backward": _shrunk,
     "softshrink_backward": _shrunk,
@@ -233,6 +245,8 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "upsample_bilinear2d": _alone(torch.ops.aten.upsample_bilinear2d.default),
 }
 
-# A CPU rounds on the way of these to 16 bits: products in whichever elements its vectors leave over, the number that
-# lists are multiplied by, and softmax along some axes; a GPU does none of it.
-ROUNDED_ONCE = frozenset(("add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "_softmax", "_log_softmax"))
+# A CPU rounds on the way of these to 16 bits: products, inverse roots and powers in whichever elements its vectors
+# leave over, the number that lists are multiplied by, and softmax along some axes; a GPU does none of it, or less.
+ROUNDED_ONCE = frozenset(
+    ("add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "_softmax", "_log_softmax", "rsqrt", "pow", "xlogy")
+)

@@ -17,7 +17,7 @@ ZONE = 256  # elements on either side of a tensor that nothing may touch
 
 _MOST_APART = 24  # axes whose sizes are changed one by one
 _MOST_SLICED = 6
-_MOST_ALONE = 16  # inputs that lie otherwise than all others
+_MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five lists of 16 have
 
 NORMAL, INTEGERS = "normal", "whole numbers"
 APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
@@ -55,6 +55,12 @@ class Trial:
     def wired(self) -> bool:
         """Whether the build that rounds as eager does must give what eager gives."""
         return self.kind in APART or (self.kind in (NORMAL, INTEGERS) and not self.sizes)
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What decides the numbers, and the order in which eager meets them: gaps between them do not."""
+        moved = self.layout if self.layout == "reversed order" else ""
+        return self.kind, self.seed, moved, tuple(self.sizes.items()), self.scalars
 
     @property
     def says(self) -> str:

@@ -1,0 +1,134 @@
+"""Chains that nobody would write, drawn at random once: each showed a wrong kernel, or a right one rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tracemine.verify import Builder, Chain, Interpreter, Unsupported, generate
+
+pytest.importorskip("torch")
+pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+
+
+Make = Callable[[Builder], Chain]
+
+
+def turned(b: Builder) -> Chain:
+    """At a size of 1 the other axis may have any stride, and torch calls the tensor contiguous."""
+    return b.done(b.call("aten::neg", b.input("x", (2, 4), "bfloat16", (1, 2))))
+
+
+def numbers_beside_none(b: Builder) -> Chain:
+    """NaN and a number: fmax and fmin give the number, whichever comes first."""
+    x, y = b.input("x", (40,), "float32"), b.input("y", (40,), "float32")
+    root = b.call("aten::log2", x)
+    return b.done(b.call("aten::fmax", root, y), b.call("aten::fmin", root, y))
+
+
+def bounds_that_are_none(b: Builder) -> Chain:
+    x, low = b.input("x", (5, 8), "float32"), b.input("low", (8,), "float32")
+    return b.done(b.call("aten::clamp_min.Tensor", x, low), b.call("aten::clamp_max.Tensor", x, low))
+
+
+def signs(b: Builder) -> Chain:
+    """NaN has the sign 0."""
+    x = b.input("x", (40,), "float32")
+    return b.done(b.call("aten::sign", x), b.call("aten::sign", b.call("aten::_to_copy", x, dtype="int32")))
+
+
+def roots(b: Builder) -> Chain:
+    """A CPU's own are off by a bit in one element of six; a GPU's are none."""
+    return b.done(b.call("aten::sqrt", b.input("x", (400,), "float32")))
+
+
+def inverse_roots(b: Builder) -> Chain:
+    """Of few elements of 16 bits a CPU rounds the root, too."""
+    return b.done(b.call("aten::rsqrt", b.input("x", (9,), "bfloat16")))
+
+
+def alone(b: Builder) -> Chain:
+    """The norm over an axis of one element is its size, however small."""
+    return b.done(b.call("aten::linalg_vector_norm", b.input("x", (6, 1), "float32"), 2, [1], True))
+
+
+def small_spread(b: Builder) -> Chain:
+    """Squares of denormals are 0 in float32, as in eager on a GPU."""
+    return b.done(b.call("aten::std.correction", b.input("x", (6, 8), "float32"), [1], correction=1, keepdim=True))
+
+
+def joined(b: Builder) -> Chain:
+    """Members promote, also where the first is the narrowest."""
+    x, y = b.input("x", (4, 5), "bfloat16"), b.input("y", (4, 5), "float32")
+    codes = b.input("codes", (4, 5), "uint8")
+    return b.done(b.call("aten::stack", [x, y], 0), b.call("aten::cat", [codes, x], 1))
+
+
+def factor_of_one(b: Builder) -> Chain:
+    """A number that is the default at one call may be another at the next."""
+    x, y = b.input("x", (4, 5), "float32"), b.input("y", (4, 5), "float32")
+    return b.done(b.call("aten::add.Tensor", x, y, alpha=1.0))
+
+
+def squeezed(b: Builder) -> Chain:
+    """An axis that stays as it is, but would go at a size of 1."""
+    return b.done(b.call("aten::neg", b.call("aten::squeeze.dim", b.input("x", (5, 3), "float32"), 0)))
+
+
+def itself_turned(b: Builder) -> Chain:
+    """At other sizes one of the two would be broadcast."""
+    x, y = b.input("x", (3, 3), "float32"), b.input("y", (1, 3, 3), "float32")
+    twice = b.call("aten::add.Tensor", b.call("aten::unsqueeze", x, 0), b.call("aten::unsqueeze", x, -1))
+    return b.done(b.call("aten::add.Tensor", twice, y))
+
+
+def truths(b: Builder) -> Chain:
+    """Of a row and of a number alone."""
+    x, y = b.input("x", (4, 5), "bfloat16"), b.input("y", (), "bfloat16")
+    both = b.call("aten::logical_and", b.call("aten::amin", x, [1], False), y)
+    code = b.call("aten::_to_copy", b.call("aten::gt.Tensor", x, y), dtype="float8_e4m3fn")
+    return b.done(both, code)
+
+
+def filled(b: Builder) -> Chain:
+    """A whole number where 16 bits of a float are stored."""
+    return b.done(b.call("aten::full_like", b.input("x", (6,), "bfloat16"), 3))
+
+
+def wide_beside_narrow(b: Builder) -> Chain:
+    """What has no 16 bits on its way is judged as that, whatever else the chain gives."""
+    x, y = b.input("x", (16,), "float32"), b.input("y", (4,), "bfloat16")
+    return b.done(b.call("aten::native_layer_norm", x, [16], None, None, 1e-5)[0], b.call("aten::neg", y))
+
+
+ODD: tuple[Make, ...] = (
+    turned, numbers_beside_none, bounds_that_are_none, signs, roots, inverse_roots, alone, small_spread, joined,
+    factor_of_one, squeezed, itself_turned, truths, filled, wide_beside_narrow,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Interpreter]:
+    with Interpreter() as found:
+        yield found
+
+
+@pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
+def test_it_is_right(process: Interpreter, make: Make) -> None:
+    proof = process.prove(make(Builder(make.__name__)), mutants=False)
+    assert proof.refused is None
+    assert proof.faults == ()
+
+
+def test_what_overlaps_itself_is_not_written_in_place() -> None:
+    b = Builder("overlapping")
+    x = b.input("x", (4, 8), "float32", (4, 1))
+    b.call("aten::mul_.Scalar", x, 2.0)
+    with pytest.raises(Unsupported, match="x is written in place, and has elements that share memory"):
+        generate(b.done())
+
+
+def test_a_joined_tensor_has_the_members_common_dtype() -> None:
+    chain = joined(Builder("joined"))
+    assert [chain.specs[v].dtype for v in chain.live] == ["float32", "bfloat16"]
