@@ -21,6 +21,9 @@ class Range(msgspec.Struct, frozen=True):
     def __mul__(self, times: int) -> Range:
         return Range(self.low * times, self.mid * times, self.high * times)
 
+    def __floordiv__(self, by: int) -> Range:
+        return Range(self.low // by, self.mid // by, self.high // by)
+
     def at_most(self, limit: int) -> Range:
         """Each end cut at `limit`.
 

@@ -148,7 +148,7 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         measured_ns=int(facts.dur_ns[matrix].sum()),
         after_ns=None,
         gpu_saving_ns=NOTHING,
-        step_saving_ns=Range(saving.low // devices, saving.mid // devices, saving.high // devices),
+        step_saving_ns=saving // devices,
         traffic_bytes=None,
         intermediate_bytes=None,
         flops=None,

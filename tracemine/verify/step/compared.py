@@ -138,9 +138,9 @@ def expected(scan: Scan, flow: Flow, findings: Sequence[Finding]) -> Expected:
     busy_ns, alone_ns = scan.summary.gpu_busy_ns // steps, timeline.meta.alone_step_ns
     more_ns = LAUNCHER_NS - CALL_NS if alone_ns and _host_bound(busy_ns, alone_ns) else 0
     return Expected(
-        step_ns={f.fingerprint: launched(_each(f.step_saving_ns, f.occurrences), more_ns) for f in findings},
-        gpu_ns={f.fingerprint: _each(f.gpu_saving_ns, f.occurrences) for f in findings},
-        graph=_each(alone, steps),
+        step_ns={f.fingerprint: launched(f.step_saving_ns // max(f.occurrences, 1), more_ns) for f in findings},
+        gpu_ns={f.fingerprint: f.gpu_saving_ns // max(f.occurrences, 1) for f in findings},
+        graph=alone // steps,
         busy_ns=busy_ns,
         alone_step_ns=alone_ns,
     )
@@ -157,20 +157,13 @@ def launched(saving: Range, more_ns: int) -> Range:
     return Range(low=saving.low - more_ns, mid=saving.mid - more_ns, high=saving.high)
 
 
-def _each(total: Range, count: int) -> Range:
-    count = max(count, 1)
-    return Range(low=total.low // count, mid=total.mid // count, high=total.high // count)
-
-
 def summed(ranges: Mapping[str, Range], counts: Mapping[str, int]) -> Range:
     """Savings of findings, each so many times.
 
     >>> summed({"a": Range(low=1, mid=2, high=4)}, {"a": 3})
     Range(low=3, mid=6, high=12)
     """
-    found = [(ranges[name], count) for name, count in counts.items() if name in ranges]
-    low, mid, high = (sum(getattr(r, end) * n for r, n in found) for end in ("low", "mid", "high"))
-    return Range(low=low, mid=mid, high=high) if found else NOTHING
+    return sum((ranges[name] * count for name, count in counts.items() if name in ranges), NOTHING)
 
 
 def step_verdict(

@@ -81,8 +81,7 @@ def verdict(
 ) -> Verdict:
     """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none."""
     occurrences = max(finding.occurrences, 1)
-    saving = finding.gpu_saving_ns
-    predicted = Range(low=saving.low // occurrences, mid=saving.mid // occurrences, high=saving.high // occurrences)
+    predicted = finding.gpu_saving_ns // occurrences
     times = ran.get("times") if isinstance(ran, Mapping) else None
     measured = measured_of(times, finding.measured_ns / occurrences) if times else None
     found = reached(refused, proof, ran, measured)
