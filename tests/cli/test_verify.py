@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import errno
+import itertools
 import json
+import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -17,9 +22,11 @@ import pytest
 
 from tests.verify.test_verdict import PROOF, judged, ran
 from tracemine.cli.verdicts import render
+from tracemine.errors import Location, UsageError
 from tracemine.findings.record import GRAPH
 from tracemine.report import Options
 from tracemine.verify import Builder, findings
+from tracemine.verify.emitter import Emitter
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.record import Mutant
 from tracemine.verify.step.compared import StepVerdict
@@ -251,6 +258,25 @@ def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_proved(
     assert err == f"{tmp_path / 'file'}: is a file, not a folder\n"
 
 
+def test_a_folder_beside_findings_that_cannot_be_written_to_is_said_before_anything_is_proved(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+
+    def full(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr(sys.modules["tracemine.cli.verify"], "TemporaryFile", full)
+    code, out, err = run("verify", path)
+    assert (code, out) == (2, "")
+    assert (
+        err == f"{tmp_path}: cannot be written to: Read-only file system\n  hint: name another folder with --output\n"
+    )
+
+
 def test_a_rule_that_is_not_there_is_an_error(run: Run) -> None:
     pytest.importorskip("triton")
     code, out, err = run("verify", CHAIN, "--rule", "nope")
@@ -272,8 +298,101 @@ def test_what_was_proved_before_an_interruption_is_kept(
     monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
     code, out, _ = run("verify", CHAIN.parent / "decoder_prefill", "--top", "3", "-o", tmp_path)
     assert code == 130
-    assert "2 findings left when it was interrupted" in " ".join(out.split())
+    assert "2 findings left when it ended" in " ".join(out.split())
     assert len(json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]) == 1
+
+
+def test_what_was_proved_before_the_disk_was_full_is_kept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    stock, count = Emitter.write, itertools.count()
+
+    def full(self: Emitter, name: str, text: str) -> None:
+        if next(count) == 4:
+            raise UsageError("cannot be written: No space left on device", where=Location(name))
+        stock(self, name, text)
+
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.kernels.resources.Compiler.resources", lambda *_: [])
+    monkeypatch.setattr(findings, "at_once", lambda **_: 1)
+    monkeypatch.setattr(Emitter, "write", full)
+    code, out, err = run("verify", CHAIN.parent / "decoder_prefill", "-o", tmp_path, "--emit", tmp_path / "emitted")
+    assert code == 2
+    assert ".py: cannot be written: No space left on device\n" in err
+    assert "left when it ended" in " ".join(out.split())
+    assert json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
+
+
+def test_verdicts_are_written_where_they_cannot_be_printed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+
+    def full(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr(sys.modules["tracemine.cli.verify"], "write", full)
+    code, out, err = run("verify", CHAIN, "-o", tmp_path)
+    assert (code, out) == (2, "")
+    assert err.endswith("No space left on device\n")
+    assert json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
+
+
+def test_a_run_that_is_told_to_end_keeps_what_it_proved(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    asked, told = itertools.count(), threading.Event()
+
+    def prove(*_: object) -> str:
+        if next(asked):
+            os.kill(os.getpid(), signal.SIGTERM)
+            told.wait(30)
+        return "not asked for"
+
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.kill", lambda _: told.set())
+    monkeypatch.setattr(findings, "at_once", lambda **_: 1)
+    before = signal.getsignal(signal.SIGTERM)
+    code, _, _ = run("verify", CHAIN.parent / "decoder_prefill", "--top", "3", "-o", tmp_path)
+    assert code == 130
+    assert len(json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]) == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_two_runs_at_once_lose_no_verdict(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    other = Verdicts(trace="t", gpu=None, verdicts=(_verdict("0" * 16),), skipped={})
+
+    def prove(*_: object) -> str:
+        (tmp_path / "verdicts.json").write_bytes(msgspec.json.encode(other))  # another run ends
+        return "not asked for"
+
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    assert run("verify", CHAIN, "-o", tmp_path)[0] == 0
+    written = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
+    assert [v["fingerprint"] == "0" * 16 for v in written] == [True, False]
+    assert pq.ParquetFile(tmp_path / "verdicts.parquet").read().num_rows == 2
+
+
+def test_where_there_is_nothing_to_verify_it_says_so_and_its_verdicts_are_evidence_of_nothing(
+    run: Run, tmp_path: Path
+) -> None:
+    pytest.importorskip("triton")
+    clean = CHAIN.parent / "clean_gemms"
+    code, out, _ = run("verify", clean, "-o", tmp_path)
+    assert code == 0
+    assert "no finding to verify" in out
+    assert "levels:" not in out
+    for file in ("verdicts.json", "verdicts.parquet"):
+        code, out, err = run("scan", clean, "--evidence", tmp_path / file)
+        assert code == 0
+        assert "no verdicts" in out
+        assert "nothing to verify" in err
 
 
 def test_warnings_are_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

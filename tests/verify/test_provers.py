@@ -24,7 +24,8 @@ def test_without_a_gpu_a_long_proof_holds_up_no_other(monkeypatch: pytest.Monkey
     pytest.importorskip("triton")
     from tracemine.cli.verify import _read
 
-    begun, third = [], threading.Event()
+    begun: list[int] = []
+    third = threading.Event()
 
     def prove(*_: object) -> str:
         begun.append(len(begun))

@@ -77,6 +77,21 @@ def test_a_proof_does_not_wait_for_compilers_that_it_has_no_use_for(tmp_path: Pa
     assert ran.stdout.decode().strip() == "True []"
 
 
+def test_a_process_whose_answers_nobody_can_read_any_more_ends(tmp_path: Path) -> None:
+    text = (
+        "from tracemine.verify.process import end_with_reader\nend_with_reader()\nprint(1, flush=True)\nwhile True: 1"
+    )
+    with subprocess.Popen(stand_in(tmp_path, text), stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"1\n"
+        assert child.poll() is None
+        child.stdout.close()
+        try:
+            assert child.wait(30) == 0
+        finally:
+            child.kill()
+
+
 def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "print('hello', flush=True)\nimport time\ntime.sleep(60)")
     with Sandbox(command=command) as sandbox:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TextIO
 
 from tracemine.errors import DEBUG, Location, TracemineError, UsageError
@@ -36,19 +40,20 @@ def say_error(error: TracemineError) -> None:
     say(line(message, longest=2000) + (f"\n  hint: {line(hint, longest=2000)}" if hint else ""))
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write `path` whole or not at all: the text gets its name when all of it is on the disk.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write `path` whole or not at all: what is written gets its name when all of it is on the disk.
 
     Raises UsageError where it cannot be written.
     """
+    content = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():  # a pipe or a terminal is not replaced but written to
-            path.write_text(text, encoding="utf-8", errors="replace")
+            path.write_bytes(content)
             return
         target = path.resolve()  # a link keeps pointing to what is written
         staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
-            staging.write_text(text, encoding="utf-8", errors="replace")
+            staging.write_bytes(content)
             staging.replace(target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -56,6 +61,29 @@ def write_file(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None
+
+
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """SIGTERM and SIGHUP are as Ctrl-C is: what was found is kept, and no process stays behind.
+
+    One that whoever started us told us to pass over, as nohup does, is passed over.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # others cannot ask for signals
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, stock in before.items():
+            signal.signal(number, stock)
 
 
 def options(out: TextIO, *, top: int, no_color: bool) -> Options:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
 from tracemine.report.escape import line
@@ -18,24 +18,42 @@ _PATIENCE_S = 1.0
 
 
 class _Bar:
-    """Told how many bytes are read; draws nothing in the first second, and loads rich only after it."""
+    """Told how much is done; draws nothing in the first second, and loads rich only after it.
+
+    It is drawn by a clock, not by what it is told: the first part may take long.
+    """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.begin = time.monotonic()
-        self.drawn: Progress | None = None
+        self._name = line(name, longest=40)
+        self._told = (0, 1)
+        self._drawn: Progress | None = None
+        self._lock = Lock()
+        self._clock = Timer(_PATIENCE_S, self._draw)
+        self._clock.daemon = True
+        self._clock.start()
 
     def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        if self.drawn is None:
-            if time.monotonic() - self.begin < _PATIENCE_S:
-                return
-            self.drawn = _drawn(line(self.name, longest=40))
-        self.drawn.update(self.drawn.task_ids[0], completed=done_bytes, total=max(total_bytes, 1))
+        with self._lock:
+            self._told = (done_bytes, max(total_bytes, 1))
+            self._update()
 
     def close(self) -> None:
         """Take the bar off the screen."""
-        if self.drawn is not None:
-            self.drawn.stop()
+        self._clock.cancel()
+        with self._lock:
+            if self._drawn is not None:
+                self._drawn.stop()
+
+    def _draw(self) -> None:
+        with self._lock:
+            if not self._clock.finished.is_set():
+                self._drawn = _drawn(self._name)
+                self._update()
+
+    def _update(self) -> None:
+        if self._drawn is not None:
+            done, total = self._told
+            self._drawn.update(self._drawn.task_ids[0], completed=done, total=total)
 
 
 @contextmanager
@@ -53,9 +71,9 @@ def reading(path: Path, *, quiet: bool) -> Iterator[_Bar | None]:
 
 def _drawn(name: str) -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task(name)
     progress.start()

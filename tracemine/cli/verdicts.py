@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tracemine.findings.record import GRAPH
-from tracemine.report.escape import LONGEST, line
+from tracemine.report.escape import line
 from tracemine.units import count_text, time_text
 from tracemine.verify.verdicts.levels import LEVELS
 
@@ -33,6 +33,7 @@ _STYLES = {
 }
 _COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
 _WIDE, _NARROW = 110, 78
+_MARGIN = 4 * " "
 _VARIANTS = {
     "eager": "replayed",
     "fused": "with fused kernels",
@@ -50,14 +51,15 @@ _SKIPPED = {
     "another_rule": "of other rules",
     "settled": "with a verdict that settles it (--again)",
     "beyond_top": "beyond --top",
-    "interrupted": "left when it was interrupted",
+    "interrupted": "left when it ended",
 }
 
 
 def render(found: Verdicts, out: TextIO, how: Options) -> None:
     """A table, a line a finding, with what it came to and what it takes for granted below."""
+    drawn = StringIO()
     console = Console(
-        file=out,
+        file=drawn,
         width=how.width,
         force_terminal=how.color,
         no_color=not how.color,
@@ -66,8 +68,36 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     )
     where = found.gpu or "no GPU: levels up to L2"
     console.print(Text(line(f"{found.trace} · {where}")))
+    columns = _print_table(found, console, how.width) if found.verdicts else ()
+    for rank, verdict in enumerate(found.verdicts, 1):
+        says = _came_to(verdict, found.step is not None)
+        says = says if "finding" in columns and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
+        head = Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ")
+        _print_indented(console, line(says), head=head)
+        for text in (*wrong_texts(verdict), *bug_texts(verdict)):
+            _print_indented(console, line(text))
+        for text in call_texts(verdict):
+            _print_indented(console, line(text, 300))
+        for text in left_texts(verdict):
+            _print_indented(console, line(f"not tried: {text}", 300), style="dim")
+    for text in granted_texts(found.verdicts):
+        _print_indented(console, line(f"taken for granted {text}", 500), head=Text(), style="dim")
+    if found.step is not None:
+        _print_step(found.step, console)
+    left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
+    if left_out:
+        _print_indented(console, f"not looked at: {', '.join(left_out)}", head=Text(), style="dim")
+    for warning in found.warnings:
+        _print_indented(console, line(f"note: {warning}"), head=Text(), style="dim")
+    console.print()
+    _print_indented(console, summary_text(found), head=Text())
+    out.writelines(text.rstrip() + "\n" for text in drawn.getvalue().splitlines())
+
+
+def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]:
+    """A line a finding, and what the levels say; the names of the columns that there is room for."""
     timed = any(v.measured is not None for v in found.verdicts)
-    columns = _columns(how.width) if timed else _COLUMNS[:5]
+    columns = _columns(width) if timed else _COLUMNS[:5]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:
         table.add_column(name, justify="left" if name in ("finding", "level") else "right", no_wrap=name != "finding")
@@ -82,27 +112,7 @@ def render(found: Verdicts, out: TextIO, how: Options) -> None:
     told = [f"{level} {says}" for level, says in LEVELS.items() if any(v.level == level for v in found.verdicts)]
     console.print(Text(f"levels: {', '.join(told)}", style="dim"))
     console.print()
-    for rank, verdict in enumerate(found.verdicts, 1):
-        says = _came_to(verdict, found.step is not None)
-        says = says if "finding" in columns and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
-        console.print(Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ", line(says)))
-        for text in (*wrong_texts(verdict), *bug_texts(verdict)):
-            console.print(_indented(text))
-        for text in call_texts(verdict):
-            console.print(_indented(text, longest=300))
-        for text in left_texts(verdict):
-            console.print(_indented(f"not tried: {text}", style="dim", longest=300))
-    for text in granted_texts(found.verdicts):
-        console.print(Text(line(f"taken for granted {text}", 500), style="dim"))
-    if found.step is not None:
-        _print_step(found.step, console)
-    left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
-    if left_out:
-        console.print(Text(f"not looked at: {', '.join(left_out)}", style="dim"))
-    for warning in found.warnings:
-        console.print(Text(line(f"note: {warning}"), style="dim"))
-    console.print()
-    console.print(Text(summary_text(found)))
+    return columns
 
 
 def _columns(width: int) -> tuple[str, ...]:
@@ -111,8 +121,14 @@ def _columns(width: int) -> tuple[str, ...]:
     return tuple(name for name in _COLUMNS if name not in left_out)
 
 
-def _indented(text: str, *, style: str = "", longest: int = LONGEST) -> Padding:
-    return Padding(Text(line(text, longest), style=style), (0, 0, 0, 4), expand=False)
+def _print_indented(console: Console, text: str, *, head: Text | None = None, style: str = "") -> None:
+    """A paragraph that stands in from the margin; with a head its first line begins with that instead."""
+    whole = Text(text, style=style) if head is None else Text.assemble(head, (text, style))
+    first = _MARGIN if head is None else ""
+    lines = whole.wrap(console, console.width - len(_MARGIN))
+    for number, each in enumerate(lines):
+        each.rstrip()
+        console.print(Text.assemble(_MARGIN if number else first, each), soft_wrap=True)
 
 
 def _print_step(step: StepVerdict, console: Console) -> None:
@@ -121,17 +137,17 @@ def _print_step(step: StepVerdict, console: Console) -> None:
     console.print()
     console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
     if step.shorter is None:  # else it is the first of the changes
-        console.print(_indented(step.says))
+        _print_indented(console, line(step.says))
     for left in step.left:
-        console.print(_indented(f"not replayed: {left.reason} ({left.calls})", style="dim"))
+        _print_indented(console, line(f"not replayed: {left.reason} ({left.calls})"), style="dim")
     for reason, count in step.refused.items():
         says = f"{count_text(count, 'occurrence')} not replaced: {reason}"
-        console.print(_indented(says, style="dim"))
+        _print_indented(console, line(says), style="dim")
     for name, times in step.medians_ns.items():
         says = f"{_VARIANTS.get(name, name)}: {time_text(times['step_ns'])}, the host {time_text(times['host_ns'])}"
-        console.print(_indented(says))
+        _print_indented(console, line(says))
     if step.recorded_ns:
-        console.print(_indented(f"the model's own step alone: {time_text(step.recorded_ns)}"))
+        _print_indented(console, f"the model's own step alone: {time_text(step.recorded_ns)}")
     for change in step.changes:
         interval = f"{_signed(change.low_ns)} to {_signed(change.high_ns)}"
         says = f"{_CHANGES.get(change.change, change.change)} saved {_signed(change.measured_ns)} ({interval})"
@@ -142,7 +158,7 @@ def _print_step(step: StepVerdict, console: Console) -> None:
             says += f"; the replay, whose host is slower, {_signed(change.replay_ns)}"
         if change.says:
             says += f"; not compared: {change.says}"
-        console.print(_indented(says))
+        _print_indented(console, line(says))
 
 
 def wrong_texts(verdict: Verdict) -> list[str]:
@@ -194,7 +210,7 @@ def summary_text(found: Verdicts) -> str:
     """How many findings reached which level, which share of the predicted saving is proved, how long it took."""
     counts = Counter(v.level for v in found.verdicts)
     levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
-    says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no findings"]
+    says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
     kernels = [v for v in found.verdicts if v.by != GRAPH]
     whole = sum(max(v.predicted_ns.mid, 0) * v.occurrences for v in kernels)
     least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Iterator, Sequence
+from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tracemine import __version__
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write, write_file
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, options, say, say_error, write, write_file
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
@@ -82,7 +83,7 @@ def verify(
     from tracemine.verify.findings import How, fusable, gpu_name, needed
     from tracemine.verify.findings import verify as verified
     from tracemine.verify.step.build import proven
-    from tracemine.verify.verdicts.verdict import Verdicts, merged
+    from tracemine.verify.verdicts.verdict import Verdicts
 
     if report not in FORMATS:
         raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
@@ -92,10 +93,11 @@ def verify(
         raise UsageError(f"--time-limit: {time_limit:g} is no time that a proof could take", hint="a number of seconds")
     needed()
     begun = time.monotonic()
-    for folder in (emit, output):
-        if folder is not None:
-            _writable(folder)
     given = _findings_in(path)
+    stem = _stem(path if given is not None else None, output)
+    for folder in (emit, None if stem is None else stem.parent):
+        if folder is not None:
+            _writable(folder, output is None and folder is not emit)
     trace = _trace_of(given, path) if given is not None else path
     if given is not None and execution_trace is None:
         execution_trace = _execution_trace_of(given, path, trace)
@@ -116,27 +118,30 @@ def verify(
         "beyond_top": len(left) - len(kept),
     }
     gpu = gpu_name()
-    stem = _stem(path if given is not None else None, output)
-    before = None if stem is None else _before(stem, gpu)
+    if stem is not None:
+        _before(stem, gpu)  # better an error now than after minutes of proofs
     if gpu is None and not quiet and report == "text":
         say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
     how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
     done: list[Verdict] = []
-    interrupted = False
-    try:
-        with reading(path, quiet=quiet) as bar:
-            done.extend(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
-    except KeyboardInterrupt:  # what is proved by now took its time, and is kept
-        if not done:
-            raise
-        interrupted = True
-        skipped["interrupted"] = len(kept) - len(done)
-    verdicts = tuple(done)
+    verdicts: tuple[Verdict, ...] = ()
     warnings = list(scan.warnings)
     stepped, bugs = None, Bugs()
-    if step and not interrupted:
-        verdicts, stepped = _stepped(verdicts, kept, flow, groups, scan, gpu, emit, warnings, bugs)
-        skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
+    stopped: KeyboardInterrupt | OSError | TracemineError | None = None
+    try:
+        with ending():
+            with reading(path, quiet=quiet) as bar:
+                done.extend(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
+            if step:
+                verdicts, stepped = _stepped(done, kept, flow, groups, scan, gpu, emit, warnings, bugs)
+                skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
+    except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is proved by now took its time, and is kept
+        if not done:
+            raise
+        stopped = error
+        skipped["interrupted"] = len(kept) - len(done)
+        warnings += ["no step was replayed: the run ended before"] * step
+    verdicts = verdicts or tuple(done)
     found = Verdicts(
         trace=str(trace).encode("utf-8", "replace").decode(),
         gpu=gpu,
@@ -146,27 +151,35 @@ def verify(
         step=stepped,
         seconds=round(time.monotonic() - begun, 1),
     )
-    _print(found, report, top=top, no_color=no_color)
-    if stem is not None:
-        _write(found if before is None else merged(before, found), stem)
+    try:
+        _print(found, report, top=top, no_color=no_color)
+    finally:  # whoever reads what is printed may be gone, or the disk full that it goes to
+        if stem is not None:
+            _write(found, stem, gpu)
     said = [*(verdict.bug for verdict in verdicts if verdict.bug is not None), *bugs.said]
     if said:
         count = len(said) - len(bugs.said)
         where = [count_text(count, "finding")] * bool(count) + ["the step"] * len(bugs.said)
         says = f"tracemine {__version__} has a bug, which {' and '.join(where)} came upon"
         say_error(TracemineError(f"{says}; the first is {said[0]}", hint=REPORT_BUG))
-    return INTERRUPTED if interrupted else BUG if said else 0
+    if isinstance(stopped, OSError | TracemineError):
+        raise stopped
+    return INTERRUPTED if stopped else BUG if said else 0
 
 
-def _writable(folder: Path) -> None:
-    """Makes a folder that something is written to at the end: better an error now than after minutes of proofs."""
+def _writable(folder: Path, unasked: bool) -> None:
+    """Makes a folder that something is written to at the end: better an error now than after minutes of proofs.
+
+    unasked: nobody named it, and another can be named.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         says = "is a file, not a folder" if folder.is_file() else f"cannot be written to: {error.strerror}"
-        raise UsageError(says, where=Location(str(folder))) from None
+        hint = "name another folder with --output" if unasked else None
+        raise UsageError(says, where=Location(str(folder)), hint=hint) from None
 
 
 def _known(names: Sequence[str], scan: Scan, rules: Sequence[Path]) -> None:
@@ -314,11 +327,30 @@ def _before(stem: Path, gpu: str | None) -> Verdicts | None:
     return found
 
 
-def _write(found: Verdicts, stem: Path) -> None:
+def _write(found: Verdicts, stem: Path, gpu: str | None) -> None:
+    """Adds verdicts to those that lie there by now: another run may have ended meanwhile."""
     import msgspec
     import pyarrow.parquet as pq
 
-    from tracemine.verify.verdicts.verdict import table
+    from tracemine.verify.verdicts.verdict import merged, table
 
-    write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(found).decode() + "\n")
-    pq.write_table(table(found), stem.with_name(stem.name + ".parquet"), compression="zstd")
+    with _locked(stem.parent):
+        before = _before(stem, gpu)
+        both = found if before is None else merged(before, found)
+        columns = BytesIO()
+        pq.write_table(table(both), columns, compression="zstd")
+        write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(both) + b"\n")
+        write_file(stem.with_name(stem.name + ".parquet"), columns.getvalue())
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else reads and writes verdicts there meanwhile, where the system knows such locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            held = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, held)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield

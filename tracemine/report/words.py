@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -165,8 +166,10 @@ def evidence_text(scan: Scan) -> str:
         parts.append(f"{count_text(count, 'finding')} measured: GPU {time_text(measured_ns)}")
     if count := bases.count("refuted"):
         parts.append(f"{count:,} refuted: GPU {time_text(refuted_ns)} less than predicted")
-    if count := bases.count("predicted"):
-        parts.append(f"{count:,} verified and not timed")
+    levels = Counter(f.verdict.level for f in scan.findings if f.verdict and f.verdict.basis == "predicted")
+    if levels:
+        reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
+        parts.append(f"{levels.total():,} as predicted: {reached}")
     unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
     if unused:
         parts.append(f"verdicts not used: {', '.join(unused)}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,6 +31,22 @@ class Ended(Exception):
     def how(self) -> str:
         """In words."""
         return how_ended(self.code, self.said)
+
+
+def end_with_reader(descriptor: int = 1) -> None:
+    """Has this process end when nobody can read its answers any more: whoever asked may be gone, however that came.
+
+    Where the system has no `poll` it goes on until it has answered, and finds that nobody asks more.
+    """
+
+    def watch() -> None:
+        gone.poll()
+        os._exit(0)
+
+    with contextlib.suppress(AttributeError):
+        gone = select.poll()
+        gone.register(descriptor, 0)  # nothing but errors: of a pipe, that its other end is closed
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def how_ended(code: int, said: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from tracemine.verify.kernels.resources import Resources
+from tracemine.verify.process import end_with_reader
 
 
 class _NoGpu:
@@ -98,6 +99,7 @@ def main():
     """Files from standard input until there are no more. What else is printed goes to standard error."""
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "wb")
+    end_with_reader(answers.fileno())
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
         found = []

@@ -23,6 +23,7 @@ from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Size
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
+from tracemine.verify.process import end_with_reader
 from tracemine.verify.proof import numerics, reference, trials
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.memory import copied
@@ -217,6 +218,7 @@ def _loaded(text: str) -> Any:
 
 def main() -> None:
     """Jobs from standard input, one a line; a proof of each to standard output."""
+    end_with_reader()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     decoder = msgspec.json.Decoder(Job)

@@ -27,6 +27,7 @@ from tracemine.verify.indices import within
 from tracemine.verify.kernels.ir import BOOL
 from tracemine.verify.kernels.lower import Lowered, lower
 from tracemine.verify.kernels.operators import error_ulp
+from tracemine.verify.process import end_with_reader
 from tracemine.verify.proof import drawn, interpreter, numerics, reference, trials
 from tracemine.verify.proof.memory import Torch, copied, fenced
 from tracemine.verify.proof.mutants import SAME, SPARE
@@ -391,6 +392,7 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def main() -> None:
     """Jobs from standard input, one a line; a proof of each to standard output."""
+    end_with_reader()
     warnings.simplefilter("ignore")  # numpy's, from inside the interpreter: overflow is what some trials are about
     torch.set_num_threads(1)
     interpreter.install()  # type: ignore[no-untyped-call]

@@ -15,7 +15,17 @@ from tracemine.findings.record import GRAPH, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
 from tracemine.verify.verdicts.levels import CANNOT_TELL, LOSES, WRONG
-from tracemine.verify.verdicts.stored import LARGEST_BYTES, Beside, Entry, Ran, Said, in_table, in_text, is_table
+from tracemine.verify.verdicts.stored import (
+    LARGEST_BYTES,
+    Beside,
+    Entry,
+    Ran,
+    Said,
+    in_table,
+    in_text,
+    is_table,
+    nothing_verified,
+)
 
 MOST_FILES = 10_000  # of one folder
 _TABLE = ".parquet"
@@ -148,7 +158,9 @@ def _read_file(path: Path, evidence: Evidence) -> None:
         if len(content) > LARGEST_BYTES:
             raise InputError(f"is too large for verdicts: more than {LARGEST_BYTES:,} bytes", where=where)
         found, notes = in_text(content, path)
-    if not found:
+    if not found and (nothing_verified(content) if path.suffix != _TABLE else not notes):
+        notes = [f"{path}: no verdict lies in it, for there was nothing to verify"]
+    elif not found:
         if b'"findings"' in content[:_HEAD_BYTES]:
             raise InputError(
                 "holds findings, not verdicts", where=where, hint="tracemine verify makes verdicts of them"

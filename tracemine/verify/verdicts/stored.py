@@ -244,6 +244,15 @@ def is_table(path: Path) -> bool:
     return bool(metadata.get(TABLE_MARK) == str(VERDICTS_SCHEMA_VERSION).encode())
 
 
+def nothing_verified(content: bytes) -> bool:
+    """Whether a JSON file is what `verify` writes where there was nothing to verify."""
+    try:
+        value = _json(content)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and value.get("verdicts") == [] and "trace" in value
+
+
 def _values(content: bytes, path: Path) -> tuple[list[Any], list[str]]:
     try:
         return [_json(content)], []
