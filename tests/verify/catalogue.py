@@ -703,6 +703,18 @@ def residual_in_place_and_read_otherwise() -> Chain:
 
 
 @entry
+def norms_gradient_added_in_place() -> Chain:
+    """As autograd sums gradients of a residual: the sum takes the place of one, and a bias' gradient is read off it."""
+    b = Builder("norms_gradient_added_in_place")
+    grad, x, residual = (b.input(n, (3, 4, 40), BF16) for n in ("grad", "x", "residual"))
+    mean, scale = b.input("mean", (3, 4, 1), F32), b.input("scale", (3, 4, 1), F32)
+    mask = [True, False, False]
+    back = b.call("aten::native_layer_norm_backward", grad, x, [40], mean, scale, None, None, mask)
+    b.call("aten::add_.Tensor", residual, back)
+    return b.done(b.call("aten::sum.dim_IntList", b.call("aten::view", residual, [12, 40]), [0], True))
+
+
+@entry
 def slice_backward() -> Chain:
     b = Builder("slice_backward")
     grad, other = b.input("grad", (3, 5, 24), BF16), b.input("other", (3, 9, 24), BF16)

@@ -22,6 +22,7 @@ SEVERAL_KERNELS = {
     "kl_divergence": 2,
     "clip_grad_norm": 3,
     "residual_in_place_and_read_otherwise": 2,
+    "norms_gradient_added_in_place": 2,
 }
 
 

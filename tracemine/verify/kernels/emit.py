@@ -6,7 +6,7 @@ way (a reduction over other axes, or one needed at another row) is demanded of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -57,9 +57,17 @@ class Emitter(Places):
     """
 
     def __init__(
-        self, axes: Axes, nodes: Nodes, origins: dict[Node, int], columns: Dim, rounds: bool, large: int
+        self,
+        axes: Axes,
+        nodes: Nodes,
+        origins: dict[Node, int],
+        columns: Dim,
+        rounds: bool,
+        large: int,
+        in_place: Collection[Tensor] = (),
     ) -> None:
         super().__init__(axes, nodes)
+        self.in_place = in_place  # what inputs hold at the end
         self.origins, self.columns, self.rounds = origins, columns, rounds
         self.large = large
         self.demanded: dict[Tensor, str] = {}
@@ -119,7 +127,12 @@ class Emitter(Places):
         return set(columns_of(self.axes, tensor)) != set(self.columns)
 
     def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
-        """Cheaper to load: dear and repeated, or built on reductions over other columns and no larger than they are."""
+        """Cheaper to load: dear and repeated, or built on reductions over other columns and no larger than they are.
+
+        Also what is written in place and built on such: it cannot be computed again, for what it is computed of is gone.
+        """
+        if tensor in self.in_place and any(self.foreign(t) for t in fronts(tensor)):
+            return True
         if not isinstance(tensor, Point | Rounded):
             return False
         if self._is_table(tensor, index):

@@ -195,6 +195,7 @@ class Kernel:
     stores: tuple[Store, ...]
     split: Axis | None = None  # the columns are walked in so many parts, each by a program of its own
     pieces: int = 1  # of an axis that the columns are one piece of: a program walks them all
+    after: frozenset[str] = frozenset()  # inputs of which it reads what an earlier kernel wrote in place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

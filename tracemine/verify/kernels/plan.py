@@ -50,6 +50,7 @@ class _Planner:
     targets: dict[Tensor, _Target] = field(default_factory=dict)
     homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each recipe is stored in
     names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
+    in_place: frozenset[Tensor] = frozenset()  # what inputs hold at the end
 
     @property
     def axes(self) -> Axes:
@@ -75,7 +76,7 @@ def _planned(
     chain: Chain, lowered: Lowered, rounds: bool, export_masks: bool, longest_row: int
 ) -> tuple[Program, set[Reduced]]:
     """A program, and the reductions in it that leave most of a GPU idle."""
-    p = _Planner(chain, lowered, rounds, _LARGE * longest_row)
+    p = _Planner(chain, lowered, rounds, _LARGE * longest_row, in_place=frozenset(lowered.written.values()))
     for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
         p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
     outputs = _homes(p, export_masks)
@@ -142,7 +143,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduced) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
-    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds, p.large)
+    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds, p.large, p.in_place)
     trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
         raise Unsupported("a reduction that needs its own result elsewhere")
@@ -235,11 +236,9 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
     """A kernel, and what it reduces."""
-    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds, p.large)
-    stores = [
-        _renamed(p, emitter.store(target.tensor, target.buffer, piece))
-        for target in members
-        for piece in target.pieces or (None,)
+    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds, p.large, p.in_place)
+    raw = [
+        emitter.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
     ]
     main = max(members, key=lambda t: p.axes.size(t.rows))
     buffer = p.buffers[main.buffer]
@@ -253,10 +252,14 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
         columns=tuple(p.axes.axis(leaf) for leaf in members[0].columns),
         level=max(t.level for t in members),
-        stores=tuple(stores),
+        stores=tuple(raw),
         split=p.axes.axis(members[0].part[0]) if members[0].part else None,
         pieces=len(members[0].pieces) or 1,
+        after=frozenset(p.homes[needed] for needed in emitter.demanded if needed in p.in_place),
     )
+    if any(load.buffer in kernel.after for load in ir.loads(kernel)):
+        raise Unsupported("a kernel reads what is written in place as it was before, and as it is after")
+    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in raw))
     if emitter.reduces and not emitter.scans:  # a sum has no order
         kernel = replace(kernel, columns=by_memory(p.buffers, kernel))
     return kernel, emitter.reduces
@@ -300,14 +303,15 @@ def _fields(node: Node) -> tuple[str, ...]:
 
 
 def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Each after those that it loads from, and what is written in place after all others that still read it."""
+    """Each after those that it loads from, and what is written in place after all that read what was there before."""
     written = {p.chain.inputs[v].name for v in p.lowered.written}
     if not written:
         return list(kernels)
     reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
     gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
     pairs = [(k, other) for k in range(len(kernels)) for other in range(len(kernels)) if k != other]
-    waits = [(k, o) for k, o in pairs if (gives[o] - written) & reads[k] or reads[o] & gives[k] & written]
+    before = [(read & written) - kernel.after for read, kernel in zip(reads, kernels, strict=True)]
+    waits = [(k, o) for k, o in pairs if gives[o] & (reads[k] - before[k]) or before[o] & gives[k]]
     levels = [kernel.level for kernel in kernels]
     for _ in range(len(kernels)):
         for k, other in waits:
@@ -318,13 +322,13 @@ def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
 
 
 def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
-    """What is written in place may be read only before, or by the same program at the same place."""
+    """What was in memory may be read only before it is written in place, or by the same program at the same place."""
     written = {p.chain.inputs[v].name for v in p.lowered.written}
     done: set[str] = set()
     for kernel in kernels:
         places = {s.buffer: s.index for s in kernel.stores if s.buffer in written}
         for load in ir.loads(kernel):
-            if load.buffer in done:
+            if load.buffer in done and load.buffer not in kernel.after:
                 raise Unsupported("a later kernel reads what an earlier one writes in place")
             if load.buffer in places and load.index != places[load.buffer]:
                 raise Unsupported("it writes in place what another program still reads")
