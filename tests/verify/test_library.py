@@ -13,8 +13,8 @@ import pytest
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
-from tracemine.verify.chain import Builder, Chain, Ref
-from tracemine.verify.library import Found, find, settled
+from tracemine.verify.chain import Builder, Chain, Ref, settled
+from tracemine.verify.library import Found, find
 from tracemine.verify.library.pattern import names, parse
 from tracemine.verify.library.table import table
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder

@@ -20,8 +20,8 @@ pytest.importorskip("torch")
 import torch
 
 from tests.verify.test_library import MOVES, adamw, attention, layer, norm, product
-from tracemine.verify.chain import Builder, Chain
-from tracemine.verify.library import Replacement, find, settled
+from tracemine.verify.chain import Builder, Chain, settled
+from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import CallVerdict, best, outcome
 from tracemine.verify.library.prove import WORKER, Job, job
 from tracemine.verify.library.source import function

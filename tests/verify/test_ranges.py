@@ -13,7 +13,7 @@ import torch
 
 from tracemine.verify.chain import Builder, Chain, Ref, Scalar
 from tracemine.verify.proof import reference
-from tracemine.verify.ranges import ranges, settled
+from tracemine.verify.ranges import in_tables, ranges
 
 NUMBERS = st.integers(-5, 5)
 STEPS = st.lists(
@@ -87,13 +87,13 @@ def looked_up(recorded: bool) -> Chain:
 
 
 def test_a_number_that_was_not_recorded_is_one_for_which_places_are_in_their_table() -> None:
-    chain, inside = settled(looked_up(recorded=False))
+    chain, inside = in_tables(looked_up(recorded=False))
     assert inside
     assert [s.value for s in chain.scalars] == [0]
 
 
 def test_a_recorded_number_is_kept_even_where_places_lie_outside() -> None:
-    chain, inside = settled(looked_up(recorded=True))
+    chain, inside = in_tables(looked_up(recorded=True))
     assert not inside
     assert [s.value for s in chain.scalars] == [2]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain as flatten
 from typing import Any
 
@@ -175,18 +175,22 @@ def usable(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and not keyword.iskeyword(name) and not _TAKEN.fullmatch(name)
 
 
+def tensors(value: Value) -> tuple[int, ...]:
+    """Values that an argument refers to.
+
+    >>> tensors(Refs((0, None, 2))), tensors(Ref(1)), tensors(Literal(3))
+    ((0, 2), (1,), ())
+    """
+    if isinstance(value, Ref):
+        return (value.value,)
+    return tuple(v for v in value.values if v is not None) if isinstance(value, Refs) else ()
+
+
 def mutated(call: Call) -> tuple[int, ...]:
     """Values that a call writes in place."""
-    found: list[int] = []
     if call.operator in _TRAINED and call.given().get("training") == Literal(False):
         return ()
-    for place in call.schema.mutates:
-        value = call.arguments[place]
-        if isinstance(value, Ref):
-            found.append(value.value)
-        elif isinstance(value, Refs):
-            found.extend(v for v in value.values if v is not None)
-    return tuple(found)
+    return tuple(v for place in call.schema.mutates for v in tensors(call.arguments[place]))
 
 
 def asked(call: Call) -> tuple[bool, ...]:
@@ -200,13 +204,29 @@ def asked(call: Call) -> tuple[bool, ...]:
 
 def reads(call: Call) -> tuple[int, ...]:
     """Values that a call takes, in the order of its arguments."""
-    found: list[int] = []
-    for value in call.arguments:
-        if isinstance(value, Ref):
-            found.append(value.value)
-        elif isinstance(value, Refs):
-            found.extend(v for v in value.values if v is not None)
-    return tuple(found)
+    return tuple(v for value in call.arguments for v in tensors(value))
+
+
+def renumbered(value: Value, to: Callable[[int], int]) -> Value:
+    """An argument of a chain whose values have other numbers."""
+    if isinstance(value, Ref):
+        return Ref(to(value.value))
+    return Refs(tuple(None if v is None else to(v) for v in value.values)) if isinstance(value, Refs) else value
+
+
+def settled(chain: Chain, numbers: Mapping[str, float]) -> Chain:
+    """The chain with other values for numbers that were not recorded, by name; what is recorded stays."""
+
+    def scalar(one: Scalar) -> Scalar:
+        return one if one.recorded else Scalar(one.name, numbers.get(one.name, one.value), recorded=False)
+
+    def argument(value: Value) -> Value:
+        if isinstance(value, Scalars):
+            return Scalars(tuple(map(scalar, value.values)))
+        return scalar(value) if isinstance(value, Scalar) else value
+
+    calls = tuple(msgspec.structs.replace(c, arguments=tuple(map(argument, c.arguments))) for c in chain.calls)
+    return msgspec.structs.replace(chain, calls=calls)
 
 
 def check(chain: Chain) -> Chain:

@@ -9,7 +9,7 @@ to eager's 16 bits: in the thousands, by several units, and which of a row is th
 
 from __future__ import annotations
 
-from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalar
+from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalar, tensors
 
 # Operator and the argument that is an average of squares, or else not negative.
 NOT_NEGATIVE = frozenset(
@@ -94,8 +94,7 @@ def _asked(call: Call) -> list[tuple[int, str]]:
     for argument, value in given.items():
         domain = _DOMAINS.get((name, argument))
         if domain is not None:
-            members = value.values if isinstance(value, Refs) else (value.value,) if isinstance(value, Ref) else ()
-            found += [(v, domain) for v in members if v is not None]
+            found += [(v, domain) for v in tensors(value)]
     return found
 
 

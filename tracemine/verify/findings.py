@@ -26,13 +26,13 @@ from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.verify.ahead import Ahead
 from tracemine.verify.bugs import Bugs
-from tracemine.verify.chain import Chain, Unsupported
+from tracemine.verify.chain import Chain, Unsupported, settled
 from tracemine.verify.emitter import Emitter
 from tracemine.verify.hostcopy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import ulp_of
 from tracemine.verify.kernels.source import generate
-from tracemine.verify.library import Replacement, find, settled
+from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import CallVerdict, outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.proof.record import Proof

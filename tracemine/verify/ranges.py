@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-import msgspec
-
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated
+from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Value, mutated, settled
 from tracemine.verify.indices import KEEPS, pointing, wraps
 
 Range = tuple[float, float]  # the least and the largest, both included
@@ -22,7 +20,7 @@ _WHOLE, _BROKEN = (2, 0, 1), (0.5, 0.0, 1.0)  # what is tried for a number that 
 _MOST_TRIED = 81
 
 
-def settled(chain: Chain) -> tuple[Chain, bool]:
+def in_tables(chain: Chain) -> tuple[Chain, bool]:
     """The chain with unrecorded numbers for which the places that it computes lie in their tables.
 
     Also says whether there are such: where not, or where nothing tells, the chain is as it was.
@@ -32,27 +30,17 @@ def settled(chain: Chain) -> tuple[Chain, bool]:
     >>> table = b.input("table", (512, 8), "float32")
     >>> places = b.call("aten::add.Tensor", b.call("aten::arange.start_step", 0, 512, 1, dtype="int64"), 2)
     >>> chain = b.done(b.call("aten::embedding", table, places))
-    >>> settled(chain)[1]  # the number 2 was recorded: the last places are outside
+    >>> in_tables(chain)[1]  # the number 2 was recorded: the last places are outside
     False
     """
     unknown = [s for s in chain.scalars if not s.recorded]
     others = [_WHOLE if isinstance(s.value, int) else _BROKEN for s in unknown]
     choices = [[s.value, *(n for n in more if n != s.value)] for s, more in zip(unknown, others, strict=True)]
     for numbers in islice(product(*choices), _MOST_TRIED):
-        tried = _with(chain, {s.name: n for s, n in zip(unknown, numbers, strict=True)})
+        tried = settled(chain, {s.name: n for s, n in zip(unknown, numbers, strict=True)})
         if _all_inside(tried):
             return tried, True
     return chain, False
-
-
-def _with(chain: Chain, numbers: Mapping[str, float]) -> Chain:
-    def one(value: Value) -> Value:
-        if isinstance(value, Scalar):
-            return msgspec.structs.replace(value, value=numbers.get(value.name, value.value))
-        return Scalars(tuple(one(s) for s in value.values)) if isinstance(value, Scalars) else value  # type: ignore[misc]
-
-    calls = (msgspec.structs.replace(c, arguments=tuple(map(one, c.arguments))) for c in chain.calls)
-    return msgspec.structs.replace(chain, calls=tuple(calls))
 
 
 def _all_inside(chain: Chain) -> bool:
@@ -77,7 +65,7 @@ def ranges(chain: Chain) -> list[Range | None]:
     """
     specs = chain.specs
     known: list[Range | None] = []
-    behind = list(range(len(chain.inputs)))  # of each value one whose memory it is in
+    memory = chain.memory
     for entry in chain.inputs:
         below = 2 if entry.spec.dtype == "bool" else entry.below
         known.append(None if below is None else (0, max(below - 1, 0)))
@@ -90,7 +78,7 @@ def ranges(chain: Chain) -> list[Range | None]:
         given = {name: _range(value, known) for name, value in call.given().items()}
         found = _called(call, given, sizes)
         for target in mutated(call):
-            alike = [v for v, home in enumerate(behind) if home == behind[target]]
+            alike = [v for v in range(len(known)) if memory[v] == memory[target]]
             for v in alike:
                 known[v] = found if len(alike) == 1 else None  # what views of what is written hold is not followed
         outputs: list[Range | None] = [(0, 1) if spec.dtype == "bool" else None for spec in call.outputs]
@@ -99,8 +87,6 @@ def ranges(chain: Chain) -> list[Range | None]:
         if call.operator.removeprefix("aten::") in _ALL_ALIKE:
             outputs = [found] * len(outputs)
         known += outputs
-        shares = any(alias is not None for alias in call.schema.aliases)
-        behind += [behind[first] if shares and first is not None else len(behind) + k for k in range(len(outputs))]
     return known
 
 

@@ -4,6 +4,6 @@ find(chain)   → Found: a function `library` and the call that it makes, or why
 """
 
 from tracemine.verify.library.record import Found, Replacement, Spoiled
-from tracemine.verify.library.replace import find, settled
+from tracemine.verify.library.replace import find
 
-__all__ = ["Found", "Replacement", "Spoiled", "find", "settled"]
+__all__ = ["Found", "Replacement", "Spoiled", "find"]

@@ -6,13 +6,11 @@ operators is wanted by anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from tracemine.ops import is_view
-from tracemine.verify.chain import Chain, Scalar, Scalars, Value
+from tracemine.verify.chain import Chain, Scalar
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
 from tracemine.verify.library.record import Found, Replacement, Spoiled
@@ -148,22 +146,6 @@ class _Finding:
                     text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
                     name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
                     yield Spoiled(name, call, text, self._equivalent(one, way.text))
-
-
-def settled(chain: Chain, at: Mapping[str, float]) -> Chain:
-    """The chain with other values for numbers that were not recorded."""
-
-    def one(value: Value) -> Value:
-        if isinstance(value, Scalar) and not value.recorded and value.name in at:
-            return Scalar(value.name, at[value.name], recorded=False)
-        if isinstance(value, Scalars):
-            return Scalars(
-                tuple(s if s.recorded else Scalar(s.name, at.get(s.name, s.value), False) for s in value.values)
-            )
-        return value
-
-    calls = tuple(msgspec.structs.replace(c, arguments=tuple(map(one, c.arguments))) for c in chain.calls)
-    return msgspec.structs.replace(chain, calls=calls)
 
 
 def _free(operator: str) -> bool:

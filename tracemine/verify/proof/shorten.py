@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from tracemine.ops.infer.tensor import is_contiguous
-from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalars, Value, check
+from tracemine.verify.chain import Call, Chain, Refs, Scalars, Value, check, renumbered, tensors
 from tracemine.verify.kernels.source import generate
 
 MOST_MEMBERS = 16  # of a list: as many tensors are tried as they are
@@ -62,11 +62,11 @@ def _kept(chain: Chain, count: int) -> list[int]:
 def _of_members(chain: Chain, kept: Sequence[int]) -> Chain:
     taken = [_taken(call, kept) for call in chain.calls]
     first = len(chain.inputs)
-    used = {v for arguments in taken for value in arguments for v in _numbers(value) if v < first}
+    used = {v for arguments in taken for value in arguments for v in tensors(value) if v < first}
     order = {v: k for k, v in enumerate(sorted(used))}
     calls: list[Call] = []
     for number, (call, arguments) in enumerate(zip(chain.calls, taken, strict=True)):
-        values = tuple(_renumbered(v, order.__getitem__) for v in arguments)
+        values = tuple(renumbered(v, order.__getitem__) for v in arguments)
         outputs = [chain.first_output(number) + at for at in kept] if call.outputs else []
         order |= {v: len(order) + k for k, v in enumerate(outputs)}
         specs = tuple(call.outputs[at] for at in kept) if call.outputs else ()
@@ -81,18 +81,6 @@ def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
         msgspec.structs.replace(v, values=tuple(v.values[at] for at in kept)) if isinstance(v, Refs | Scalars) else v
         for v in call.arguments
     ]
-
-
-def _numbers(value: Value) -> list[int]:
-    if isinstance(value, Ref):
-        return [value.value]
-    return [v for v in value.values if v is not None] if isinstance(value, Refs) else []
-
-
-def _renumbered(value: Value, to: Callable[[int], int]) -> Value:
-    if isinstance(value, Ref):
-        return Ref(to(value.value))
-    return Refs(tuple(None if v is None else to(v) for v in value.values)) if isinstance(value, Refs) else value
 
 
 def _codes(text: str) -> set[str]:

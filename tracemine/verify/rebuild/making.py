@@ -8,9 +8,9 @@ from typing import Any
 
 from tracemine.errors import TracemineError
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.chain import Call, Chain, ChainError, Input, Ref, Refs, Value, check, infer_outputs, reads
+from tracemine.verify.chain import Call, Chain, ChainError, Input, Ref, Value, check, infer_outputs, reads, renumbered
 from tracemine.verify.indices import KEEPS, computed, copied, pointing
-from tracemine.verify.ranges import settled
+from tracemine.verify.ranges import in_tables
 from tracemine.verify.rebuild.arguments import Names, Numbers
 from tracemine.verify.rebuild.looks import Step
 
@@ -133,18 +133,12 @@ class Making:
             check(chain)
         except ChainError as error:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
-        return settled(chain)[0] if computed(chain) else chain
+        return in_tables(chain)[0] if computed(chain) else chain
 
 
 _FEW = 2  # whole numbers that places are computed from stay below this
 
 
 def _renumbered(call: Call, order: Mapping[int, int]) -> Call:
-    def one(value: Value) -> Value:
-        if isinstance(value, Ref):
-            return Ref(order[value.value])
-        if isinstance(value, Refs):
-            return Refs(tuple(None if v is None else order[v] for v in value.values))
-        return value
-
-    return Call(call.operator, call.overload, tuple(one(v) for v in call.arguments), call.outputs)
+    arguments = tuple(renumbered(value, order.__getitem__) for value in call.arguments)
+    return Call(call.operator, call.overload, arguments, call.outputs)
