@@ -131,6 +131,14 @@ def gates_gradient() -> Chain:
     return b.done(b.call("aten::glu_backward", grad, x, -1))
 
 
+def numbers_in_tensors_places() -> Chain:
+    """As `x % 1` and `where(x > 0, 2, x)` come out of a trace: the number was a tensor of the host."""
+    b = Builder("numbers")
+    x, y = b.input("x", (6, 40), "bfloat16"), b.input("y", (6, 40), "float32")
+    part = b.call("aten::remainder.Tensor", y, 3.0)
+    return b.done(b.call("aten::where.self", b.call("aten::gt.Scalar", x, 0), 2.0, part))
+
+
 def dense_block() -> Chain:
     """As DenseNet goes on: pooled, joined, normalised, rectified."""
     b = Builder("dense_block")
@@ -226,6 +234,7 @@ CHAINS = (
     pooled_gradients,
     gates_gradient,
     dense_block,
+    numbers_in_tensors_places,
     running_sum_of_one_number,
 )
 

@@ -38,6 +38,14 @@ _TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_",
 _NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
 
 
+# Operators that torch takes a number for in a tensor's place (`should_allow_numbers_as_tensors`, python_arg_parser.cpp).
+_ALLOW_NUMBERS = frozenset(
+    f"aten::{name}{end}"
+    for name in ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "copy")
+    for end in ("", "_")
+)
+
+
 class ChainError(TracemineError):
     """A chain that cannot be: what is wrong with which call."""
 
@@ -114,6 +122,15 @@ class Call(msgspec.Struct, frozen=True):
         'aten::mul.Tensor'
         """
         return f"{self.operator}.{self.overload}" if self.overload else self.operator
+
+    @property
+    def wraps_numbers(self) -> bool:
+        """Whether a number in a tensor's place has to be made a tensor for torch to take it.
+
+        >>> Call("aten::remainder", "Tensor", (), ()).wraps_numbers, Call("aten::add", "Tensor", (), ()).wraps_numbers
+        (True, False)
+        """
+        return self.operator not in _ALLOW_NUMBERS
 
     def given(self) -> dict[str, Value]:
         """The arguments by the schema's names."""

@@ -146,6 +146,8 @@ def arguments_text(call: Call, names: Sequence[str]) -> str:
             skipped = True
             continue
         text = _value(argument.type, value, names)
+        if call.wraps_numbers and argument.is_tensor and isinstance(value, Scalar):
+            text = f"torch.tensor({text})"
         found.append(f"{argument.name}={text}" if skipped or place >= schema.positional else text)
     if any(a.name == "device" for a in schema.arguments) and not reads(call):
         found.append('device="cuda"')

@@ -129,7 +129,7 @@ class Emitter(Places):
     def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
         """Cheaper to load: dear and repeated, or built on reductions over other columns and no larger than they are.
 
-        Also what is written in place and built on such: it cannot be computed again, for what it is computed of is gone.
+        Also what is written in place and built on such: what it is computed of is gone by then.
         """
         if tensor in self.in_place and any(self.foreign(t) for t in fronts(tensor)):
             return True

@@ -203,6 +203,10 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
     given = call.given()
     kinds = {a.name: a.type for a in call.schema.arguments}
     arguments = {n: _argument(kinds[n], v, values, scalars, double) for n, v in given.items()}
+    for argument in call.schema.arguments:
+        if call.wraps_numbers and argument.is_tensor and isinstance(given[argument.name], Scalar):
+            wanted = torch.float64 if double and isinstance(arguments[argument.name], float) else None
+            arguments[argument.name] = torch.tensor(arguments[argument.name], dtype=wanted)
     code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
     widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
     if widens:
