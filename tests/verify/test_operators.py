@@ -52,6 +52,7 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "logarithm of a factorial": ("lgamma", [X], ()),
     "numbers drawn evenly": ("rand", [], ([6, 40],)),
     "numbers drawn normally": ("randn", [], ([6, 40],)),
+    "length of rows": ("norm.ScalarOpt_dim", [X], (2.0, [1])),  # the order is no number of a call
     "bent distance": ("huber_loss", [X, Y], (2, 1.0)),
 }
 

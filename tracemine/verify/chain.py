@@ -30,7 +30,7 @@ _TAKEN = re.compile(
     r"|min|max|abs|sum|float|int|len|tuple|range|zip|print"
 )
 # Numbers that decide what is computed, or how much of it.
-SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step", "scales", "scales_h", "scales_w"})
+_SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step", "scales", "scales_h", "scales_w"})
 # Operators that write what they keep of a run only where they train.
 _TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_", "miopen_")) | {
     "aten::_native_batch_norm_legit"
@@ -38,7 +38,7 @@ _TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_",
 _NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
 
 
-# Operators that torch takes a number for in a tensor's place (`should_allow_numbers_as_tensors`, python_arg_parser.cpp).
+# Operators that torch takes a number for in a tensor's place (python_arg_parser.cpp: should_allow_numbers_as_tensors).
 _ALLOW_NUMBERS = frozenset(
     f"aten::{name}{end}"
     for name in ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "copy")
@@ -181,6 +181,14 @@ class Chain(msgspec.Struct, frozen=True):
         """Inputs that a call writes in place, themselves or through a view."""
         behind, count = self.memory, len(self.inputs)
         return tuple(dict.fromkeys(behind[v] for call in self.calls for v in mutated(call) if behind[v] < count))
+
+
+def is_shaping(argument: Argument) -> bool:
+    """Whether a number decides what is computed, or how much of it: such are no arguments of a kernel.
+
+    Of what is called p that is a norm's order; a dropout's share is a float.
+    """
+    return argument.name in _SHAPING or (argument.name == "p" and argument.type.startswith("Scalar"))
 
 
 def usable(name: str) -> bool:
@@ -343,7 +351,7 @@ class Builder:
         if isinstance(given, list | tuple) and argument.type == "Scalar[]":
             return Scalars(tuple(self._scalar(argument.name, v) for v in given))
         kind = argument.type.removesuffix("?")
-        if argument.name in SHAPING:
+        if is_shaping(argument):
             return Literal(given)
         if kind in _NUMBERS and type(given) in (int, float):
             return self._scalar(argument.name, given)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracemine.ops import Argument, Overload, scalar_type
-from tracemine.verify.chain import SHAPING, Literal, Scalar, Scalars, Value, usable
+from tracemine.verify.chain import Literal, Scalar, Scalars, Value, is_shaping, usable
 from tracemine.verify.rebuild.recorded import NodeFacts, Seen
 
 NUMBER = "a Python number among the arguments is not recorded: it is tried at several values"
@@ -70,7 +70,7 @@ class Numbers:
         if plain is None:
             return None
         kind = argument.type.removesuffix("?")
-        if argument.name in SHAPING:
+        if is_shaping(argument):
             return Literal(plain)
         if kind == "Scalar[]" and isinstance(plain, tuple):
             return Scalars(tuple(Scalar(names.number(argument.name), n, recorded) for n in plain))
@@ -116,7 +116,7 @@ def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
     # Without values a list that was given looks like one that was not.
     if not facts.types[place] and argument.is_optional and (facts.texts is not None or "[" not in kind):
         return Given(None)
-    if kind in ("Scalar", "float") and argument.name not in SHAPING:
+    if kind in ("Scalar", "float") and not is_shaping(argument):
         return Given(2 if _all_whole(facts) else 0.5, recorded=False, assumptions=(NUMBER,))
     if kind == "bool":
         return _by_kernels(argument, facts, _FLAGS)
