@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tracemine.ops.infer.call import Call, Unknown, wrapped
 from tracemine.ops.infer.outputs import Outputs, rule
-from tracemine.ops.infer.promotion import category, floating, real, result_type
+from tracemine.ops.infer.promotion import category, floating, real, result_type, whole
 from tracemine.ops.infer.tensor import Sizes, TensorSpec, broadcast, contiguous, is_contiguous, iterated, like
 
 
@@ -57,6 +57,7 @@ _DTYPES: dict[str, Callable[[str], str]] = {
     "float": floating,
     "counted": lambda dtype: "int64" if dtype == "bool" else dtype,
     "real": real,
+    "whole": whole,
     "real float": lambda dtype: real(floating(dtype)),
     "bool": lambda dtype: "bool",
 }

@@ -64,6 +64,15 @@ def real(dtype: str) -> str:
     return _PARTS.get(dtype, dtype)
 
 
+def whole(dtype: str) -> str:
+    """The complex dtype of which a real one is the parts; any other as it is.
+
+    >>> whole("float32"), whole("complex64")
+    ('complex64', 'complex64')
+    """
+    return _WHOLES.get(dtype, dtype)
+
+
 def floating(dtype: str) -> str:
     """What arithmetic that leaves the integers makes of a dtype.
 

@@ -9,22 +9,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracemine.ops.infer.tensor import broadcast, overlaps
-from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalars, Unsupported, mutated
+from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalars, Unsupported, mutated, reads
 from tracemine.verify.kernels.axes import Axes, Dims
 from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG
 from tracemine.verify.kernels.operators import Pointwise, pointwise_rows, table
-from tracemine.verify.kernels.values import NARROW, TYPE_OF, Counted, Num, Point, Regrouped, Rounded, Source, Tensor
+from tracemine.verify.kernels.values import (
+    NARROW,
+    TYPE_OF,
+    Complex,
+    Counted,
+    Num,
+    Point,
+    Regrouped,
+    Rounded,
+    Source,
+    Tensor,
+)
 
+_COMPLEX = "complex64"
 Rule = Callable[["Lowering", Given], tuple[Tensor, ...]]
 RULES: dict[str, Rule] = {}
+COMPLEX: dict[str, Rule] = {}  # of calls that take complex numbers
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     """Registers how operators of these names (without namespace, without the `_` of in-place) are lowered."""
 
     def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
+        of.update(dict.fromkeys(names, function))
         return function
 
     return register
@@ -76,6 +89,8 @@ class Lowering:
         if overlapping := [e.name for v in written if overlaps((e := self.chain.inputs[v]).spec)]:
             raise Unsupported(f"{overlapping[0]} is written in place, and has elements that share memory")
         live = tuple(self._tensors[v] for v in self.chain.live)
+        if any(isinstance(t, Complex) for t in live):
+            raise Unsupported("it gives complex numbers as they are")
         return Lowered(
             axes=self.axes,
             inputs=sources,
@@ -89,12 +104,17 @@ class Lowering:
 
     def _call(self, number: int, call: Call) -> None:
         for spec in call.outputs:
-            self._checked(spec.dtype)
+            if spec.dtype != _COMPLEX:
+                self._checked(spec.dtype)
         self._fresh_reads(call)
         given = Given(call, call.given(), self._tensors, number)
         results = lower_call(self, given)
         if any(self.shape(t) != spec.shape for t, spec in zip(results, call.outputs, strict=False)):
             raise Unsupported("it gives other shapes than recorded")
+        if any(
+            isinstance(t, Complex) != (spec.dtype == _COMPLEX) for t, spec in zip(results, call.outputs, strict=False)
+        ):
+            raise Unsupported(f"tensors of {_COMPLEX} are not supported")
         targets = mutated(call)
         fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
         written = results[len(call.outputs) if fresh else 0 :]
@@ -236,6 +256,7 @@ class Lowering:
 def lower(chain: Chain) -> Lowered:
     """Recipes for what a chain computes. Raises Unsupported, with the reason, where no kernel can be generated."""
     from tracemine.verify.kernels import (
+        lower_complex,  # noqa: F401  (they register their rules)
         lower_drawn,  # noqa: F401  (they register their rules)
         lower_layout,  # noqa: F401  (they register their rules)
         lower_loss,  # noqa: F401  (they register their rules)
@@ -251,6 +272,10 @@ def lower(chain: Chain) -> Lowered:
 def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     """The results of one call, by the operator's rule or its row in the table."""
     name = given.call.operator.removeprefix("aten::")
+    if any(isinstance(given.tensors[v], Complex) for v in reads(given.call)):
+        if name not in COMPLEX:
+            raise Unsupported(f"tensors of {_COMPLEX} are not supported")
+        return COMPLEX[name](low, given)
     bare = name if name in RULES or name in pointwise_rows() else name.removesuffix("_")
     if bare in RULES:
         return RULES[bare](low, given)

@@ -82,7 +82,7 @@ def sliced(low: Lowering, source: Tensor, dim: int, start: int, size: int, step:
     return Sliced(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
 
 
-def _without(low: Lowering, source: Tensor, dim: int) -> Tensor:
+def without(low: Lowering, source: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 goes."""
     dims = source.dims[:dim] + source.dims[dim + 1 :]
     return Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
@@ -103,7 +103,7 @@ def _select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     dim = given.integer("dim", 0) % len(source.dims)
     here = low.shape(source)[dim]
-    return (_without(low, sliced(low, source, dim, given.integer("index", 0) % here, 1), dim),)
+    return (without(low, sliced(low, source, dim, given.integer("index", 0) % here, 1), dim),)
 
 
 @rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
@@ -116,7 +116,7 @@ def _split(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for spec in given.call.outputs:
         size = 1 if unbinds else spec.shape[dim]
         part = sliced(low, source, dim, start, size)
-        parts.append(_without(low, part, dim) if unbinds else part)
+        parts.append(without(low, part, dim) if unbinds else part)
         start += size
     return tuple(parts)
 

@@ -161,3 +161,11 @@ class Counted(Tensor):
     """How many elements some axes have together."""
 
     over: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Complex(Tensor):
+    """Complex numbers: no recipe, but two. Dimensions are those of `real`."""
+
+    real: Tensor
+    imaginary: Tensor

@@ -136,7 +136,8 @@ class _Wide:
         if number not in self._made:
             value = self._values[number]
             is_float = value.dtype in (*_FLOATS, *_CODES)
-            self._made[number] = value.to(torch.float64) if is_float else value.clone()
+            wide = torch.complex128 if value.is_complex() else torch.float64 if is_float else value.dtype
+            self._made[number] = value.to(wide, copy=True)
         return self._made[number]
 
 

@@ -163,6 +163,8 @@ def _wide(value: Any) -> Any:
         return [_wide(each) for each in value]
     if not isinstance(value, torch.Tensor):
         return value
+    if value.is_complex():
+        return value.to(torch.complex128)
     return value.double() if value.dtype in _FLOATS else value.clone()
 
 
@@ -184,6 +186,8 @@ def rounded_off(
     types, and a program that was not is as careful. name: the call's; a function's last bits may be off. summed: as
     `of_sums` gives it.
     """
+    if found.is_complex() and exact.is_complex():
+        return rounded_off(torch.view_as_real(found), torch.view_as_real(exact), name=name)
     if found.dtype not in _FLOATS or found.shape != exact.shape:
         return None
     off = (found.double() - exact.double()).nan_to_num(0.0, 0.0, 0.0)
@@ -225,6 +229,8 @@ def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
 
 def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, rows: bool = False) -> None:
     """Adds what was rounded off with signs drawn at random; rows: one for each row, whose errors may have one cause."""
+    if tensor.is_complex():  # its parts, each with an error of its own
+        tensor = torch.view_as_real(tensor)
     if off is not None and tensor.dtype == torch.float64:
         shape = (*off.shape[:-1], 1) if rows and off.dim() else off.shape
         signs = torch.randint(0, 2, shape, generator=generator, device=off.device, dtype=torch.int8) * 2 - 1

@@ -126,6 +126,8 @@ class Assembly:
 
     def _push(self, call: Call, facts: NodeFacts | None) -> None:
         """One call, with what it gives: as `facts` record it, else as the operator table says."""
+        if any(str(self.making.specs[v].dtype).startswith("complex") for v in mutated(call)):
+            raise NotRebuilt("complex numbers are written in place")
         if facts is None:
             self.making.call(call, self.making.inferred(call))
             self.memory.overwritten(mutated(call))

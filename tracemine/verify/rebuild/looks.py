@@ -37,6 +37,16 @@ class Look:
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return self.offset, self.offset + last + 1
 
+    @property
+    def in_parts(self) -> Look:
+        """Of complex numbers how their real and imaginary parts lie: two along a last axis.
+
+        >>> Look(3, (4, 2), (2, 1)).in_parts
+        Look(offset=6, shape=(4, 2, 2), strides=(4, 2, 1), guessed=False)
+        """
+        strides = (*(2 * s for s in self.strides), 1) if self.is_told else ()
+        return Look(2 * self.offset, (*self.shape, 2), strides, self.guessed)
+
     def covers(self, other: Look) -> bool:
         """Whether all that the other reaches lies within; of what is not told it is not known, and not said."""
         return self.is_told and other.is_told and self.reach[0] <= other.reach[0] and other.reach[1] <= self.reach[1]

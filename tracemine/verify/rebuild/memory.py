@@ -1,6 +1,7 @@
 """Whose memory the values of a chain in the making lie in, so that it shows which of them a tensor is.
 
-Views between calls launch nothing: they follow from offset, shape and strides (looks.py).
+Views between calls launch nothing: they follow from offset, shape and strides (looks.py). Complex numbers lie as their
+parts, two real numbers along a last axis: so they come in, so they leave, and in between view calls make them whole.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tracemine.ops.infer import TensorSpec
+from tracemine.ops.infer.promotion import real
 from tracemine.verify.rebuild.looks import Look, views
 from tracemine.verify.rebuild.making import Making, NotRebuilt
 from tracemine.verify.rebuild.recorded import Seen
@@ -62,7 +64,7 @@ class Memory:
             for seen in takes:
                 told = seen.dtype is not None and seen.look.is_told
                 if told and seen.buffer not in made:
-                    self.outside.setdefault(seen.buffer, []).append((seen.look, str(seen.dtype)))
+                    self.outside.setdefault(seen.buffer, []).append(_lies(seen.look, str(seen.dtype)))
             made.update(seen.buffer for seen in gives)
         for found in self.outside.values():
             found.sort(key=lambda one: one[0].reach[0] - one[0].reach[1])
@@ -78,7 +80,9 @@ class Memory:
 
     def at(self, seen: Seen, dtype: str, argument: str) -> int:
         """The value that a tensor is: one that lies there so, a view of one, or an input, named after an argument."""
-        return self._at(self.buffer(seen), seen.look, dtype, argument)
+        look, parts = _lies(seen.look, dtype)
+        value = self._at(self.buffer(seen), look, parts, argument)
+        return value if parts == dtype else self.making.view(value, (("aten::view_as_complex", ()),))
 
     def _at(self, buffer: Buffer, look: Look, dtype: str, name: str) -> int:
         """The value that lies in memory so."""
@@ -122,8 +126,10 @@ class Memory:
         """A call of the chain gave a value in new memory. storage: its id, where it has one."""
         buffer = self.buffer(seen)
         spec = self.making.specs[value]
-        look = Look(seen.look.offset, spec.shape, spec.strides or ())
-        self.roots[buffer] = [_Root(look, str(spec.dtype), value, {look: value}, by_chain=True)]
+        look, dtype = _lies(Look(seen.look.offset, spec.shape, spec.strides or ()), str(spec.dtype))
+        if dtype != spec.dtype:
+            value = self.making.view(value, (("aten::view_as_real", ()),))
+        self.roots[buffer] = [_Root(look, dtype, value, {look: value}, by_chain=True)]
         if storage is not None:
             self.storages[storage] = buffer
 
@@ -146,11 +152,18 @@ class Memory:
     def given(self, seen: Seen) -> int | None:
         """The value of the chain's own that a tensor is, or is a part of."""
         roots = self.roots.get(self.buffer(seen), [])
-        root = next((r for r in roots if seen.look in r.looks), None)
+        look = seen.look if seen.dtype is None else _lies(seen.look, seen.dtype)[0]
+        root = next((r for r in roots if look in r.looks), None)
         if root is None:
-            found = [r for r in roots if not seen.look.is_told or r.look.covers(seen.look)]
+            found = [r for r in roots if not look.is_told or r.look.covers(look)]
             root = found[-1] if found else None
         return root.value if root is not None and root.value not in self.making.inputs else None
+
+
+def _lies(look: Look, dtype: str) -> tuple[Look, str]:
+    """How a tensor lies in memory, and of which numbers: complex ones as their parts."""
+    parts = real(dtype)
+    return (look, dtype) if parts == dtype else (look.in_parts, parts)
 
 
 def _alone(root: _Root, roots: Sequence[_Root]) -> None:
