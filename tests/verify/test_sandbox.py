@@ -16,6 +16,7 @@ from tracemine.verify import Builder, Chain, Interpreter
 from tracemine.verify.chain import Ref
 from tracemine.verify.indices import within
 from tracemine.verify.kernels.source import generate
+from tracemine.verify.process import Process
 from tracemine.verify.proof import check, narrow
 from tracemine.verify.proof.check import make_job
 from tracemine.verify.proof.narrow import narrower
@@ -90,6 +91,15 @@ def test_a_process_whose_answers_nobody_can_read_any_more_ends(tmp_path: Path) -
             assert child.wait(30) == 0
         finally:
             child.kill()
+
+
+def test_what_is_printed_on_the_way_is_no_answer(tmp_path: Path) -> None:
+    text = "def answer(line):\n    print('noise')\n    return line.strip()[::-1]\n"
+    process = Process(
+        stand_in(tmp_path, f"from tracemine.verify.process import serve\n{text}serve(answer)"), os.environ
+    )
+    assert [process.ask(line, 60.0) for line in (b"one", b"two")] == [b"eno\n", b"owt\n"]
+    process.close()
 
 
 def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:

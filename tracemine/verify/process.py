@@ -8,6 +8,7 @@ import select
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -31,6 +32,19 @@ class Ended(Exception):
     def how(self) -> str:
         """In words."""
         return how_ended(self.code, self.said)
+
+
+def serve(answer: Callable[[bytes], bytes]) -> None:
+    """What such a child does: answers lines from standard input, until there are no more.
+
+    What is printed on the way goes to standard error, whoever prints it.
+    """
+    answers = os.fdopen(os.dup(1), "wb")
+    end_with_reader(answers.fileno())
+    os.dup2(2, 1)
+    for line in sys.stdin.buffer:
+        answers.write(answer(line) + b"\n")
+        answers.flush()
 
 
 def end_with_reader(descriptor: int = 1) -> None:

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from tracemine.verify.process import end_with_reader
+from tracemine.verify.process import serve
 
 _TIMES = "results"
 
 
 def main() -> None:
-    """Until there are no more lines. What else is printed goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    end_with_reader(answers.fileno())
-    os.dup2(2, 1)
+    """Until there are no more lines."""
     peaks: list[float] = []
-    for line in sys.stdin:
+
+    def answer(line: bytes) -> bytes:
         path, function, options = json.loads(line)
-        answers.write(json.dumps(_run(Path(path), function, options, peaks)) + "\n")
-        answers.flush()
+        return json.dumps(_run(Path(path), function, options, peaks)).encode()
+
+    serve(answer)
 
 
 def _run(path: Path, function: str, options: dict[str, object], peaks: list[float]) -> object:

@@ -105,7 +105,7 @@ def brief_templates() -> Mapping[str, str]:
 
 
 @cache
-def error_ulp() -> Mapping[str, int]:
+def _error_ulp() -> Mapping[str, int]:
     """Error of each template, in units in the last place of float32; what is not here has none."""
     rows: list[Pointwise | Power] = [*table().pointwise, *table().powers.values()]
     found = {row.expr: row.ulp for row in rows if row.ulp}
@@ -118,4 +118,4 @@ def ulp_of(templates: Iterable[str]) -> float:
     >>> ulp_of(["{0} + {1}"]), ulp_of(["{0} + {1}", "_tanh({0})"]) > 0
     (0.0, True)
     """
-    return float(sum(error_ulp().get(template, 0) for template in templates))
+    return float(sum(_error_ulp().get(template, 0) for template in templates))

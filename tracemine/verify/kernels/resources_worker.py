@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import re
 import subprocess
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -26,7 +24,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from tracemine.verify.kernels.resources import Resources
-from tracemine.verify.process import end_with_reader
+from tracemine.verify.process import serve
 
 
 class _NoGpu:
@@ -96,17 +94,16 @@ def used(cubin):
 
 
 def main():
-    """Files from standard input until there are no more. What else is printed goes to standard error."""
+    """Files from standard input until there are no more."""
     warnings.simplefilter("ignore")
-    answers = os.fdopen(os.dup(1), "wb")
-    end_with_reader(answers.fileno())
-    os.dup2(2, 1)
-    for line in sys.stdin.buffer:
+
+    def answer(line):
         found = []
         with contextlib.suppress(Exception):  # of this file is known what was compiled until then
             found.extend(compiled(msgspec.json.decode(line)))
-        answers.write(msgspec.json.encode(found) + b"\n")
-        answers.flush()
+        return msgspec.json.encode(found)
+
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ there are others than on a GPU, so what is proved is that the call says what the
 from __future__ import annotations
 
 import re
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,15 +18,16 @@ import torch
 
 from tracemine.errors import TracemineError
 from tracemine.verify.chain import Chain, Ref
-from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes, elements
+from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
-from tracemine.verify.process import end_with_reader
+from tracemine.verify.process import serve
 from tracemine.verify.proof import numerics, reference, trials
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.memory import copied
 from tracemine.verify.proof.record import Fault, Mutant, Proof
+from tracemine.verify.proof.shrink import elements
 from tracemine.verify.proof.trials import Trial
 
 _MOST_FAULTS = 20
@@ -218,13 +218,10 @@ def _loaded(text: str) -> Any:
 
 def main() -> None:
     """Jobs from standard input, one a line; a proof of each to standard output."""
-    end_with_reader()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     decoder = msgspec.json.Decoder(Job)
-    for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(prove(decoder.decode(line))) + b"\n")
-        sys.stdout.buffer.flush()
+    serve(lambda line: msgspec.json.encode(prove(decoder.decode(line))))
 
 
 if __name__ == "__main__":

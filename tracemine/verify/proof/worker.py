@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import sys
 import tempfile
 import time
 import warnings
@@ -22,12 +21,13 @@ import torch
 import triton.language as tl
 
 from tracemine.errors import TracemineError
+from tracemine.ops.infer.tensor import overlaps
 from tracemine.verify.chain import Chain, Scalar, mutated, reads
 from tracemine.verify.indices import within
 from tracemine.verify.kernels.ir import BOOL
 from tracemine.verify.kernels.lower import Lowered, lower
-from tracemine.verify.kernels.operators import error_ulp
-from tracemine.verify.process import end_with_reader
+from tracemine.verify.kernels.operators import ulp_of
+from tracemine.verify.process import serve
 from tracemine.verify.proof import drawn, interpreter, numerics, reference, trials
 from tracemine.verify.proof.memory import Torch, copied, fenced
 from tracemine.verify.proof.mutants import SAME, SPARE
@@ -71,8 +71,8 @@ def prove(job: Job) -> Proof:
     started = time.process_time()
     chain = msgspec.msgpack.decode(job.chain, type=Chain)
     lowered = lower(chain)
-    ulp = float(sum(error_ulp().get(t, 0) for t in lowered.templates))
-    exact = not lowered.reduces and not any(error_ulp().get(t) for t in lowered.templates) and not lowered.drawn
+    ulp = ulp_of(lowered.templates)
+    exact = not lowered.reduces and not ulp and not lowered.drawn
     with tempfile.TemporaryDirectory() as folder:
         prover = _Prover(chain, lowered, Path(folder), job.masks, ulp, exact, IN_PARTS in job.source)
         fused, rounded = prover.load(job.source), prover.load(job.rounded)
@@ -144,6 +144,7 @@ class _Prover:
     def _ready(self) -> Iterator[_Case]:
         free = free_axes(self.lowered)
         last: _Case | None = None
+        apart = not any(overlaps(e.spec) for e in self.chain.inputs)  # else numbers are others where they lie otherwise
         for trial in trials.trials(self.chain, free, sorted(self.reduced & free.keys()) if self.in_parts else ()):
             try:
                 chain = within(resized(self.chain, self.lowered, trial.sizes))
@@ -160,7 +161,7 @@ class _Prover:
                 )
                 if self.lowered.drawn:  # eager waits for the kernel's masks; with others it still says what it refuses
                     reference.run(chain, case.inputs, case.scalars, self._all_kept(chain))
-                elif last is not None and last.trial.numbers == trial.numbers:  # eager knows nothing of where they lie
+                elif last is not None and apart and last.trial.numbers == trial.numbers:  # it lies otherwise, no more
                     case.eager, case.truth, case.noise = last.eager, last.truth, last.noise
                 else:
                     self._references(case, {})
@@ -392,14 +393,11 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def main() -> None:
     """Jobs from standard input, one a line; a proof of each to standard output."""
-    end_with_reader()
     warnings.simplefilter("ignore")  # numpy's, from inside the interpreter: overflow is what some trials are about
     torch.set_num_threads(1)
     interpreter.install()  # type: ignore[no-untyped-call]
     decoder = msgspec.json.Decoder(Job)
-    for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(prove(decoder.decode(line))) + b"\n")
-        sys.stdout.buffer.flush()
+    serve(lambda line: msgspec.json.encode(prove(decoder.decode(line))))
 
 
 if __name__ == "__main__":
