@@ -469,6 +469,14 @@ def test_in_a_folder_it_is_left_out_with_a_note_and_the_rest_is_read(tmp_path: P
     assert f"{tmp_path}: left out, no verdicts: 3 files" in notes
 
 
+def test_in_a_folder_verdicts_beside_that_of_a_step_are_read(tmp_path: Path) -> None:
+    verdicts = json.loads(written(tmp_path, verified()).read_text())
+    put(tmp_path / "verdicts.json", verdicts | {"step": {"findings": [{"fingerprint": MARK, "title": ""}]}})
+    evidence = read_evidence([tmp_path])
+    assert evidence.notes == []
+    assert evidence.on(FINDING, H200) is not None
+
+
 def test_a_folder_without_verdicts_says_so(tmp_path: Path) -> None:
     assert read_evidence([tmp_path]).notes == [f"{tmp_path}: no verdict lies in this folder or below it"]
 

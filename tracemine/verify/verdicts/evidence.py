@@ -144,8 +144,8 @@ def _may_hold_verdicts(path: Path) -> bool:
     """Whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
     if path.suffix == _TABLE:
         return is_table(path)
-    head = _content(path, _HEAD_BYTES)
-    return (b'"fingerprint"' in head or b'"verdicts"' in head) and b'"findings"' not in head
+    head = _content(path, _HEAD_BYTES).partition(b'"findings"')[0]  # a step's verdict names findings too, behind others
+    return b'"fingerprint"' in head or b'"verdicts"' in head
 
 
 def _read_file(path: Path, evidence: Evidence) -> None:
