@@ -105,3 +105,23 @@ def test_new_memory_that_is_filled_with_random_numbers_is_new_in_the_chain(tmp_p
     assert [call.label for call in chain.calls] == ["aten::randn", "aten::mul.Tensor"]
     assert not chain.written
     assert generate(chain)
+
+
+def test_what_is_filled_in_another_order_of_its_axes_is_a_view_of_what_is_filled(tmp_path: Path) -> None:
+    """`zeros_like` keeps the layout of what it is asked for."""
+    turned, steps = [64, 256, 16], [256, 1, 16384]
+    events = [
+        event("aten::zeros_like", 0, 30, [turned, *[[]] * 5], [TYPE, *[""] * 5], [steps, *[[]] * 5], [""] * 6),
+        event("aten::zero_", 5, 29, [turned], [TYPE], [steps], [""]),
+        event("aten::fill_", 6, 28, [turned, []], [TYPE, "Scalar"], [steps, []], ["", "0"]),
+        *launched(1, 20, "fill"),
+        event("aten::maximum", 40, 50, [turned, turned], [TYPE, TYPE], [steps, steps], ["", ""]),
+        *launched(2, 45, "maximum"),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    found = flow(open_trace(path))
+    chain = Rebuilder(found, groups(found)).rebuild([0, 1], "chain").chain
+    assert [call.label for call in chain.calls] == ["aten::full", "aten::permute", "aten::maximum"]
+    assert [spec.strides for spec in (chain.calls[1].outputs[0], chain.calls[2].outputs[0])] == [tuple(steps)] * 2
+    assert generate(chain)

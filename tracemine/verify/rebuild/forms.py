@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracemine.ops import Overload, lookup, overload_of
 from tracemine.ops.infer.tensor import channels_last, contiguous, like
 from tracemine.verify.rebuild.arguments import Plain
+from tracemine.verify.rebuild.looks import Look
 from tracemine.verify.rebuild.recorded import NodeFacts, Seen
 
 # Operators that make a new tensor and have another fill it: what is filled was nobody's before.
@@ -79,6 +80,20 @@ def fills_new(facts: NodeFacts) -> bool:
     return facts.operator in FILLS and next((p for p in facts.parents if p not in FILLS), "") in _ALLOCATE
 
 
+def in_memory_order(facts: NodeFacts) -> NodeFacts:
+    """What a call makes of sizes alone, with its axes as memory has them: any other order of them is a view of that."""
+    makes = fills_new(facts) or any(p in _DRAWS.get(facts.operator, ("", ()))[1] for p in facts.parents)
+    if not makes or not all(seen.look.is_told for seen in facts.outputs):
+        return facts
+    return replace(facts, outputs=tuple(replace(seen, look=_ordered(seen.look)) for seen in facts.outputs))
+
+
+def _ordered(look: Look) -> Look:
+    """Axes from the widest stride to the narrowest; where those of one element stand says nothing."""
+    axes = sorted(zip(look.shape, look.strides, strict=True), key=lambda axis: -axis[1] if axis[0] > 1 else -(1 << 62))
+    return replace(look, shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes))
+
+
 def _copied(facts: NodeFacts, recorded: Overload) -> Form | str:
     """A copy into new memory: `clone`, or `_to_copy` where the dtype changes."""
     source = next((s for s in facts.inputs if s.position == 1), None)
@@ -142,7 +157,7 @@ def _new(
     if target is None or target.dtype is None or not target.look.is_told:
         return "what was filled is not recorded"
     if not _same(target.look.shape, contiguous(target.look.shape), target.look.strides):
-        return "it fills a layout that is not contiguous"
+        return "it fills a layout with gaps"
     return Form(
         operator=operator,
         overload=_only(operator),

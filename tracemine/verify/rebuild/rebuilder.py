@@ -18,7 +18,7 @@ from tracemine.ops import lookup, overload_of
 from tracemine.verify.chain import MOST_CALLS, Chain
 from tracemine.verify.rebuild.assembly import Assembly
 from tracemine.verify.rebuild.filled import SAYS, fills_before
-from tracemine.verify.rebuild.forms import Form, form_of
+from tracemine.verify.rebuild.forms import Form, form_of, in_memory_order
 from tracemine.verify.rebuild.making import NotRebuilt
 from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, with_result
@@ -79,7 +79,7 @@ class Rebuilder:
         if len(nodes) > MOST_CALLS:
             raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
         assembly = Assembly(self.recorded, name)
-        facts = [with_result(self.recorded.facts(node)) for node in nodes]
+        facts = [in_memory_order(with_result(self.recorded.facts(node))) for node in nodes]
         forms = [_form(each) for each in facts]
         assembly.expect(facts, forms)
         for each, form in zip(facts, forms, strict=True):
