@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from tracemine.flow import flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
+from tracemine.verify import alone
 from tracemine.verify.findings import fusable
 from tracemine.verify.hostcopy import _EMBEDDED as COPY_TEXTS
 from tracemine.verify.rebuild.arguments import told
@@ -244,6 +246,19 @@ def test_a_kernel_is_judged_on_numbers_as_its_own_reproduction_draws_them(tmp_pa
     modules = namespace("convnet_train", "cpu")["modules"](tmp_path)
     holds = {(name, below) for module in modules for name, *_, below in module.INPUTS}
     assert {("running_var", "positive"), ("save_mean", "moderate"), ("save_var", "deviation")} <= holds
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+@pytest.mark.parametrize(
+    ("text", "limit_s", "says"),
+    [
+        ("x = bytearray(8 << 30)", 60.0, "the step ended with 1: MemoryError"),
+        ("import time\ntime.sleep(600)", 1.0, "the step took longer than 1 s"),
+        ("raise SystemExit('no')", 60.0, "the step ended with 1: no"),
+    ],
+)
+def test_a_file_gets_so_much_memory_and_time(text: str, limit_s: float, says: str) -> None:
+    assert alone.run(text, [], limit_s, what="the step", most_bytes=1 << 30) == says
 
 
 def test_names_of_a_trace_stay_strings() -> None:

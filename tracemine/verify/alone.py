@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracemine import __version__
-from tracemine.verify.process import how_ended
+from tracemine.verify.process import how_ended, limit_memory
 
 _WIDTH = 118
 
@@ -95,22 +95,33 @@ def _merged(imports: Sequence[str]) -> list[str]:
     return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
 
 
-def run(text: str, options: Sequence[str], limit_s: float, *, what: str, slow: str) -> Mapping[str, Any] | str:
+def run(
+    text: str, options: Sequence[str], limit_s: float, *, what: str, most_bytes: int | None = None
+) -> Mapping[str, Any] | str:
     """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
 
-    slow: what took too long where it outlasts `limit_s`.
+    most_bytes: of addresses that it may have; None: no limit, for a GPU's driver takes terabytes.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "alone.py"
         path.write_text(text, "utf-8")
         command = [sys.executable, str(path), *options]
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, cwd=folder)  # noqa: S603
-        except subprocess.TimeoutExpired:
-            return f"{slow} took longer than {limit_s:g} s"
+            child = subprocess.Popen(  # noqa: S603 - our own text
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+            )
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"
-    return answered(ran.returncode, ran.stdout, ran.stderr, what=what)
+        with child:
+            if most_bytes is not None:
+                limit_memory(child.pid, most_bytes)
+            try:
+                out, errors = child.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                return f"{what} took longer than {limit_s:g} s"
+            finally:
+                child.kill()  # what has ended it does not touch
+    return answered(child.returncode, out, errors, what=what)
 
 
 def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any] | str:

@@ -63,6 +63,14 @@ def end_with_reader(descriptor: int = 1) -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
+def limit_memory(pid: int, most_bytes: int) -> None:
+    """Lets a process have so many bytes of addresses; not on every system."""
+    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
+        import resource
+
+        resource.prlimit(pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
+
+
 def how_ended(code: int, said: Sequence[str]) -> str:
     """How a process ended, in words: by which signal, or with which code and last line.
 

@@ -12,7 +12,7 @@ from types import TracebackType
 import msgspec
 
 from tracemine.verify.chain import Chain
-from tracemine.verify.process import Ended, Process, TooLate
+from tracemine.verify.process import Ended, Process, TooLate, limit_memory
 from tracemine.verify.proof.check import WORKER, environment, make_job
 from tracemine.verify.proof.record import Proof
 
@@ -31,7 +31,7 @@ class Sandbox:
         command: Sequence[str] = WORKER,
     ) -> None:
         self._time_limit_s, self._memory_limit_bytes = time_limit_s, memory_limit_bytes
-        self._process = Process(command, environment(), self._limit_memory)
+        self._process = Process(command, environment(), lambda pid: limit_memory(pid, memory_limit_bytes))
 
     def __enter__(self) -> Sandbox:
         return self
@@ -77,12 +77,6 @@ class Sandbox:
 
     def _too_long(self) -> str:
         return f"the proof took longer than {self._time_limit_s:g} s"
-
-    def _limit_memory(self, pid: int) -> None:
-        with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):  # not on every system
-            import resource
-
-            resource.prlimit(pid, resource.RLIMIT_AS, (self._memory_limit_bytes, self._memory_limit_bytes))
 
     def _limit_time(self, pid: int) -> None:
         with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):

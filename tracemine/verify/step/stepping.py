@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,7 @@ from tracemine.findings.record import GRAPH, Finding, Scan
 from tracemine.flow.record import Flow
 from tracemine.units import range_text, time_text
 from tracemine.verify import alone
+from tracemine.verify.proof.sandbox import MEMORY_LIMIT_BYTES
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Expected, StepVerdict, Summary, expected, step_verdict, summary
@@ -67,18 +67,13 @@ def stepped(
     if gpu is None:
         return step_verdict(about, expects, _on_meta(text), text)
     faster = [v.fingerprint for v in verdicts if v.level in _REACHED]
-    ran = run_step(text, ["--json", "--keep", ",".join(faster)], GPU_LIMIT_S)
+    ran = alone.run(text, ["--json", "--keep", ",".join(faster)], GPU_LIMIT_S, what="the step")
     return step_verdict(about, expects, ran, text)
 
 
-def run_step(text: str, options: Sequence[str], limit_s: float) -> Mapping[str, Any] | str:
-    """What a step's file prints, in a process of its own; or why it prints nothing."""
-    return alone.run(text, options, limit_s, what="the step", slow="the step")
-
-
 def _on_meta(text: str) -> str:
-    """Whether a step's calls fit each other, tried without data."""
-    found = run_step(text, ["--meta"], META_LIMIT_S)
+    """Whether a step's calls fit each other, tried without data but for what lies on the host."""
+    found = alone.run(text, ["--meta"], META_LIMIT_S, what="the step", most_bytes=MEMORY_LIMIT_BYTES)
     if isinstance(found, str):
         return f"this machine has no GPU; {found}"
     if all(said == "fits" for said in found.values()):
