@@ -211,10 +211,9 @@ def summary_text(found: Verdicts) -> str:
     counts = Counter(v.level for v in found.verdicts)
     levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
     says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
-    kernels = [v for v in found.verdicts if v.by != GRAPH]
-    whole = sum(max(v.predicted_ns.mid, 0) * v.occurrences for v in kernels)
+    claims = [(v.level, max(v.predicted_ns.mid, 0) * v.occurrences) for v in found.verdicts if v.by != GRAPH]
     least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")
-    proved = sum(max(v.predicted_ns.mid, 0) * v.occurrences for v in kernels if v.level >= least)
+    whole, proved = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
     if whole:
         says.append(f"{what}: {proved / whole:.0%} of {time_text(whole)} of GPU time that they were predicted to save")
     if found.seconds is not None:
