@@ -26,7 +26,7 @@ from tracemine.verify.findings import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Change, Expected, StepVerdict, Summary, step_verdict
-from tracemine.verify.step.stepping import prepared
+from tracemine.verify.stepping import prepared
 
 _CHANGES = {"fused": "eager", "graph": "eager", "fused_graph": "eager_graph"}  # and what each is taken off
 

@@ -107,7 +107,7 @@ def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_
 def test_a_bug_that_the_step_came_upon_costs_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
-    monkeypatch.setattr("tracemine.verify.step.stepping.prepared", lambda *_: 1 // 0)
+    monkeypatch.setattr("tracemine.verify.stepping.prepared", lambda *_: 1 // 0)
     code, out, err = run("verify", CHAIN, "--format", "json", "--step")
     found = json.loads(out)
     assert (code, len(found["verdicts"]), found["step"]) == (3, 1, None)

@@ -22,9 +22,9 @@ from tracemine.cli import main
 from tracemine.errors import InputError
 from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
-from tracemine.verify.library.outcome import CallVerdict
 from tracemine.verify.proof.record import Fault
 from tracemine.verify.verdicts.evidence import Evidence, read_evidence, same_gpu
+from tracemine.verify.verdicts.outcome import CallVerdict
 from tracemine.verify.verdicts.stored import LARGEST_BYTES
 from tracemine.verify.verdicts.verdict import Verdict, Verdicts, table
 

@@ -22,7 +22,6 @@ import torch
 from tests.verify.test_library import MOVES, adamw, attention, layer, norm, product
 from tracemine.verify.chain import Builder, Chain, settled
 from tracemine.verify.library import Replacement, find
-from tracemine.verify.library.outcome import CallVerdict, best, outcome
 from tracemine.verify.library.prove import WORKER, Job, job
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms
@@ -31,6 +30,7 @@ from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.sandbox import Sandbox
 from tracemine.verify.repro import eager_text, repro
 from tracemine.verify.verdicts.levels import Measured
+from tracemine.verify.verdicts.outcome import CallVerdict, best, outcome
 
 
 @pytest.fixture(autouse=True)

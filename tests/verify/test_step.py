@@ -42,7 +42,7 @@ from tracemine.verify.step.file import _EMBEDDED as STEP_TEXTS
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
-from tracemine.verify.step.stepping import gaps_closed, prepared, raised, recorded_names
+from tracemine.verify.stepping import gaps_closed, prepared, raised, recorded_names
 from tracemine.verify.verdicts.evidence import read_evidence
 from tracemine.verify.verdicts.verdict import Verdicts, verdict
 

@@ -18,8 +18,8 @@ from tracemine.verify.verdicts.levels import LEVELS
 
 if TYPE_CHECKING:
     from tracemine.report import Options
-    from tracemine.verify.library.outcome import CallVerdict
     from tracemine.verify.step.compared import StepVerdict
+    from tracemine.verify.verdicts.outcome import CallVerdict
     from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
 _STYLES = {

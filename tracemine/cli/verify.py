@@ -206,7 +206,7 @@ def _stepped(
     """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     from tracemine.verify.rebuild.rebuilder import Rebuilder
     from tracemine.verify.step.build import NoStep
-    from tracemine.verify.step.stepping import gaps_closed, raised, stepped
+    from tracemine.verify.stepping import gaps_closed, raised, stepped
 
     def replayed() -> tuple[tuple[Verdict, ...], StepVerdict]:
         found = stepped(findings, verdicts, Rebuilder(flow, groups), scan, gpu=gpu, emit=emit)

@@ -1,12 +1,12 @@
 """One kernel in place of a chain of calls, and the proof that it computes what they compute.
 
-findings.py leads through the rooms:
+findings.py leads through the rooms, stepping.py through those of a step; each knows those above it in this list:
 
-rebuild/   a finding → its chain of calls (chain.py)
-kernels/   a chain → recipes → nodes of a loop-level language → source
+kernels/   a chain (chain.py) → recipes → nodes of a loop-level language → source
+rebuild/   a finding → its chain of calls
 proof/     the source in Triton's interpreter on a CPU, wrong kernels beside it, in a process of its own
-library/   calls that say what a chain spells out
 gpu/       is it right on a GPU, and how long it takes: pasted into files that stand alone (alone.py, repro.py)
+library/   calls that say what a chain spells out
 step/      a whole recorded step, with the kernels in place
 verdicts/  what it came to, written and read again
 

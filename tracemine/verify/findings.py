@@ -33,13 +33,13 @@ from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.operators import ulp_of
 from tracemine.verify.kernels.source import generate
 from tracemine.verify.library import Replacement, find
-from tracemine.verify.library.outcome import CallVerdict, outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.proof.tried import Tried, tried
 from tracemine.verify.provers import Machines, Provers, at_once
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro import repro
+from tracemine.verify.verdicts.outcome import CallVerdict, outcome
 from tracemine.verify.verdicts.verdict import Verdict, verdict
 
 GPU_LIMIT_S = 60.0  # a chain

@@ -22,7 +22,7 @@ from msgspec import Meta, structs
 from tracemine.errors import InputError, Location
 from tracemine.findings.record import KERNEL, Finding
 from tracemine.units import count_text
-from tracemine.verify.library.outcome import LIBRARY, in_place_of_kernel
+from tracemine.verify.verdicts.outcome import LIBRARY, in_place_of_kernel
 from tracemine.verify.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
 
 LARGEST_BYTES = 1 << 26  # of one file; a verdict with every sample and its source has some 100 kB
@@ -44,7 +44,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """Of `verify.verdict.Measured` what a scan needs."""
+    """Of `Measured` what a scan needs."""
 
     device: str
     state: str
@@ -55,7 +55,7 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """Of `verify.library.CallVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
+    """Of `CallVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
 
     text: str
     level: Level
@@ -64,7 +64,7 @@ class Beside(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """Of `verify.verdict.Verdict` what a scan needs."""
+    """Of `Verdict` what a scan needs."""
 
     fingerprint: Mark
     level: Level

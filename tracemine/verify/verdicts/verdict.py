@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from tracemine.cost import Range
 from tracemine.findings.record import KERNEL, Finding
-from tracemine.verify.library.outcome import CallVerdict, best
-from tracemine.verify.library.outcome import compiled as by_compile
 from tracemine.verify.proof.record import Proof
 from tracemine.verify.step.compared import StepVerdict
 from tracemine.verify.verdicts.levels import Measured, reached
 from tracemine.verify.verdicts.levels import measured as measured_of
+from tracemine.verify.verdicts.outcome import CallVerdict, best
+from tracemine.verify.verdicts.outcome import compiled as by_compile
 
 VERDICTS_SCHEMA_VERSION = 1
 
