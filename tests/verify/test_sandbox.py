@@ -16,7 +16,7 @@ from tracemine.verify import Builder, Chain, Interpreter
 from tracemine.verify.chain import Ref
 from tracemine.verify.indices import within
 from tracemine.verify.kernels.source import generate
-from tracemine.verify.process import Process
+from tracemine.verify.process import Ended, Process
 from tracemine.verify.proof import check, narrow
 from tracemine.verify.proof.check import make_job
 from tracemine.verify.proof.narrow import narrower
@@ -99,6 +99,19 @@ def test_what_is_printed_on_the_way_is_no_answer(tmp_path: Path) -> None:
         stand_in(tmp_path, f"from tracemine.verify.process import serve\n{text}serve(answer)"), os.environ
     )
     assert [process.ask(line, 60.0) for line in (b"one", b"two")] == [b"eno\n", b"owt\n"]
+    process.close()
+
+
+def test_after_it_was_killed_a_process_begins_no_other(tmp_path: Path) -> None:
+    process = Process(
+        stand_in(tmp_path, "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"), os.environ
+    )
+    assert process.ask(b"one", 60.0) == b"one\n"
+    process.kill()
+    for _ in range(2):
+        with pytest.raises(Ended) as end:
+            process.ask(b"two", 60.0)
+        assert end.value.how == "was ended by SIGKILL"
     process.close()
 
 

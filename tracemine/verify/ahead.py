@@ -13,14 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
 from tracemine.verify.gpu import worker
+from tracemine.verify.pool import Pool
 from tracemine.verify.process import Ended, Process, TooLate
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
@@ -87,11 +87,7 @@ class Ahead:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         self._timer = Runner(self.folder / "timed", environment)
-        self._compilers = [Runner(self.folder / str(k), environment) for k in range(at_once())]
-        self._free: SimpleQueue[Runner] = SimpleQueue()
-        for each in self._compilers:
-            self._free.put(each)
-        self._pool = ThreadPoolExecutor(len(self._compilers))
+        self._compilers = Pool([Runner(self.folder / str(k), environment) for k in range(at_once())])
         self._running: list[tuple[str, Future[bool]]] = []
         self._tuned: set[str] = set()  # files of which max-autotune is compiled
 
@@ -101,18 +97,14 @@ class Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for each in self._compilers:  # what still compiles is wanted by nobody
-            each.kill()
-        self._pool.shutdown()
-        for each in (*self._compilers, self._timer):
-            each.close()
+        self._compilers.close()
+        self._timer.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, texts: Iterable[str]) -> None:
         """Compile these from now on."""
         for text in texts:
-            self._running.append((text, self._pool.submit(self._compile, text, _NEEDED, float("inf"))))
+            self._running.append((text, self._compiled(text, _NEEDED, float("inf"))))
 
     def wait(self) -> None:
         """Until all is compiled that verdicts need, and what else fits into a while.
@@ -121,7 +113,7 @@ class Ahead:
         """
         more = [(text, each) for text, each in self._running if each.result()]
         until = time.monotonic() + _MORE_S
-        begun = [(text, self._pool.submit(self._compile, text, _MORE, until)) for text, _ in more]
+        begun = [(text, self._compiled(text, _MORE, until)) for text, _ in more]
         self._tuned = {text for text, each in begun if each.result()}
         self._running.clear()
         for path in self.folder.rglob("*.best_config"):
@@ -133,17 +125,16 @@ class Ahead:
         within = _SHARE * self._limit_s
         return self._timer.run(text, "results", self._limit_s, seconds=_BLOCKS_S, compiles=compiles, within=within)
 
-    def _compile(self, text: str, modes: Sequence[str], until: float) -> bool:
+    def _compiled(self, text: str, modes: Sequence[str], until: float) -> Future[bool]:
         """Whether a file's modes were compiled; not those for which no time is left."""
-        left = until - time.monotonic()
-        if left <= 0:
-            return False
-        within = min(_SHARE * self._limit_s, left)
-        runner = self._free.get()
-        try:
-            done = runner.run(
-                text, "compile_only", self._limit_s, compiles=modes, compile_s=min(_COMPILE_S, within), within=within
-            )
-        finally:
-            self._free.put(runner)
-        return not isinstance(done, str)
+
+        def compile_(runner: Runner) -> bool:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            within = min(_SHARE * self._limit_s, left)
+            compile_s = min(_COMPILE_S, within)
+            done = runner.run(text, "compile_only", self._limit_s, compiles=modes, compile_s=compile_s, within=within)
+            return not isinstance(done, str)
+
+        return self._compilers.start(compile_)

@@ -95,10 +95,13 @@ class Process:
         """started: called with the child's number, each time that one has begun."""
         self._command, self._environment, self._begun = tuple(command), environment, started
         self._child: subprocess.Popen[bytes] | None = None
+        self._killed = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
 
     def start(self) -> int:
-        """Begin, if it has not or has ended. The child's number."""
+        """Begin, if it has not or has ended. The child's number. Raises Ended after `kill`."""
+        if self._killed:
+            raise Ended(-signal.SIGKILL, ())
         if self._child is None or self._child.poll() is not None:
             self._errors.seek(0)
             self._errors.truncate()
@@ -113,6 +116,8 @@ class Process:
             assert self._child.stdin is not None  # noqa: S101
             os.set_blocking(self._child.stdin.fileno(), False)
             self._begun(self._child.pid)
+            if self._killed:  # meanwhile, by another thread
+                self._child.kill()
         return self._child.pid
 
     def ask(self, line: bytes, limit_s: float) -> bytes:
@@ -136,7 +141,8 @@ class Process:
         return found
 
     def kill(self) -> None:
-        """The child ends at once, whoever waits for its answer: they find that it has."""
+        """The child ends at once, and none comes after it, whoever waits for its answer: they find that it has."""
+        self._killed = True
         if (child := self._child) is not None:
             child.kill()
 

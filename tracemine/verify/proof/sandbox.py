@@ -61,8 +61,8 @@ class Sandbox:
 
     def answer(self, job: bytes) -> Proof | str:
         """What the process answers to a job, a line without its end; or why it answers nothing."""
-        self._limit_time(self._process.start())
         try:
+            self._limit_time(self._process.start())
             line = self._process.ask(job, _PATIENCE * self._time_limit_s)
             return msgspec.json.decode(line, type=Proof)
         except TooLate:
