@@ -102,9 +102,50 @@ def wide_beside_narrow(b: Builder) -> Chain:
     return b.done(b.call("aten::native_layer_norm", x, [16], None, None, 1e-5)[0], b.call("aten::neg", y))
 
 
+def joined_twice(b: Builder) -> Chain:
+    """A join of one join with itself: what lies behind its members is not there."""
+    x = b.input("x", (5,), "float32")
+    both = b.call("aten::cat", [b.call("aten::neg", x), b.call("aten::abs", x)], 0)
+    return b.done(b.call("aten::stack", [both, both], 0))
+
+
+def fractions_among_whole_numbers(b: Builder) -> Chain:
+    """Numbers of 64 bits stay what they are beside the whole part of 1.5."""
+    x, chosen = b.input("x", (4, 5), "int64"), b.input("chosen", (4, 5), "bool")
+    padded = b.call("aten::constant_pad_nd", x, [1, 2], 1.5)
+    return b.done(padded, b.call("aten::masked_fill.Scalar", x, chosen, 2.0))
+
+
+def beyond_bytes(b: Builder) -> Chain:
+    """−1 among bytes is 255."""
+    x = b.input("x", (40,), "uint8")
+    return b.done(b.call("aten::le.Scalar", x, -2), b.call("aten::clamp", x, -1))
+
+
+def functions_of_constants(b: Builder) -> Chain:
+    x = b.input("x", (4, 5), "float32")
+    fixed = b.call("aten::round", b.call("aten::ones_like", x))
+    first = b.call("aten::relu", b.call("aten::arange", 1, dtype="float32"))
+    return b.done(fixed, b.call("aten::minimum", x, first))
+
+
+def sums_of_exponentials(b: Builder) -> Chain:
+    """Eager rounds each step of it to 16 bits, or computes whole numbers in float32."""
+    x, codes = b.input("x", (64, 40), "bfloat16"), b.input("codes", (4, 2), "int16")
+    return b.done(b.call("aten::logsumexp", x, [1], True), b.call("aten::logsumexp", codes, [1], True))
+
+
+def overlapping_rows(b: Builder) -> Chain:
+    """Elements in one place are one number; where they lie apart they are several."""
+    x, y = b.input("x", (9, 9), "bfloat16", (4, 1)), b.input("y", (9, 9), "bfloat16")
+    return b.done(b.call("aten::add.Tensor", x, y))
+
+
 ODD: tuple[Make, ...] = (
     turned, numbers_beside_none, bounds_that_are_none, signs, roots, inverse_roots, alone, small_spread, joined,
     factor_of_one, squeezed, itself_turned, truths, filled, wide_beside_narrow,
+    joined_twice, fractions_among_whole_numbers, beyond_bytes, functions_of_constants, sums_of_exponentials,
+    overlapping_rows,
 )  # fmt: skip
 
 

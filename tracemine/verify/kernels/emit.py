@@ -17,7 +17,7 @@ from tracemine.verify.kernels.indexing import Index, Places
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG, Node, Nodes
 from tracemine.verify.kernels.operators import brief_templates
 from tracemine.verify.kernels.recipes import columns_of, dear, fronts
-from tracemine.verify.kernels.turned import Turned
+from tracemine.verify.kernels.turned import AND, Turned
 from tracemine.verify.kernels.values import (
     NARROW,
     TYPE_OF,
@@ -166,12 +166,7 @@ class Emitter(Places):
         args: list[Node] = []
         for place, arg in enumerate(tensor.args):
             if isinstance(arg, Num):
-                made = (
-                    self.nodes.make(ir.Constant, tensor.compute, arg.value)
-                    if arg.name is None
-                    else self.nodes.make(ir.Number, tensor.compute, arg.name)
-                )
-                args.append(made)
+                args.append(self._number(arg, tensor.compute))
             else:
                 there = self.broadcast(tensor.dims, index, arg.dims)
                 value = self.value(arg, there, guard)
@@ -179,6 +174,14 @@ class Emitter(Places):
         if tensor.template == "{0}":
             return args[0]
         return self.nodes.make(ir.Compute, tensor.dtype, tensor.template, tuple(args))
+
+    def _number(self, number: Num, type_: str) -> Node:
+        """A number in a type of computing; of a fraction among whole numbers the whole part, as eager."""
+        if number.name is None:
+            return self.nodes.make(ir.Constant, type_, number.value)
+        cut = isinstance(number.value, float) and type_ in (INT, LONG)
+        made = self.nodes.make(ir.Number, FLOAT if cut else type_, number.name)
+        return self.converted(made, type_)
 
     def rounded(self, tensor: Rounded, index: Index, guard: Node | None) -> Node:
         value = self.value(tensor.arg, index, guard)
@@ -255,6 +258,7 @@ class Emitter(Places):
         self._note_cuts(place, ends)
         low, high = ir.bounds(place) or (0, ends[-1] - 1)
         found: Node | None = None
+        behind: Node | None = None  # what must hold for what was found before
         end = ends[-1]
         for member, size in reversed(list(zip(tensor.args, tensor.sizes, strict=True))):
             start = end - size
@@ -274,21 +278,27 @@ class Emitter(Places):
             value = self.value(member, tuple(inner), both)
             if found is None:
                 found = value
-            elif (both_halves := self._turned(tensor, place, guard, value, found)) is not None:
+            elif (both_halves := self._turned(tensor, place, (guard, both, behind), value, found)) is not None:
                 found = both_halves
             else:
                 before = self._compare("<", place, end)
                 found = self.nodes.make(ir.Compute, tensor.type, "tl.where({0}, {1}, {2})", (before, value, found))
-            end = start
+            end, behind = start, both
         assert found is not None  # noqa: S101  (a join has members)
         return found
 
-    def _turned(self, tensor: Joined, place: Node, guard: Node | None, first: Node, second: Node) -> Node | None:
-        """Both members of a join at once, if they are two halves of one tensor that change places."""
+    def _turned(
+        self, tensor: Joined, place: Node, guards: Sequence[Node | None], first: Node, second: Node
+    ) -> Node | None:
+        """Both members of a join at once, if they are two halves of one tensor that change places.
+
+        guards: what must hold for either to be wanted, for the first, and for the second.
+        """
         size = tensor.sizes[0]
         if tensor.sizes != (size, size) or ir.bounds(place) != (0, 2 * size - 1):
             return None
-        return Turned(self.nodes, place, size, guard, self.origins).value(first, second)
+        guard, *each = guards
+        return Turned(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
 
     def _note_cuts(self, place: Node, ends: Sequence[int]) -> None:
         """Where a join along the columns goes from one member to the next."""
@@ -309,7 +319,7 @@ class Emitter(Places):
     def _both(self, first: Node | None, second: Node | None) -> Node | None:
         if first is None or second is None:
             return first or second
-        return self.nodes.make(ir.Compute, BOOL, "{0} & {1}", (first, second))
+        return self.nodes.make(ir.Compute, BOOL, AND, (first, second))
 
     def picked(self, tensor: Picked, index: Index, guard: Node | None) -> Node:
         groups = self.groups(tensor.dims, index)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tracemine.ops.infer.promotion import result_type
 from tracemine.ops.infer.tensor import broadcast, overlaps
 from tracemine.verify.chain import Call, Chain, Ref, Refs, Scalars, Unsupported, mutated, reads
 from tracemine.verify.kernels.axes import Axes, Dims
@@ -246,6 +247,10 @@ class Lowering:
         """A row of the table over a call's operands, rounded to the dtype of its result."""
         kinds = row.types or (row.compute,) * len(args)
         common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
+        if TYPE_OF[out] in (INT, LONG) and all(a.type != FLOAT for a in args if isinstance(a, Tensor)):
+            common = TYPE_OF[out]  # a fraction that whole numbers are filled with makes them none
+        if common == INT:
+            args = [_wrapped(low=self, arg=a, among=args) for a in args]
         compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]
         args = [_as_bool(self, a) if kind == BOOL else a for a, kind in zip(args, kinds, strict=False)]
         as_is = tuple(at for at, kind in enumerate(kinds) if kind == BOOL != compute)
@@ -376,6 +381,18 @@ def _common(args: Sequence[Operand]) -> str:
     if FLOAT in types or any(isinstance(n, float) for n in numbers):
         return FLOAT
     return LONG if LONG in types else INT
+
+
+_RANGES: Mapping[str, range] = {"uint8": range(256), "int8": range(-128, 128), "int16": range(-(2**15), 2**15)}
+
+
+def _wrapped(low: Lowering, arg: Operand, among: Sequence[Operand]) -> Operand:
+    """A number that the tensors' dtype does not hold goes round, as eager's does: −1 among bytes is 255."""
+    dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, Num) else ""
+    if dtype not in _RANGES or not isinstance(arg, Num) or arg.value in _RANGES[dtype]:
+        return arg
+    number = Point(dims=(), dtype=INT, origin=low.at, template="{0}", args=(arg,), compute=INT)
+    return low.rounded(number, dtype)
 
 
 def _as_bool(low: Lowering, arg: Operand) -> Operand:

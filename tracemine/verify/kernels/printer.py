@@ -104,11 +104,14 @@ class Printer:
             self._note_sizes(node.axes)
             return f"({sizes(node.axes)} * 1.0)"
         if isinstance(node, ir.Place):
-            return f"({self._index(node.index)})"
+            text = self._index(node.index)
+            return f"tl.to_tensor({text})" if isinstance(node.index, ir.Int) else f"({text})"
         if isinstance(node, ir.Load):
             return self._load(node)
         if isinstance(node, ir.Compute):
             args = [self.value(a) for a in node.args]
+            if all(map(_is_number, node.args)):  # which no function of Triton's takes alone
+                args = [f"tl.to_tensor({arg})" for arg in args]
             if self._by_row(node):
                 top = largest(*node.args) if self.exact else None
                 if top is not None:
@@ -116,7 +119,7 @@ class Printer:
                 return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
             return self._named(node, template(node.template, args, self.exact))
         if isinstance(node, ir.Cast):
-            arg = self.value(node.arg)
+            arg = f"tl.to_tensor({self.value(node.arg)})" if _is_number(node.arg) else self.value(node.arg)
             assert isinstance(node.arg, ir.Value)  # noqa: S101
             text = typed(arg, node.arg.type, node.dtype)
             return self._named(node, typed(text, node.dtype, node.type))
@@ -249,6 +252,11 @@ class Printer:
         mask = "column_mask" if self.flat else "mask" if across else "row_mask"
         kept = self._kept(across and self._walks == self.walks)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
+
+
+def _is_number(node: Node) -> bool:
+    """Whether it is a number of Python's, or to the compiler may be one."""
+    return isinstance(node, ir.Constant | ir.Number)
 
 
 _AT_LEAST = "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"

@@ -14,19 +14,21 @@ from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.ir import BOOL, LONG, Node, Nodes
 
 _NEGATIVE = "-{0}"
+AND = "{0} & {1}"
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
     """A join at `place` of two members of `half` elements each; `guard`: what must hold for either to be wanted.
 
-    origins: the call that each node is of.
+    guards: what must hold for each of them. origins: the call that each node is of.
     """
 
     nodes: Nodes
     place: Node
     half: int
     guard: Node | None
+    guards: tuple[Node | None, Node | None]
     origins: dict[Node, int]
 
     def value(self, first: Node, second: Node) -> Node | None:
@@ -69,7 +71,25 @@ class Turned:
         if (first.buffer, first.type) != (second.buffer, second.type):
             return None
         index = _known(self._index(a, b) for a, b in zip(first.index, second.index, strict=True))
-        return None if index is None else self.nodes.make(ir.Load, first.type, first.buffer, index, self.guard)
+        guards = self._guard(first.guard, second.guard)
+        if index is None or guards is None:
+            return None
+        return self.nodes.make(ir.Load, first.type, first.buffer, index, *guards)
+
+    def _guard(self, first: Node | None, second: Node | None) -> tuple[Node | None] | None:
+        """What must hold for a load of either member; None where they ask for more than that, and not the same."""
+        if first is second:
+            return (first,)
+        if first is self.guards[0] and second is self.guards[1]:
+            return (self.guard,)
+        if not (isinstance(first, ir.Compute) and isinstance(second, ir.Compute)):
+            return None
+        if {first.template, second.template} != {AND} or first.args[1] is not second.args[1]:
+            return None
+        outer = self._guard(first.args[0], second.args[0])  # a join within asks for more, behind what this one does
+        if outer is None or outer[0] is None:
+            return None if outer is None else (first.args[1],)
+        return (self.nodes.make(ir.Compute, first.type, AND, (outer[0], first.args[1])),)
 
     def _index(self, first: Node, second: Node) -> Node | None:
         make, half = self.nodes.arithmetic, self.nodes.make(ir.Int, self.half)

@@ -18,6 +18,8 @@ from tracemine.verify.proof.roundings import DRAWS, add_signed, of_sums, rounded
 from tracemine.verify.proof.stand_ins import ROUNDED_ONCE, STAND_INS, wide
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
+_ASKED = ("condition", "mask", "index", "indices", "target")  # arguments that are not computed with
 _CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -208,6 +210,8 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
         if call.wraps_numbers and argument.is_tensor and isinstance(given[argument.name], Scalar):
             wanted = torch.float64 if double and isinstance(arguments[argument.name], float) else None
             arguments[argument.name] = torch.tensor(arguments[argument.name], dtype=wanted)
+    if double and any(spec.dtype in _FLOAT_NAMES for spec in call.outputs):
+        arguments = _widened(arguments)
     code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
     widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
     if widens:
@@ -228,6 +232,16 @@ def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], dou
         return [found] if call.outputs else []
     flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
     return [t for t in flat if t is not None][: len(call.outputs)]
+
+
+def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Whole numbers that a call makes floats of, in float64: it would give float32. Where floats are beside them, it
+    gives what those are.
+    """
+    members = (t for v in arguments.values() for t in (v if isinstance(v, list) else [v]))
+    if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in members):
+        return arguments
+    return {n: v.double() if isinstance(v, torch.Tensor) and n not in _ASKED else v for n, v in arguments.items()}
 
 
 def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:

@@ -248,5 +248,8 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
 # A CPU rounds on the way of these to 16 bits: products, inverse roots and powers in whichever elements its vectors
 # leave over, the number that lists are multiplied by, and softmax along some axes; a GPU does none of it, or less.
 ROUNDED_ONCE = frozenset(
-    ("add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "_softmax", "_log_softmax", "rsqrt", "pow", "xlogy")
+    (
+        *("add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "_softmax", "_log_softmax"),
+        *("rsqrt", "pow", "xlogy", "logsumexp"),
+    )
 )
