@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from tracemine.verify import Builder  # noqa: E402
 from tracemine.verify.proof import reference  # noqa: E402
 from tracemine.verify.proof.numerics import compare, wiring  # noqa: E402
-from tracemine.verify.proof.roundings import spread  # noqa: E402
+from tracemine.verify.proof.roundings import rounded_off, spread  # noqa: E402
 
 
 @pytest.fixture
@@ -218,3 +218,25 @@ def test_where_sums_cancel_more_elements_may_fall_to_the_other_side_of_a_roundin
     fused.view(-1)[:moved] = (fused.view(-1)[:moved].float() * (1 + 2.0**-7)).bfloat16()
     assert wiring(fused, eager, False, 0) is not None
     assert (wiring(fused, eager, False, 0, cancels=True) is None) is right
+
+
+def test_a_mean_is_a_quotient_whose_last_bits_are_nobody_s() -> None:
+    """Of few numbers far from 0, from which it is taken off: eager's own sum may have been lucky."""
+    exact = torch.tensor([16.3], dtype=torch.float64)
+    off = rounded_off(exact.float(), exact.float().double(), name="mean")
+    assert off is not None
+    assert float(off) >= 16.3 * 2.0**-23
+
+
+def test_an_exponential_within_a_gradient_has_last_bits_whatever_dtype_is_asked_for() -> None:
+    """Of a share next to 1 the gradient is what they leave."""
+    grad, output = torch.tensor([[0.0, 1e6, 0.0]]), torch.tensor([[-20.0, -1e-6, -20.0]])
+
+    def chain(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.ops.aten._log_softmax_backward_data(*given, 1, torch.float32)]
+
+    wide = [grad.double(), output.double()]
+    truth = [torch.ops.aten._log_softmax_backward_data(*wide, 1, torch.float64), *wide]
+    found = spread(chain, lambda: [grad.clone(), output.clone()], lambda: [t.clone() for t in wide], truth)
+    assert found is not None
+    assert float(found[0][0, 1]) >= 1e6 * 2.0**-24

@@ -81,6 +81,14 @@ def power_of_a_number() -> Chain:
     return b.done(b.call("aten::pow.Tensor_Tensor", b.call("aten::full", [], 0.7, dtype="float32"), places))
 
 
+def whole_numbers_filled_with_a_float() -> Chain:
+    """As `torch.ones` of whole numbers is recorded: at another call the number may have a fraction."""
+    b = Builder("filled")
+    x = b.input("x", (6, 1), "float32")
+    ones = b.call("aten::full", (6, 40), 1.0, dtype="int64")
+    return b.done(b.call("aten::mul.Tensor", x, b.call("aten::_to_copy", ones, dtype="float32")))
+
+
 def one_hot() -> Chain:
     b = Builder("one_hot")
     places = b.input("places", (6, 1), "int64", below=40)
@@ -229,6 +237,7 @@ CHAINS = (
     slopes_of_distances,
     power_of_a_number,
     one_hot,
+    whole_numbers_filled_with_a_float,
     added_at_one_place_a_row,
     residual_branches_dropped,
     noise_scaled,

@@ -160,5 +160,7 @@ def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     compute = kind
     if kind == BOOL and isinstance(value, Num) and value.name is not None:
         template, compute = "{0} != 0", FLOAT
+    if kind in (INT, LONG) and isinstance(value, Num) and isinstance(value.value, float):
+        kind = compute = FLOAT  # what is behind its point is cut off
     filled = Point(dims=dims, dtype=kind, origin=low.at, template=template, args=(value,), compute=compute)
     return (low.rounded(filled, dtype),)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
-from tracemine.verify.proof import casts, drawn
+from tracemine.verify.proof import casts, drawn, roundings
 from tracemine.verify.proof.roundings import DRAWS, add_signed, of_sums, rounded_off
 from tracemine.verify.proof.stand_ins import ROUNDED_ONCE, STAND_INS, wide
 
@@ -85,7 +85,9 @@ def spread(
         if isinstance(source, Ref):
             of = partial(_of_others, number, call, source.value, wide, scalars, masks)
             summed = of_sums(name, values[source.value], of)
-        offs.append([rounded_off(a, b, name=name, summed=summed) for a, b in results])
+        least = _apart(number, call, values, scalars, masks, exact) if roundings.sums_within(name) else None
+        found_off = [rounded_off(a, b, name=name, summed=summed) for a, b in results]
+        offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
     wanted = (*truth.live, *truth.inputs)
     squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
@@ -116,6 +118,34 @@ def _of_others(
     """What a call gives in float64 where one of the values that it takes has other numbers."""
     taken = {v: values[v] for v in reads(call)} | {source: numbers}
     return _given(number, call, taken, scalars, masks, True)[0]
+
+
+def _apart(
+    number: int,
+    call: Call,
+    values: Sequence[Any],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    exact: Sequence[torch.Tensor],
+) -> list[torch.Tensor] | None:
+    """What a call that sums within may round off where it is run as the simpler calls that PyTorch has it in."""
+    order = tuple(dict.fromkeys(reads(call)))
+    wide = [values[v].double() if values[v].dtype in _FLOATS else values[v] for v in order]
+
+    def alone(*taken: torch.Tensor) -> list[torch.Tensor]:
+        return _given(number, call, dict(zip(order, taken, strict=True)), scalars, masks, False)
+
+    found = roundings.spread(
+        alone, lambda: [values[v].clone() for v in order], lambda: [t.clone() for t in wide], [*exact, *wide]
+    )
+    return None if found is None else found[: len(exact)]
+
+
+def _at_least(off: torch.Tensor | None, least: torch.Tensor) -> torch.Tensor | None:
+    """What was rounded off, or what may be where that is more."""
+    if off is None:
+        return least.float() if bool(least.any()) else None
+    return torch.where(off.double().abs() < least, least, off.double()).float()
 
 
 def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:

@@ -47,6 +47,7 @@ _INEXACT = frozenset(
         ),
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan", "erfc", "erfinv"),
         *("hypot", "lgamma", "randn", "randn_like", "normal", "exponential"),
+        *("mean", "var", "std", "var_mean", "std_mean", "mse_loss", "huber_loss", "smooth_l1_loss"),  # quotients
         *("sin", "cos", "pow", "sqrt", "rsqrt", "reciprocal", "div", "addcdiv", "linalg_vector_norm", "norm"),
         *("_softmax", "logsumexp", "native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm"),
     )
@@ -88,7 +89,7 @@ class InDouble(Mode):
         """One call."""
         if self.apart and (simpler := _simpler(function)) is not None:
             with self:
-                return simpler(*given, **(named or {}))
+                return simpler(*map(_kind, given), **{n: _kind(v) for n, v in (named or {}).items()})
         found = widely(function, given, named or {})
         if self.at < len(self.offs):
             for tensor, off in zip(tensors_of(function, given, found), self.offs[self.at], strict=True):
@@ -126,6 +127,11 @@ class Recorded(Mode):
         return found
 
 
+def sums_within(name: str) -> bool:
+    """Whether an operator, named without its namespace, sums and takes the sum off again."""
+    return name in _SUMS_WITHIN
+
+
 def _simpler(function: Any) -> Callable[..., Any] | None:
     """What PyTorch has a call in that sums within; None for other calls, and where it has none."""
     return decomposition_table.get(function) if operator_of(function) in _SUMS_WITHIN else None
@@ -136,10 +142,15 @@ def operator_of(function: Any) -> str:
     return str(function.overloadpacket._qualified_op_name).removeprefix("aten::")
 
 
+def _kind(value: Any) -> Any:
+    """An argument of a call in float64: a dtype that is asked for is that, too."""
+    return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
+
+
 def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
     """A call in float64."""
-    wide = {n: torch.float64 if v in _FLOATS else v for n, v in named.items()}
-    taken = [torch.float64 if isinstance(v, torch.dtype) and v in _FLOATS else v for v in given]
+    wide = {n: _kind(v) for n, v in named.items()}
+    taken = [_kind(v) for v in given]
     if "_softmax" in str(function):
         taken = [False if v is True else v for v in taken]  # half_to_float
     return function(*taken, **wide)
