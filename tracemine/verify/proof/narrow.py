@@ -12,6 +12,7 @@ from tracemine.verify.proof.resize import at_sizes
 from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements, smaller
 
 _MOST = 32 * MOST_ELEMENTS
+_POWERS = 5  # of a size, that others are taken to be: fewer than so many
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
@@ -37,11 +38,19 @@ def narrower(chain: Chain) -> Chain:
 
 
 def _halved(chain: Chain) -> Iterator[Chain]:
-    """With all even sizes halved, for one may be a multiple of another; or those of one number, the largest first."""
+    """With sizes halved: all even ones, for one may be a multiple of another; those of one number, the largest first;
+    or, with one number, what are its powers: windows of 8 × 8 are 64 tokens.
+    """
     lowered = lower(chain)
     leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}
-    even = {a: lowered.axes.size((a,)) // 2 for a in leaves if lowered.axes.size((a,)) in range(4, 1 << 62, 2)}
-    for sizes in (even, *({a: n for a, n in even.items() if n == one} for one in sorted(set(even.values()))[::-1])):
+    whole = {a: lowered.axes.size((a,)) for a in leaves}
+    even = {a: n // 2 for a, n in whole.items() if n in range(4, 1 << 62, 2)}
+    numbers = sorted(set(even.values()))[::-1]
+    alike = [{a: n for a, n in even.items() if n == one} for one in numbers]
+    powers = [
+        {a: half**k for a, n in whole.items() for k in range(1, _POWERS) if n == (2 * half) ** k} for half in numbers
+    ]
+    for sizes in (even, *alike, *powers):
         found = at_sizes(chain, sizes) if sizes else None
         if found is not None and found != chain:  # what an axis was before it was split is no call's size
             yield found
