@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -176,27 +176,30 @@ def _prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bu
     except NotRebuilt as reason:
         return _Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
     call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
-    replacement = None if isinstance(call, str) else call.replacement
     around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
-    known: dict[str, Any] = {"finding": finding, "rebuilt": rebuilt, "replacement": replacement, "bugs": bugs}
-    known["around"] = None if isinstance(around, str) else around
-    library = not isinstance(call, str)
+    ready = _Ready(
+        finding=finding,
+        rebuilt=rebuilt,
+        replacement=None if isinstance(call, str) else call.replacement,
+        around=None if isinstance(around, str) else around,
+        assumptions=rebuilt.assumptions,
+        bugs=bugs,
+    )
     try:
-        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, library))
-        why = made if isinstance(made, str) else None
+        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, library=not isinstance(call, str)))
     except Unsupported as reason:
-        made, why = "", f"no kernel is generated: {reason.message}"
+        made = f"no kernel is generated: {reason.message}"
     if isinstance(made, str):
-        if replacement is not None:
-            known["alone"] = _call(finding, rebuilt, replacement, rebuilder, emitter)
-        return _Ready(**known, refused=why, assumptions=tuple(rebuilt.assumptions))
+        instead = ready.replacement
+        alone = None if instead is None else _call(finding, rebuilt, instead, rebuilder, emitter)
+        return replace(ready, refused=made, alone=alone)
     text, proved = made
     text = emitter.fitted(text)
     emitter.write(f"repro_{_mark(finding)}.py", text)
-    return _Ready(**known, text=text, tried=proved, assumptions=(*rebuilt.assumptions, *proved.says))
+    return replace(ready, text=text, tried=proved, assumptions=(*ready.assumptions, *proved.says))
 
 
-def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, library: bool) -> tuple[str, Tried]:
+def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
     """The reproduction, and what the CPU proves. Raises Unsupported."""
     try:
         return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.chain)
