@@ -36,10 +36,12 @@ def test_a_large_chain_is_proved_at_smaller_sizes_and_that_is_said() -> None:
 def test_tokens_of_a_window_are_made_fewer_with_its_sides() -> None:
     """How far the tokens of a window are apart: an axis of 1,024 that is one of 32 × 32, and one of its own beside."""
     b = Builder("windows")
-    grid = b.call("aten::view", b.input("x", (1024,), "float32"), (32, 32))
+    x, y = b.input("x", (1024,), "float32"), b.input("y", (1024, 1024), "float32")
+    grid = b.call("aten::view", x, (32, 32))
     turned = b.call("aten::clone", b.call("aten::permute", grid, (1, 0)), memory_format=0)
     across, down = (b.call("aten::view", turned, shape) for shape in ((1, 1024), (1024, 1)))
-    found = tried(b.done(b.call("aten::sub.Tensor", across, down)))
+    apart = b.call("aten::sub.Tensor", across, down)
+    found = tried(b.done(b.call("aten::add.Tensor", y, apart)))
     assert found.too_large is None
     assert found.small.inputs[0].spec.shape == (256,)
 
