@@ -158,7 +158,11 @@ def test_an_operator_that_the_table_lacks_is_refused_and_its_name_is_not_repeate
 
 
 def test_without_a_schema_nothing_is_rebuilt() -> None:
-    assert "is not recorded" in refusal(*changed("chain", op_schema=None))
+    assert "read and wrote is not recorded" in refusal(*changed("chain", op_schema=None))
+
+
+def test_what_nvtx_ranges_lack_is_named() -> None:
+    assert refusal(*changed("chain", op_schema=None, input_dtypes=None)).startswith("the dtype of what aten::")
 
 
 def with_strides(keep: int) -> tuple[Flow, Groups]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.verify.catalogue import adamw_foreach
@@ -53,3 +54,15 @@ def test_each_tensor_of_an_optimizer_lies_otherwise_alone_once() -> None:
 
     layouts = {trial.layout for trial in trials(adamw_foreach(((4, 3),) * 9), {})}
     assert {f"padding in {name}{k}" for name in "pgmv" for k in range(9)} <= layouts
+
+
+def test_what_a_trace_records_of_a_call_is_all_that_it_gives_at_other_sizes() -> None:
+    b = Builder("normed")
+    x, *rows = (b.input(n, s, "float32") for n, s in (("x", (64, 32, 64, 64)), *((n, (32,)) for n in "wbmv")))
+    normed = b.call("aten::cudnn_batch_norm", x, *rows, True, 0.1, 1e-5)
+    whole = b.done(b.call("aten::relu", normed[0]))
+    norm, relu = whole.calls
+    cut = msgspec.structs.replace(norm, outputs=norm.outputs[:3])
+    found = tried(msgspec.structs.replace(whole, calls=(cut, relu), live=(whole.live[0] - 1,))).small
+    assert [len(call.outputs) for call in found.calls] == [3, 1]
+    assert found.specs[found.live[0]].shape == found.inputs[0].spec.shape

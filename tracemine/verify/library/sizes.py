@@ -101,7 +101,7 @@ def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
         names = [a.name for a in call.schema.arguments]
         arguments = tuple(_argument(n, v, now) for n, v in zip(names, call.arguments, strict=True))
         made = Call(call.operator, call.overload, arguments, ())
-        outputs = infer_outputs(made, specs) if call.outputs else ()
+        outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
         for before, after in zip(call.outputs, outputs, strict=True):
             if len(after.shape) != len(before.shape) or after.dtype != before.dtype:
                 raise ChainError(f"{call.label} gives something else")

@@ -62,9 +62,9 @@ def resized(chain: Chain, lowered: Lowered, sizes: Mapping[int, int]) -> Chain:
             _argument(a.name, v, call, first, lowered, shape, before)
             for a, v in zip(call.schema.arguments, call.arguments, strict=True)
         )
-        outputs = (
-            infer_outputs(Call(call.operator, call.overload, arguments, call.outputs), specs) if call.outputs else ()
-        )
+        made = Call(call.operator, call.overload, arguments, call.outputs)
+        # A trace need not record the last of what a call gives, which nobody reads then: cuDNN's reserve.
+        outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs
     return Chain(chain.name, inputs, tuple(calls), chain.live)

@@ -126,7 +126,8 @@ class Rebuilder:
 
 def _form(facts: NodeFacts) -> Form:
     if facts.overload is None:
-        raise NotRebuilt(f"what {_shown(facts.operator)} read and wrote is not recorded")
+        what = "what {} read and wrote" if facts.types else "the dtype of what {} read"  # NVTX ranges have shapes alone
+        raise NotRebuilt(f"{what.format(_shown(facts.operator))} is not recorded")
     overload = overload_of(facts.operator, facts.overload)
     if overload is None:
         raise NotRebuilt(f"{_shown(facts.operator)} is not in the operator table")
