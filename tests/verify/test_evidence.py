@@ -490,6 +490,15 @@ def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_evidence([path])
 
 
+def test_a_table_whose_gpu_is_no_text_names_none(tmp_path: Path) -> None:
+    path = written(tmp_path, judged(proof=PROOF), gpu=None, form="parquet")
+    rows = pq.read_table(path)
+    pq.write_table(rows.set_column(rows.schema.get_field_index("gpu"), "gpu", pa.array([5])), path)
+    found = read_evidence([path]).on(FINDING, H200)
+    assert found is not None
+    assert (found.basis, found.level, found.device) == ("predicted", "L2", None)
+
+
 def test_a_table_of_another_version_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "v.parquet"
     pq.write_table(pa.table({"fingerprint": [MARK]}).replace_schema_metadata({"tracemine.verdicts": "9"}), path)

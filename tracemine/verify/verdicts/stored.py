@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -184,12 +184,7 @@ def in_text(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
     gathers such. Raises InputError for what is no JSON, and for verdicts of another version.
     """
     values, notes = _values(content, path)
-    found, wrong = [], Counter[str]()
-    for value, gpu in (pair for each in values for pair in _within(each, path)):
-        try:
-            found.append(_entry(value, gpu))
-        except msgspec.ValidationError as error:
-            wrong[str(error)[:200]] += 1
+    found, wrong = _entries(pair for each in values for pair in _within(each, path))
     notes += [f"{path}: left out, {count_text(count, 'verdict')}: {text}" for text, count in wrong.items()]
     return found, notes
 
@@ -206,13 +201,19 @@ def in_table(path: Path) -> tuple[list[Entry], list[str]]:
         rows = file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"cannot be read: {str(error)[:100]}", where=where) from None
+    found, wrong = _entries((_nested(row), row.get("gpu")) for row in rows)
+    return found, [f"{path}: left out, {count_text(count, 'row')}: {text}" for text, count in wrong.items()]
+
+
+def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str]]:
+    """What may be verdicts, each with the GPU that is named beside it: those that are, and why the others are none."""
     found, wrong = [], Counter[str]()
-    for row in rows:
+    for value, gpu in pairs:
         try:
-            found.append(_entry(_nested(row), row.get("gpu")))
+            found.append(_entry(value, gpu if isinstance(gpu, str) else None))
         except msgspec.ValidationError as error:
             wrong[str(error)[:200]] += 1
-    return found, [f"{path}: left out, {count_text(count, 'row')}: {text}" for text, count in wrong.items()]
+    return found, wrong
 
 
 def _nested(row: dict[str, Any]) -> dict[str, Any]:
@@ -278,14 +279,13 @@ def _json(content: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """Objects that may be verdicts, also as entries of lists and objects that gather them, and the GPU named there."""
+def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]:
+    """What may be verdicts, also as entries of lists and objects that gather them, and the GPU named there."""
     if isinstance(value, dict) and isinstance(value.get("verdicts"), list):
         if (version := value.get("schema_version")) != VERDICTS_SCHEMA_VERSION:
             says = f"its verdicts are of version {version!r:.20}; this tracemine reads {VERDICTS_SCHEMA_VERSION}"
             raise InputError(says, where=Location(str(path)))
-        gpu = value.get("gpu")
-        yield from ((one, gpu if isinstance(gpu, str) else None) for one in value["verdicts"])
+        yield from ((one, value.get("gpu")) for one in value["verdicts"])
     elif isinstance(value, dict) and "fingerprint" in value:
         yield value, None
     elif depth and isinstance(value, dict | list):
