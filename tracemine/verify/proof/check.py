@@ -99,7 +99,7 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
 
 
 # Of a loop over `columns`: as many at a time that short rows take several steps, and long ones no hundreds of them.
-_STEP = "max(32, triton.next_power_of_2(columns // 64))"
+_STEP = "max(32, triton.next_power_of_2(columns // 16))"
 
 
 def _in_steps(text: str) -> str:
