@@ -141,11 +141,27 @@ def overlapping_rows(b: Builder) -> Chain:
     return b.done(b.call("aten::add.Tensor", x, y))
 
 
+def rolled_round(b: Builder) -> Chain:
+    """By as many places as there are; at another size that is another place."""
+    return b.done(b.call("aten::neg", b.call("aten::roll", b.input("x", (4, 3), "float32"), [4], [0])))
+
+
+def filled_codes(b: Builder) -> Chain:
+    x = b.call("aten::fill_.Scalar", b.input("x", (5,), "int64"), -2)
+    return b.done(b.call("aten::_to_copy", x, dtype="float8_e4m3fn"))
+
+
+def written_since(b: Builder) -> Chain:
+    """What a call gave is read outside after another has written there."""
+    x = b.call("aten::neg", b.input("x", (4, 5), "float32"))
+    return b.done(b.call("aten::relu_", x), b.call("aten::mul_.Scalar", x, 2.0))
+
+
 ODD: tuple[Make, ...] = (
     turned, numbers_beside_none, bounds_that_are_none, signs, roots, inverse_roots, alone, small_spread, joined,
     factor_of_one, squeezed, itself_turned, truths, filled, wide_beside_narrow,
     joined_twice, fractions_among_whole_numbers, beyond_bytes, functions_of_constants, sums_of_exponentials,
-    overlapping_rows,
+    overlapping_rows, rolled_round, filled_codes, written_since,
 )  # fmt: skip
 
 
@@ -173,3 +189,11 @@ def test_what_overlaps_itself_is_not_written_in_place() -> None:
 def test_a_joined_tensor_has_the_members_common_dtype() -> None:
     chain = joined(Builder("joined"))
     assert [chain.specs[v].dtype for v in chain.live] == ["float32", "bfloat16"]
+
+
+def test_a_part_of_what_is_written_since_is_not_given_as_it_was() -> None:
+    b = Builder("stale")
+    x = b.call("aten::neg", b.input("x", (4, 5), "float32"))
+    part = b.call("aten::slice.Tensor", x, 0, 1, 3, 1)
+    with pytest.raises(Unsupported, match="a view of a tensor that was written in place since is read outside"):
+        generate(b.done(part, b.call("aten::relu_", x)))

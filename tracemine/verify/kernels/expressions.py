@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, LONG, Axis, Node
 from tracemine.verify.kernels.operators import exact_templates
-from tracemine.verify.kernels.values import NARROW
+from tracemine.verify.kernels.values import CODES, NARROW
 
 TRITON_TYPE = {
     "float32": "tl.float32",
@@ -23,7 +23,7 @@ TRITON_TYPE = {
     "uint8": "tl.uint8",
     "bool": "tl.int1",
 }
-_SHORT = (*NARROW, "float8_e4m3fn", "float8_e5m2")
+_SHORT = (*NARROW, *CODES)
 
 
 def number(value: float | int | bool) -> str:

@@ -89,7 +89,7 @@ class Lowering:
         written = {v: self._tensors[v] for v in self.chain.written}
         if overlapping := [e.name for v in written if overlaps((e := self.chain.inputs[v]).spec)]:
             raise Unsupported(f"{overlapping[0]} is written in place, and has elements that share memory")
-        live = tuple(self._tensors[v] for v in self.chain.live)
+        live = tuple(self._at_end(v) for v in self.chain.live)
         if any(isinstance(t, Complex) for t in live):
             raise Unsupported("it gives complex numbers as they are")
         return Lowered(
@@ -146,6 +146,15 @@ class Lowering:
         self._version[root] += 1
         self._tensors[target], self._tensors[root] = result, whole
         self._seen[target] = self._seen[root] = (root, self._version[root])
+
+    def _at_end(self, value: int) -> Tensor:
+        """What whoever reads a value outside finds in its memory."""
+        root, version = self._seen[value]
+        if version == self._version[root]:
+            return self._tensors[value]
+        if self.chain.specs[value] != self.chain.specs[root]:
+            raise Unsupported("a view of a tensor that was written in place since is read outside")
+        return self._tensors[root]
 
     def _fresh_reads(self, call: Call) -> None:
         for value in call.arguments:

@@ -140,9 +140,10 @@ def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     for shift, dim in zip(shifts, along, strict=True):
         at = dim % len(source.dims)
         here = low.shape(source)[at]
+        if shift:  # round and round at this size is a turn at another
+            low.axes.pin(source.dims[at])
         if here and shift % here:
             (fresh,) = low.fresh((here,), pinned=True)
-            low.axes.pin(source.dims[at])
             dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
             low.axes.keep_apart(dims)
             start = here - shift % here

@@ -13,6 +13,7 @@ from tracemine.verify.kernels.ir import FLOAT, Axis, Buffer, Kernel, Node, Progr
 from tracemine.verify.kernels.operators import DROPPED, QUOTIENT, table
 from tracemine.verify.kernels.running import RUNNING
 from tracemine.verify.kernels.shapes import POINTWISE
+from tracemine.verify.kernels.values import CODES
 
 COLUMN = "column"
 _MASKS = {
@@ -246,6 +247,8 @@ class Printer:
         assert isinstance(node, ir.Value)  # noqa: S101
         # A number is no tensor: it takes the buffer's type as it is stored.
         plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
+        if isinstance(node, ir.Number) and buffer.dtype in CODES:  # of which a whole number is made none
+            plain, value = False, f"tl.to_tensor({value})"
         text = value if plain else typed(value, node.type, buffer.dtype)
         if isinstance(node, ir.Number) and text == node.name and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value

@@ -17,6 +17,7 @@ TYPE_OF = {
     "int64": LONG,
     "bool": BOOL,
 }
+CODES = ("float8_e4m3fn", "float8_e5m2")
 NARROW = ("bfloat16", "float16")  # floats that the fp32-through build does not round to on the way
 
 
