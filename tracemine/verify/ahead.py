@@ -16,12 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tracemine.verify.gpu import worker
 from tracemine.verify.pool import Pool
-from tracemine.verify.process import Ended, Process, TooLate
+from tracemine.verify.process import Closing, Ended, Process, TooLate
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
@@ -71,7 +70,7 @@ class Runner:
         self._process.close()
 
 
-class Ahead:
+class Ahead(Closing):
     """Runners, and the folder where compilers keep what they made; gone at the end.
 
     What one cannot compile in time costs nothing but this: it is compiled while it is timed then.
@@ -91,12 +90,8 @@ class Ahead:
         self._running: list[tuple[str, Future[bool]]] = []
         self._tuned: set[str] = set()  # files of which max-autotune is compiled
 
-    def __enter__(self) -> Ahead:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """All processes end, and what compilers made is gone."""
         self._compilers.close()
         self._timer.close()
         shutil.rmtree(self.folder, ignore_errors=True)

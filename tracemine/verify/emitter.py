@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from tracemine.errors import Location, UsageError
 from tracemine.verify.kernels.resources import Compiler, fitting
+from tracemine.verify.process import Closing
 
 
-class Emitter:
+class Emitter(Closing):
     """Writes reproductions into a folder, or nowhere. Use it in a `with`."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._compiler = folder, Compiler()
 
-    def __enter__(self) -> Emitter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """The compiler's process ends."""
         self._compiler.close()
 
     def fitted(self, text: str) -> str:

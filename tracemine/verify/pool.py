@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from tracemine.verify.process import Closing
 
 
 class Machine(Protocol):
@@ -23,7 +24,7 @@ _M = TypeVar("_M", bound=Machine)
 _T = TypeVar("_T")
 
 
-class Pool(Generic[_M]):
+class Pool(Closing, Generic[_M]):
     """Some machines. Use it in a `with`: at its end nobody waits for what they still do."""
 
     def __init__(self, machines: Sequence[_M]) -> None:
@@ -58,11 +59,3 @@ class Pool(Generic[_M]):
         self._threads.shutdown()
         for each in self._all:
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()

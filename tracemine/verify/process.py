@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 _SAID_BYTES = 4000
 
@@ -83,7 +84,21 @@ def how_ended(code: int, said: Sequence[str]) -> str:
     return f"ended with {code}: {said[-1][:300] if said else 'it said nothing'}"
 
 
-class Process:
+class Closing:
+    """What is closed at the end of a `with`."""
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Process(Closing):
     """One child at a time, which begins when it is first asked. Close it at the end."""
 
     def __init__(

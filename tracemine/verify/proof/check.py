@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from types import TracebackType
 
 import msgspec
 
@@ -16,7 +15,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.source import Source, generate
-from tracemine.verify.process import Ended, Process
+from tracemine.verify.process import Closing, Ended, Process
 from tracemine.verify.proof.mutants import spoiled
 from tracemine.verify.proof.record import Job, Proof
 from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements
@@ -33,7 +32,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
 
 
-class Interpreter:
+class Interpreter(Closing):
     """A process that runs kernels in Triton's interpreter, as long as it takes; use it in a `with`, for several chains.
 
     `Sandbox` is one with limits.
@@ -42,12 +41,8 @@ class Interpreter:
     def __init__(self) -> None:
         self._process = Process(WORKER, environment())
 
-    def __enter__(self) -> Interpreter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """The process ends."""
         self._process.close()
 
     def prove(self, chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW) -> Proof:

@@ -7,12 +7,11 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
 from tracemine.verify.chain import Chain
-from tracemine.verify.process import Ended, Process, TooLate, limit_memory
+from tracemine.verify.process import Closing, Ended, Process, TooLate, limit_memory
 from tracemine.verify.proof.check import WORKER, environment, make_job
 from tracemine.verify.proof.record import Proof
 
@@ -21,7 +20,7 @@ _PATIENCE = 5  # times as long by the clock: other programs may be running, and 
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
 
 
-class Sandbox:
+class Sandbox(Closing):
     """Proves chains one by one; use it in a `with`. What goes wrong with one chain is said, and the next goes on."""
 
     def __init__(
@@ -32,14 +31,6 @@ class Sandbox:
     ) -> None:
         self._time_limit_s, self._memory_limit_bytes = time_limit_s, memory_limit_bytes
         self._process = Process(command, environment(), lambda pid: limit_memory(pid, memory_limit_bytes))
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def kill(self) -> None:
         """What it proves ends at once, for whoever waits for it too."""
