@@ -93,7 +93,7 @@ def make_job(chain: Chain, mutants: bool = True, longest_row: int = LONGEST_ROW,
     )
 
 
-# Of a loop over `columns`: as many at a time that short rows take several steps, and long ones no hundreds of them.
+# Of a loop over `columns`: as many at a time that rows take several steps, and of long ones each has no dozens of them.
 _STEP = "max(32, triton.next_power_of_2(columns // 16))"
 
 
