@@ -509,6 +509,9 @@ RECIPES: dict[str, Callable[[Maker, Any], Given]] = {
     "filled": _broadcasting,
     "same": _lookup,
     "row_major": _repeat,
+    "prelu_gradients": lambda m, o: {
+        name: m.tensor((4, 6, 8), torch.float32) for name in ("grad_output", "self", "weight")
+    },
     "halved": lambda m, o: {"self": m.tensor((4, 6, 8), torch.float32), "dim": m.axis(3)},
     "dropout": _one_float,
     "log_sigmoid": _one_float,

@@ -14,6 +14,7 @@ from tracemine.verify import Builder, Chain, Interpreter
 
 Shaped = tuple[str, tuple[int, ...], str]
 X, Y, GRAD = ("x", (6, 40), "float32"), ("y", (6, 40), "float32"), ("grad", (6, 40), "bfloat16")
+NARROW = ("x", (6, 40), "bfloat16")
 IMAGE, NARROW_IMAGE = ("x", (2, 3, 8, 6), "float32"), ("x", (2, 3, 8, 6), "bfloat16")
 
 # The operator, its tensors, and what it takes after them.
@@ -33,6 +34,7 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "exponents that are tensors": ("pow.Tensor_Tensor", [X, Y], ()),
     "broken power": ("pow.Tensor_Scalar", [X], (1.5,)),
     "parametric rectifier": ("_prelu_kernel", [X, ("weight", (40,), "float32")], ()),
+    "slopes of a parametric rectifier": ("_prelu_kernel_backward", [GRAD, NARROW, ("w", (40,), "bfloat16")], ()),
     "gated half": ("glu", [GRAD], (-1,)),
     "slope of mish": ("mish_backward", [("grad", (6, 40), "float32"), X], ()),
     "logarithm of a row's exponentials": ("logsumexp", [X], ([-1], True)),

@@ -132,6 +132,14 @@ def halved(call: Call) -> Outputs:
 
 
 @rule
+def prelu_gradients(call: Call) -> Outputs:
+    """Of each element, and of the weight that it met: it is summed to the weight's shape afterwards."""
+    tensors = tuple(call.tensor(name) for name in ("self", "weight", "grad_output"))
+    found = elementwise(tensors, tensors[0].dtype)
+    return found, found
+
+
+@rule
 def log_sigmoid(call: Call) -> Outputs:
     """Result and a buffer, which GPUs leave empty."""
     source = call.tensor("self")

@@ -64,6 +64,14 @@ def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
     return sliced(low, source, dim, 0, half), sliced(low, source, dim, half, half)
 
 
+@rule("_prelu_kernel_backward")
+def _prelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Gradients of the tensor and, for each element, of the weight."""
+    grad, source = given.tensor("grad_output"), given.tensor("self")
+    found = low.op("_prelu_slope", source, grad, given.tensor("weight")), low.op("_prelu_weights_slope", source, grad)
+    return tuple(low.rounded(tensor, result_dtype(given, at)) for at, tensor in enumerate(found))
+
+
 @rule("elu_backward")
 def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = "elu_slope_by_result" if given.literal("is_result", False) else "elu_slope"
