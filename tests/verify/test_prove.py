@@ -36,7 +36,10 @@ def test_kernels_pass_and_all_wrong_ones_are_caught(interpreter: Interpreter, na
 
 @pytest.mark.parametrize(
     "name",
-    ["qk_norm_rope", "adamw_foreach", "long_layer_norm", "cross_entropy", "token_quant_int8", "residual_in_place"],
+    [
+        *("qk_norm_rope", "adamw_foreach", "long_layer_norm", "cross_entropy", "token_quant_int8", "residual_in_place"),
+        *("layer_norm_backward", "softmax_backward", "norms_gradient_added_in_place"),
+    ],
 )
 def test_kernels_pass(interpreter: Interpreter, name: str) -> None:
     proof = interpreter.prove(CATALOGUE[name](), mutants=False, longest_row=LONGEST_ROW.get(name, 16_384))

@@ -85,7 +85,8 @@ def spread(
         if isinstance(source, Ref):
             of = partial(_of_others, number, call, source.value, wide, scalars, masks)
             summed = of_sums(name, values[source.value], of)
-        least = _apart(number, call, values, scalars, masks, exact) if roundings.sums_within(name) else None
+        plain = roundings.sums_within(name) and name not in STAND_INS  # those are simpler calls already
+        least = _apart(number, call, values, scalars, masks, exact) if plain else None
         found_off = [rounded_off(a, b, name=name, summed=summed) for a, b in results]
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
