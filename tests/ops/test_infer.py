@@ -143,6 +143,14 @@ def test_the_tests_write_calls_down_as_kineto_does(tmp_path: Path) -> None:
         assert (overload._schema.name, repr(list(recorded(overload, args, kwargs)))) in seen, overload
 
 
+@pytest.mark.parametrize("lengths", [[], [0, 0], [0, -1], [-1, 0, 0, -1], [0, 1], [-1, 1]])
+def test_padding_that_adds_nothing_keeps_the_layout(lengths: list[int]) -> None:
+    x = torch.zeros(3, 4, 5).permute(2, 0, 1)
+    (found,) = _infer(aten.constant_pad_nd.default, x, lengths, 0).outputs
+    truth = aten.constant_pad_nd.default(x, lengths, 0)
+    assert (found.shape, found.strides) == (tuple(truth.shape), truth.stride())
+
+
 # --- traffic and flops -----------------------------------------------------------------------------------------------
 
 

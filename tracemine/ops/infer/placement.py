@@ -234,16 +234,19 @@ def repeat_interleave(call: Call) -> Outputs:
 
 @rule
 def pad(call: Call, layout: str = "") -> Outputs:
-    """Pairs of lengths before and behind, last axis first. Channels last is kept, unless that is not known."""
+    """Pairs of lengths before and behind, last axis first. Channels last is kept, unless that is not known.
+
+    Where nothing is added the input is narrowed and cloned, and any layout is kept (ConstantPadNd.cpp).
+    """
     source, pairs = call.tensor("self"), call.sizes("pad" if "pad" in call else "padding")
-    if not pairs:
-        return (laid_like(source, source.dtype),)
     shape = list(source.shape)
     for place in range(len(pairs) // 2):
         shape[-1 - place] += pairs[2 * place] + pairs[2 * place + 1]
     if any(size < 0 for size in shape):
         raise Unknown("the inputs do not fit the operator")
-    strides = _suggested(source, shape)
+    narrowed = TensorSpec(tuple(shape), source.dtype, source.strides)
+    adds = any(length > 0 for length in pairs)
+    strides = _suggested(source, shape) if adds else laid_like(narrowed, source.dtype).strides
     certain = not layout or strides == contiguous(shape)
     return (TensorSpec(tuple(shape), source.dtype, strides if certain else None),)
 
