@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +44,36 @@ def test_without_a_gpu_a_long_proof_holds_up_no_other(monkeypatch: pytest.Monkey
     found = list(findings.verify(able, flow, groups, How()))
     assert [v.fingerprint for v in found] == [f.fingerprint for f in able]
     assert found[0].says == "True"
+
+
+def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("triton")
+    from tracemine.cli.verify import _read
+
+    stock, made, proved = findings._prepared, itertools.count(), threading.Event()
+
+    def prove(*_: object) -> str:
+        proved.set()
+        return "proved before"
+
+    def prepared(*given: Any) -> Any:
+        if next(made):
+            proved.wait(30)
+            time.sleep(0.2)  # until its prover has said so
+            raise KeyboardInterrupt
+        return stock(*given)
+
+    monkeypatch.setattr(findings, "at_once", lambda **_: 2)
+    monkeypatch.setattr(findings, "_prepared", prepared)
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    found = findings.verify(findings.fusable(scan.findings), flow, groups, How())
+    assert next(found).says == "proved before"
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
 
 
 def test_a_reproduction_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_after_it_was_killed_a_process_begins_no_other(tmp_path: Path) -> None:
     process.close()
 
 
+def test_a_terminal_interrupts_whoever_asks_and_not_who_answers(tmp_path: Path) -> None:
+    process = Process(stand_in(tmp_path, "input()"), os.environ)
+    try:
+        assert os.getpgid(process.start()) != os.getpgrp()
+    finally:
+        process.close()
+
+
 def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "print('hello', flush=True)\nimport time\ntime.sleep(60)")
     with Sandbox(command=command) as sandbox:

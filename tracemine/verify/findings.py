@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tracemine.columns import string_ids
-from tracemine.errors import UsageError
+from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
@@ -140,20 +140,25 @@ def verify(
         emitter = stack.enter_context(Emitter(how.emit))
         begun: deque[tuple[_Ready, Future[dict[str, Proof | str]]]] = deque()
         done = 0
-        for number, finding in enumerate(findings, 1):
-            progress(done, len(findings))
-            ready = _ready(finding, rebuilder, emitter)
-            begun.append((ready, _proofs(ready, provers, how)))
-            if ahead is not None:
-                ahead.start(ready.texts)
-                if len(begun) < _BATCH and number < len(findings):
-                    continue
-                ahead.wait()
-            waiting = 0 if ahead is not None or number == len(findings) else provers.count
-            while len(begun) > waiting:
+        try:
+            for number, finding in enumerate(findings, 1):
                 progress(done, len(findings))
+                ready = _ready(finding, rebuilder, emitter)
+                begun.append((ready, _proofs(ready, provers, how)))
+                if ahead is not None:
+                    ahead.start(ready.texts)
+                    if len(begun) < _BATCH and number < len(findings):
+                        continue
+                    ahead.wait()
+                waiting = 0 if ahead is not None or number == len(findings) else provers.count
+                while len(begun) > waiting:
+                    progress(done, len(findings))
+                    yield _verdict(*begun.popleft(), ahead)
+                    done += 1
+        except (KeyboardInterrupt, OSError, TracemineError):  # what is proved by now is not thrown away
+            while ahead is None and begun and begun[0][1].done():
                 yield _verdict(*begun.popleft(), ahead)
-                done += 1
+            raise
         progress(done, len(findings))
 
 

@@ -127,6 +127,7 @@ class Process(Closing):
                 stderr=self._errors,
                 env=self._environment,
                 bufsize=0,
+                process_group=0,  # Ctrl-C is for whoever asks: what a child had proved until then is an answer
             )
             assert self._child.stdin is not None  # noqa: S101
             os.set_blocking(self._child.stdin.fileno(), False)
