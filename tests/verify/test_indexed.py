@@ -15,7 +15,8 @@ from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
 from tracemine.ops.infer.tensor import contiguous
-from tracemine.verify.chain import Refs
+from tracemine.verify.chain import Builder, Refs
+from tracemine.verify.indices import within
 from tracemine.verify.rebuild.assembly import OUTSIDE
 from tracemine.verify.rebuild.indexed import first_axis
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
@@ -84,3 +85,13 @@ def test_an_index_is_what_the_calls_inside_read_and_it_stays_within_its_axis(tmp
 def test_where_nothing_tells_the_indices_it_is_refused(tmp_path: Path, inside: tuple[Any, ...]) -> None:
     with pytest.raises(NotRebuilt, match="not recorded"):
         recorded(tmp_path, *inside)
+
+
+def test_what_is_copied_twice_before_it_is_an_index_stays_within_its_axis_too() -> None:
+    b = Builder("copies")
+    first, second, third = (b.input(name, (5,), "int64", below=99) for name in ("first", "second", "third"))
+    table = b.input("table", (3, 4), "float32")
+    b.call("aten::copy_", second, first)
+    b.call("aten::copy_", third, second)
+    chain = b.done(b.call("aten::index_select", table, 0, third))
+    assert [entry.below for entry in within(chain).inputs[:3]] == [3, 3, 3]

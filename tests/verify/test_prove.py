@@ -121,3 +121,13 @@ def test_the_larger_of_two_tensors_has_the_name_of_a_row_s_largest(interpreter: 
     proof = interpreter.prove(chain, mutants=False)
     assert not proof.faults
     assert proof.trials >= 20
+
+
+def test_places_are_computed_with_as_whole_numbers_of_64_bits(interpreter: Interpreter) -> None:
+    """Indices have 32 where tensors are small: a product of a place went round, and a row's largest had no least."""
+    b = Builder("places")
+    place = b.call("aten::arange.start_step", 0, 70_000, 1, dtype="int64")
+    whole = b.call("aten::mul.Tensor", place, 100_003)
+    largest = b.call("aten::max", b.call("aten::arange.start_step", 0, 128, 1, dtype="int64"))
+    proof = interpreter.prove(b.done(whole, largest), mutants=False)
+    assert not proof.faults

@@ -108,9 +108,19 @@ def _origins(chain: Chain) -> Iterator[tuple[int, int]]:
 
 
 def copied(calls: Iterable[Call], into: int, origin: Callable[[int], int]) -> Iterator[int]:
-    """What calls copy into a value or into views of it. origin: gives the value that another is a view of."""
-    for call in calls:
-        given = call.given() if call.operator == "aten::copy_" else {}
-        target, source = given.get("self"), given.get("src")
-        if isinstance(target, Ref) and isinstance(source, Ref) and origin(target.value) == into:
-            yield origin(source.value)
+    """What calls copy into a value or into views of it, and what they copied into that before.
+
+    origin: gives the value that another is a view of.
+    """
+    copies = [call.given() for call in calls if call.operator == "aten::copy_"]
+    found, todo = {into}, [into]
+    while todo:
+        at = todo.pop()
+        for given in copies:
+            target, source = given.get("self"), given.get("src")
+            if isinstance(target, Ref) and isinstance(source, Ref) and origin(target.value) == at:
+                held = origin(source.value)
+                if held not in found:
+                    found.add(held)
+                    todo.append(held)
+                    yield held
