@@ -14,11 +14,13 @@ from tests.verify.traces import event, launched
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
+from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
-from tracemine.verify.chain import Builder, Refs
+from tracemine.verify.chain import Builder, Call, Literal, Ref, Refs, Value
 from tracemine.verify.indices import within
 from tracemine.verify.rebuild.assembly import OUTSIDE
 from tracemine.verify.rebuild.indexed import first_axis
+from tracemine.verify.rebuild.making import Making
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
 
@@ -95,3 +97,20 @@ def test_what_is_copied_twice_before_it_is_an_index_stays_within_its_axis_too() 
     b.call("aten::copy_", third, second)
     chain = b.done(b.call("aten::index_select", table, 0, third))
     assert [entry.below for entry in within(chain).inputs[:3]] == [3, 3, 3]
+
+
+def test_what_a_copied_index_is_computed_of_is_kept_small() -> None:
+    making = Making("joined")
+    one, other, index = (
+        making.input(name, TensorSpec((n,), "int64", (1,))) for name, n in zip("abc", (2, 3, 5), strict=True)
+    )
+    table = making.input("table", TensorSpec((3, 4), "float32", (4, 1)))
+
+    def call(operator: str, *arguments: Value) -> int:
+        made = Call(f"aten::{operator}", "", arguments, ())
+        return making.call(made, making.inferred(made))[0]
+
+    joined = call("cat", Refs((one, other)), Literal(0))
+    call("copy_", Ref(index), Ref(joined), None)
+    call("index_select", Ref(table), Literal(0), Ref(index))
+    assert [making.inputs[value][1] for value in (one, other, index)] == [2, 2, 3]

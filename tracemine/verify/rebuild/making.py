@@ -75,11 +75,10 @@ class Making:
             for held in (source, *copied((call for call, _ in self.calls), source, self._origin)):
                 if held in self.inputs:
                     self._bound(held, below)
-            if source in self.inputs:
-                continue
-            for number in self._numbers_behind(source):
-                self._bound(number, _FEW)
-                self.assumptions.append("places are computed from numbers, of which 0 and 1 are tried")
+                    continue
+                for number in self._numbers_behind(held):
+                    self._bound(number, _FEW)
+                    self.assumptions.append("places are computed from numbers, of which 0 and 1 are tried")
 
     def _bound(self, value: int, below: int) -> None:
         name, known = self.inputs[value]
