@@ -48,6 +48,7 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "evenly apart": ("linspace", [], (-1.0, 2.0, 9)),
     "surprise at a share": ("binary_cross_entropy", [X, Y], (None, 1)),
     "slope of a surprise": ("binary_cross_entropy_backward", [("grad", (), "float32"), X, Y], (None, 1)),
+    "slope of a clip": ("hardtanh_backward", [("grad", (6, 40), "float32"), X], (-1.0, 1.0)),
     "slope of a hard threshold": ("hardshrink_backward", [("grad", (6, 40), "float32"), X], (0.5,)),
     "slope of a soft threshold": ("softshrink_backward", [GRAD, ("x", (6, 40), "bfloat16")], (0.5,)),
     "angle of a point": ("atan2", [X, Y], ()),

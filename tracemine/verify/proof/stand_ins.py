@@ -202,6 +202,11 @@ def _shrunk(self: Any, lambd: float, grad_out: Any = None, grad_output: Any = No
     return (torch.where(self.abs() <= lambd, 0.0, grad_output if grad_out is None else grad_out),)
 
 
+def _clipped(grad_output: Any, self: Any, min_val: float, max_val: float) -> Tensors:
+    """As `_shrunk`: a number that is none lets the gradient through."""
+    return (torch.where((self <= min_val) | (self >= max_val), 0.0, grad_output),)
+
+
 def _binary_cross_entropy(self: Any, target: Any, weight: Any, reduction: int) -> Tensors:
     """Of any number: eager refuses those that are no probabilities, of which a trial may well be."""
     low = torch.tensor(-100.0, dtype=self.dtype)
@@ -237,6 +242,7 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
     "std": _std,
     "std_mean": _std_mean,
     "log_sigmoid_backward": _log_sigmoid_backward,
+    "hardtanh_backward": _clipped,
     "hardshrink_backward": _shrunk,
     "softshrink_backward": _shrunk,
     "binary_cross_entropy": _binary_cross_entropy,
