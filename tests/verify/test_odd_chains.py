@@ -157,11 +157,23 @@ def written_since(b: Builder) -> Chain:
     return b.done(b.call("aten::relu_", x), b.call("aten::mul_.Scalar", x, 2.0))
 
 
+def whole_already(b: Builder) -> Chain:
+    x = b.input("x", (40,), "int64")
+    return b.done(b.call("aten::ceil", x), b.call("aten::floor", x))
+
+
+def large_whole_numbers(b: Builder) -> Chain:
+    """Made of 16 bits in eager, of 32 in the kernel: nearer to the truth, and more than 1 off."""
+    x, y = b.input("x", (3, 8), "bfloat16"), b.input("y", (3, 8), "bfloat16")
+    gap = b.call("aten::sub.Tensor", b.call("aten::square", x), y)
+    return b.done(b.call("aten::_to_copy", gap, dtype="int64"))
+
+
 ODD: tuple[Make, ...] = (
     turned, numbers_beside_none, bounds_that_are_none, signs, roots, inverse_roots, alone, small_spread, joined,
     factor_of_one, squeezed, itself_turned, truths, filled, wide_beside_narrow,
     joined_twice, fractions_among_whole_numbers, beyond_bytes, functions_of_constants, sums_of_exponentials,
-    overlapping_rows, rolled_round, filled_codes, written_since,
+    overlapping_rows, rolled_round, filled_codes, written_since, whole_already, large_whole_numbers,
 )  # fmt: skip
 
 

@@ -323,6 +323,8 @@ def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
         if given.literal("rounding_mode") != "floor":
             raise Unsupported("division that rounds towards zero")
         row = pointwise_rows()["floor_divide"]
+    if row.ops[0] in _TO_WHOLE and (source := given.tensor("self")).type != FLOAT:
+        return low.point("{0}", [source], source.type)
     bounds = [n for n in ("min", "max") if n in row.args]
     if len(bounds) == 2 and (missing := [n for n in bounds if n not in given]):
         row = pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
@@ -331,6 +333,9 @@ def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
     if short:
         args = [a for a, n in zip(args, row.args, strict=True) if n != row.unless]
     return low.apply(row, args, result_dtype(given), short)
+
+
+_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of whole numbers they change nothing
 
 
 def _is_default(row: Pointwise, value: Operand) -> bool:

@@ -22,6 +22,9 @@ _stock_dtype = interpreter._get_np_dtype
 _stock_block = core.block_type.__init__
 _stock_tensor = core.tensor.__init__
 _stock_broadcast = semantic.TritonSemantic.broadcast_impl_value
+_stock_checked = semantic.TritonSemantic.binary_op_type_checking_impl
+_stock_where = semantic.TritonSemantic.where
+_PLAIN = ("fp32", "int32", "int64")  # two of one such type are computed in it, whatever the operation
 
 
 def _dtype(kind):
@@ -54,6 +57,28 @@ def _broadcast(self, lhs, rhs):
     return _stock_broadcast(self, lhs, rhs)
 
 
+def _alike(lhs, rhs):
+    """Whether two tensors have one type of elements, and one shape."""
+    if not (isinstance(lhs, core.tensor) and isinstance(rhs, core.tensor)) or lhs.dtype.name != rhs.dtype.name:
+        return False
+    a, b = lhs.type, rhs.type
+    return a.sizes == b.sizes if a.is_block() and b.is_block() else not (a.is_block() or b.is_block())
+
+
+def _checked(self, lhs, rhs, *rest, **named):
+    if _alike(lhs, rhs) and lhs.dtype.name in _PLAIN:
+        return lhs, rhs
+    return _stock_checked(self, lhs, rhs, *rest, **named)
+
+
+def _where(self, condition, x, y):
+    """Of two numbers, or pointers, one: a program of a list's kernel chooses its tensors so, one by one."""
+    alone = isinstance(condition, core.tensor) and not condition.type.is_block() and condition.dtype.name == "int1"
+    if alone and _alike(x, y) and not x.type.is_block():
+        return x if condition.handle.data.item() else y
+    return _stock_where(self, condition, x, y)
+
+
 def _helper(self, *given, **named):
     """A function that a kernel calls. A launch patches `tl`; what such a call patches beside it stays patched."""
     of = {id(each) for each in (tl, core) if each in _modules(self.fn)}
@@ -78,6 +103,8 @@ def install():
     core.block_type.__init__ = _block
     core.tensor.__init__ = _tensor
     semantic.TritonSemantic.broadcast_impl_value = _broadcast
+    semantic.TritonSemantic.binary_op_type_checking_impl = _checked
+    semantic.TritonSemantic.where = _where
     # Sums of whole numbers are made again in 64 bits, for a check that a mode of debugging alone carries out.
     semantic.TritonSemantic.binary_op_sanitize_overflow_impl = lambda *_: None
     interpreter.InterpretedFunction.__call__ = _helper
