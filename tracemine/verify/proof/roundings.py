@@ -89,7 +89,7 @@ class InDouble(Mode):
         """One call."""
         if self.apart and (simpler := _simpler(function)) is not None:
             with self:
-                return simpler(*map(_kind, given), **{n: _kind(v) for n, v in (named or {}).items()})
+                return simpler(*map(_in_float64, given), **{n: _in_float64(v) for n, v in (named or {}).items()})
         found = widely(function, given, named or {})
         if self.at < len(self.offs):
             for tensor, off in zip(tensors_of(function, given, found), self.offs[self.at], strict=True):
@@ -142,15 +142,15 @@ def operator_of(function: Any) -> str:
     return str(function.overloadpacket._qualified_op_name).removeprefix("aten::")
 
 
-def _kind(value: Any) -> Any:
+def _in_float64(value: Any) -> Any:
     """An argument of a call in float64: a dtype that is asked for is that, too."""
     return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
 
 
 def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
     """A call in float64."""
-    wide = {n: _kind(v) for n, v in named.items()}
-    taken = [_kind(v) for v in given]
+    wide = {n: _in_float64(v) for n, v in named.items()}
+    taken = [_in_float64(v) for v in given]
     if "_softmax" in str(function):
         taken = [False if v is True else v for v in taken]  # half_to_float
     return function(*taken, **wide)
