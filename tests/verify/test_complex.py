@@ -76,7 +76,8 @@ def test_what_nothing_is_said_of_complex_numbers_is_refused() -> None:
 def test_a_product_of_complex_numbers_is_rebuilt_from_the_memory_of_their_parts(tmp_path: Path) -> None:
     """A cast to float32, looked at as complex, times a table of turns, looked at as real and cast back."""
     floats, pairs, turns = [64, 16, 1], [32, 8, 1], [8, 8, 1]
-    half, nothing = "c10::BFloat16", [[]] * 6
+    half = "c10::BFloat16"
+    nothing: list[list[int]] = [[]] * 6
     taken, rest = ["Scalar", *[""] * 5], ["", "", "", "False", ""]
     parts, laid = [[6, 4, 8, 2], []], [[64, 16, 2, 1], []]
 
