@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
     "mirrored edges": ("reflection_pad2d", [("x", (2, 3, 5, 6), "float32")], ([1, 2, 2, 1],)),
     "repeated edges": ("replication_pad2d", [("x", (2, 3, 5, 6), "float32")], ([1, 2, 2, 1],)),
     "remainder": ("remainder.Tensor", [X, Y], ()),
+    "whole numbers divided": ("floor_divide.Scalar", [("x", (6, 40), "int64")], (7,)),
     "remainder of whole numbers": ("remainder.Scalar", [("x", (6, 40), "int64")], (7,)),
     "exponents that are tensors": ("pow.Tensor_Tensor", [X, Y], ()),
     "broken power": ("pow.Tensor_Scalar", [X], (1.5,)),

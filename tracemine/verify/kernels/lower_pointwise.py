@@ -28,6 +28,15 @@ def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return (low.rounded(low.point(power.expr, [base], compute), result_dtype(given)),)
 
 
+@rule("floor_divide")
+def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Of whole numbers as such: float32 does not hold large ones."""
+    args, dtype = [given.operand("self"), given.operand("other")], result_dtype(given)
+    if TYPE_OF[dtype] == FLOAT:
+        return (low.apply(pointwise_rows()["floor_divide"], args, dtype),)
+    return (low.rounded(low.point("({0} - _remainder({0}, {1})) // {1}", args, TYPE_OF[dtype]), dtype),)
+
+
 @rule("gelu")
 def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
