@@ -225,7 +225,7 @@ class Body(Printer):
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
             for (kind, arg), names in lanes.items():
-                text = self.whole(arg)
+                text = self.value(arg)
                 if kind in RUNNING:
                     lower = least("held", "top[:, :, None]", arg)
                     for line in RUNNING[kind].step:

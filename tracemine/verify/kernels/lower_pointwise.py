@@ -137,7 +137,9 @@ def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
 @rule("arange")
 def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     dtype = result_dtype(given)
-    place = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    place: Tensor = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    if TYPE_OF[dtype] != FLOAT:  # a place has as many bits as indices need, mostly 32: too few for what is made of it
+        place = low.point("tl.cast({0}, tl.int64)", [place], LONG)
     start, step = given.operand("start", 0), given.operand("step", 1)
     if (start, step) == (Num(0), Num(1)):
         return (low.rounded(place, dtype),)

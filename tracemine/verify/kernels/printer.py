@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.expressions import constant, index, sizes, template, typed
-from tracemine.verify.kernels.ir import FLOAT, LONG, Axis, Buffer, Kernel, Node, Program
+from tracemine.verify.kernels.ir import FLOAT, Axis, Buffer, Kernel, Node, Program
 from tracemine.verify.kernels.operators import DROPPED, QUOTIENT, table
 from tracemine.verify.kernels.running import RUNNING
 from tracemine.verify.kernels.shapes import POINTWISE
@@ -91,10 +91,6 @@ class Printer:
 
     # Nodes.
 
-    def whole(self, node: Node) -> str:
-        """A value that whole numbers of 64 bits are computed of: a place has as many as indices need, mostly 32."""
-        return f"{self.value(node)}.to(tl.int64)" if isinstance(node, ir.Place) else self.value(node)
-
     def value(self, node: Node) -> str:
         """The text of a value, computed on lines before where it is not a name or a number already."""
         if node in self._names:
@@ -114,7 +110,7 @@ class Printer:
         if isinstance(node, ir.Load):
             return self._load(node)
         if isinstance(node, ir.Compute):
-            args = [self.whole(a) if node.type == LONG else self.value(a) for a in node.args]
+            args = [self.value(a) for a in node.args]
             if all(map(_is_number, node.args)):  # which no function of Triton's takes alone
                 args = [f"tl.to_tensor({arg})" for arg in args]
             if self._by_row(node):
@@ -131,7 +127,7 @@ class Printer:
         if isinstance(node, ir.Random):
             return self._random(node)
         if isinstance(node, ir.Scan):
-            arg = self.whole(node.arg)
+            arg = self.value(node.arg)
             if not self._across(node.arg):  # one number for the whole row has no columns yet
                 arg = f"tl.where(column_mask, {arg}, 0)"
             return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
@@ -149,7 +145,7 @@ class Printer:
 
     def _reduce(self, node: ir.Reduce) -> str:
         """A reduction of rows that are held whole."""
-        arg = self.whole(node.arg)
+        arg = self.value(node.arg)
         family, _, part = node.kind.partition("_")
         if family in RUNNING:
             known = self._pairs.get((family, node.arg))
