@@ -57,6 +57,7 @@ ON_HOST = named("""
 """)
 ON_HOST_STARTS = ("aten::empty", "aten::new_empty", "aten::resize", "aten::sym_", "aten::_assert")
 READS_BACK = "aten::_local_scalar_dense"  # a copy to the host, where the number lies on the GPU
+CASTS_ANYWHERE = ("aten::where", "aten::pow")  # they call `to` themselves, on CUDA as well
 NO_LAUNCH_CLASSES = frozenset(("view", "allocate", "metadata"))
 WRAPPED = frozenset(("Tensor(double)", "Tensor(long int)", "Tensor(bool)"))  # what Python's numbers become
 
@@ -152,22 +153,29 @@ def key(tensor: list[Any]) -> Key:
     return tensor[0], tensor[1]
 
 
-def host_numbers(nodes: Sequence[Node]) -> set[Key]:
-    """Tensors of Python's numbers: of no axis, and given by no operator but those that wrap them."""
-    made: set[Key] = set()
-    found: set[Key] = set()
-    for node in sorted(nodes, key=lambda node: node["id"]):
+def host_numbers(nodes: Sequence[Node]) -> set[tuple[int, Key]]:
+    """Node and tensor, where a tensor is a number of the host: of no axis, and Python's or made of such alone.
+
+    What an operator writes is none. Numbers of tensors are addresses that others take later: where what was last given
+    there had another shape or type, this is a new one.
+    """
+    found: set[tuple[int, Key]] = set()
+    last: dict[Key, tuple[list[int], str] | None] = {}  # None: a number of the host
+    for node in sorted(nodes, key=lambda node: int(node["id"])):
         if not node["name"].startswith("aten::"):
             continue
+        written = {key(value) for value, _, _ in entries(node["outputs"])}
         for value, shape, kind in entries(node["inputs"]):
-            if kind in WRAPPED and shape == [] and key(value) not in made:
-                found.add(key(value))
-        wraps = node["name"] in ("aten::lift_fresh", "aten::detach", "aten::detach_")
-        for value, shape, _ in entries(node["outputs"]):
-            if wraps and shape == [] and (node["name"] == "aten::lift_fresh" or key(value) in found):
-                found.add(key(value))
-            elif key(value) not in found:
-                made.add(key(value))
+            one = key(value)
+            new = kind in WRAPPED and one not in written and last.get(one) != (shape, kind)
+            if shape == [] and (new or (one in last and last[one] is None)):
+                found.add((node["id"], one))
+        given = [(node["id"], key(value)) in found for value in tensors(node["inputs"])]
+        numbers = node["name"] == "aten::lift_fresh" or (any(given) and all(given))
+        for value, shape, kind in entries(node["outputs"]):
+            last[key(value)] = None if numbers and shape == [] else (shape, kind)
+            if numbers and shape == []:
+                found.add((node["id"], key(value)))
     return found
 
 
@@ -179,7 +187,7 @@ class Operators:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = {node["id"]: node for node in nodes}
-        self.host = host_numbers(nodes)
+        self._numbers = host_numbers(nodes)
         self.leaves: set[int] = set()
         self.dropped: set[int] = set()
         self._children: dict[int, list[int]] = defaultdict(list)
@@ -193,10 +201,14 @@ class Operators:
         for root in roots:
             self._visit(root)
 
+    def of_host(self, node: Node, tensor: list[Any]) -> bool:
+        """Whether a tensor of this node is a number of the host."""
+        return (node["id"], key(tensor)) in self._numbers
+
     def _visit(self, number: int) -> bool:
         """Finds what launches at this node and below. Returns whether anything does."""
         node = self.nodes[number]
-        if self._casts_a_number(node):
+        if self._casts_an_operand(node):
             self.dropped |= {number, *self._below(number)}
             return False
         if is_whole(node):
@@ -215,14 +227,18 @@ class Operators:
             waiting += self._children[one]
         return found
 
-    def _casts_a_number(self, node: Node) -> bool:
-        """A CPU's kernel casts a number of the host first; CUDA's takes it as an argument."""
+    def _casts_an_operand(self, node: Node) -> bool:
+        """A CPU casts numbers and other operands before its pointwise kernel; CUDA's takes them as they are."""
         above = self.nodes.get(node["ctrl_deps"], {"name": ""})["name"]
-        casts = node["name"] in ("aten::to", "aten::_to_copy") and above.startswith("aten::") and above != "aten::to"
-        return casts and any(tensors(node["inputs"])) and self._of_host_alone(node)
+        if node["name"] not in ("aten::to", "aten::_to_copy") or not above.startswith("aten::") or above == "aten::to":
+            return False
+        operator = lookup(above)
+        pointwise = operator is not None and operator.op_class == "pointwise" and above not in CASTS_ANYWHERE
+        of_numbers = any(tensors(node["inputs"])) and self._of_host_alone(node)
+        return of_numbers or (pointwise and bool(self._children[node["id"]]))
 
     def _of_host_alone(self, node: Node) -> bool:
-        return all(key(tensor) in self.host for tensor in tensors(node["inputs"]))
+        return all(self.of_host(node, tensor) for tensor in tensors(node["inputs"]))
 
     def _launches(self, node: Node) -> bool:
         name = node["name"]
@@ -236,7 +252,7 @@ class Operators:
         if not is_whole(node) and composite(name):
             return False
         touched = list(tensors(node["outputs"])) or list(tensors(node["inputs"]))
-        return any(tensor[3] for tensor in touched) and not all(key(tensor) in self.host for tensor in touched)
+        return any(tensor[3] for tensor in touched) and not all(self.of_host(node, tensor) for tensor in touched)
 
 
 def is_whole(node: Node) -> bool:

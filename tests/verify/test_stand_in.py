@@ -25,10 +25,12 @@ from tracemine.verify.rebuild.rebuilder import Rebuilder
 
 
 def gated() -> Callable[[], torch.Tensor]:
-    """A product, what is to be one kernel, and a product: with a number, which is no kernel, and a cast."""
+    """A product, what is to be one kernel, and a product: with numbers and a half, which a CPU casts first."""
     first, last = torch.nn.Linear(256, 256), torch.nn.Linear(256, 8).bfloat16()
-    inputs, gate, shift = torch.randn(512, 256), torch.randn(512, 256), torch.randn(256)
-    return lambda: last((F.gelu(first(inputs), approximate="tanh") * gate + shift).mul(0.5).bfloat16())
+    inputs, gate, shift = torch.randn(512, 256), torch.randn(512, 256), torch.randn(256).half()
+    return lambda: last(
+        (F.gelu(first(inputs), approximate="tanh") * gate + shift).mul(torch.tensor(2.0).log()).bfloat16()
+    )
 
 
 @pytest.fixture(scope="module")
