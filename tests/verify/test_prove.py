@@ -131,3 +131,12 @@ def test_places_are_computed_with_as_whole_numbers_of_64_bits(interpreter: Inter
     largest = b.call("aten::max", b.call("aten::arange.start_step", 0, 128, 1, dtype="int64"))
     proof = interpreter.prove(b.done(whole, largest), mutants=False)
     assert not proof.faults
+
+
+def test_a_row_that_is_its_own_mean_is_nothing_but_the_bias_however_small_epsilon_is(interpreter: Interpreter) -> None:
+    """BERT's head: gelu's product contracted with the mean left its rounding, and 1e-12 made a million times of it."""
+    b = Builder("bert_head")
+    x, weight, bias = b.input("x", (8, 64), "float32"), b.input("w", (64,), "float32"), b.input("c", (64,), "float32")
+    normed = b.call("aten::native_layer_norm", b.call("aten::gelu", x), [64], weight, bias, 1e-12)
+    proof = interpreter.prove(b.done(normed[0]), mutants=False)
+    assert not proof.faults

@@ -9,7 +9,8 @@ from tracemine.verify.chain import Unsupported
 from tracemine.verify.kernels.given import Given, Operand
 from tracemine.verify.kernels.ir import FLOAT
 from tracemine.verify.kernels.lower import Lowering, rule
-from tracemine.verify.kernels.lower_reduce import narrowed, reduced
+from tracemine.verify.kernels.lower_reduce import is_computed, narrowed, reduced
+from tracemine.verify.kernels.operators import DIFFERENCE
 from tracemine.verify.kernels.values import Num, Point, Regrouped, Tensor
 
 _MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -27,7 +28,11 @@ def _inverse_root(low: Lowering, variance: Tensor, eps: Operand) -> Tensor:
 
 
 def _normed(low: Lowering, source: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    return low.op("mul", low.op("sub", source, mean), scale)
+    # A GPU makes a product and a difference one operation, rounded once: of a row whose elements are all its mean the
+    # product's rounding would be left, and an epsilon of 1e-12 makes a million times as much of it.
+    apart = is_computed(source)
+    about = low.point(DIFFERENCE, [source, mean], FLOAT) if apart else low.op("sub", source, mean)
+    return low.op("mul", about, scale)
 
 
 def _affine(low: Lowering, given: Given, tensor: Tensor, channels: bool = False) -> Tensor:

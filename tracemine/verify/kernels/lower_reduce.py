@@ -206,7 +206,7 @@ def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     return narrowed(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
 
 
-def _is_computed(tensor: Tensor) -> bool:
+def is_computed(tensor: Tensor) -> bool:
     """Whether its elements are not just loaded."""
     while not isinstance(tensor, Source):
         if isinstance(tensor, Rounded | Regrouped | Permuted | Sliced):
@@ -226,7 +226,7 @@ def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
     total = reduced(low, "online_sum", source, over, True)
     # A GPU makes a product and a difference one operation, rounded once: of a product that is the row's largest then
     # something is left, which another walk over the row, whose sum was of rounded ones, does not know.
-    centred = low.point("_under({0}, {1}) - {1}" if _is_computed(source) else "{0} - {1}", [source, highest], FLOAT)
+    centred = low.point("_under({0}, {1}) - {1}" if is_computed(source) else "{0} - {1}", [source, highest], FLOAT)
     if "log" in given.call.operator:
         return narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
     # The row's sum is inverted once: a division is eight instructions an element.

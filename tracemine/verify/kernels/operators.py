@@ -14,6 +14,9 @@ DROPPED = "{0} * tl.where({1}, tl.where({2} < 1.0, 1.0 / (1.0 - {2}), 0.0), 0.0)
 
 QUOTIENT = "{0} / {1}"
 
+# No product is made part of it: CUDA's own, which compilers leave as it is.
+DIFFERENCE = "libdevice.sub_rn({0}, {1})"
+
 
 class Pointwise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row of the table: the fields are explained where the rows stand."""

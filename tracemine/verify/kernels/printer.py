@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.expressions import constant, index, sizes, template, typed
 from tracemine.verify.kernels.ir import FLOAT, Axis, Buffer, Kernel, Node, Program
-from tracemine.verify.kernels.operators import DROPPED, QUOTIENT, table
+from tracemine.verify.kernels.operators import DIFFERENCE, DROPPED, QUOTIENT, table
 from tracemine.verify.kernels.running import RUNNING
 from tracemine.verify.kernels.shapes import POINTWISE
 from tracemine.verify.kernels.values import CODES
@@ -22,7 +22,7 @@ _MASKS = {
     (False, True): "row_mask",
     (False, False): "",
 }  # across, down
-_ZERO_OF_ZERO = frozenset({"{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
+_ZERO_OF_ZERO = frozenset({DIFFERENCE, "{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
 
 
 class Printer:

@@ -248,6 +248,11 @@ def _contracted(stock, operation):
     return found
 
 
+def _difference(x, y):
+    """One that no product is made part of."""
+    return tl.tensor(interpreter.TensorHandle(x.handle.data, x.handle.dtype), x.type) - y
+
+
 def _cumsum(self, arg):
     """A running sum as a GPU's: as many partial sums deep as the logarithm of its length, where numpy adds in a row."""
     found, step = arg.handle.data.copy(), 1
@@ -343,6 +348,7 @@ def install():
     interpreter.ScanOps.cumsum = _cumsum
     interpreter._patch_lang_tensor = _patch_tensor
     libdevice.fast_dividef = lambda x, y: x / y
+    libdevice.sub_rn = _difference
     for name in _LIBRARY:
         setattr(libdevice, name, _of_library(name))
     libdevice.fast_logf = lambda x: tl.log(x)  # none of the GPU's own functions is here; tl.log is patched at a launch
