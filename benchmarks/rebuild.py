@@ -2,6 +2,8 @@
 
     python benchmarks/rebuild.py [--prove] TRACE[=EXECUTION_TRACE]...
 
+A folder that `tracemine.capture` or stand_in.py wrote is both in one.
+
 Counts findings that one kernel would mend (their first occurrence), and all fusion groups; separately for traces with
 an execution trace and for those with shapes alone. Of findings it also weighs the predicted saving of GPU time (middle
 of the range): over all traces together, and as the mean over traces, where each counts alike. With --prove each

@@ -9,9 +9,8 @@ model's findings. It is no recording of a GPU:
 
 - Durations are made up (bytes at 3 TB/s, and the launch), so no figure of time means anything; predicted savings, which
   start from bytes, are weights and no more.
-- Operators are those that a CPU called, some of them renamed (cuDNN's convolutions, attention), and what CUDA decides
-  otherwise is decided otherwise: kernels that copy or accumulate on the way, layouts that cuDNN chooses, several
-  kernels of one operator (each has one here), foreach's lists split among kernels.
+- Operators are those that a CPU called, some of them renamed (cuDNN's convolutions, attention). What CUDA does
+  otherwise is not here: layouts that cuDNN chooses, several kernels of one operator, lists split among kernels.
 - Kernels' names are ATen's in kind, grids and streams are made up; there is one stream, and nothing is compiled.
 
 A folder that is there already is left alone. Needs torch, and transformers for the models that come from there.
