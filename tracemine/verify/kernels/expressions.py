@@ -70,6 +70,15 @@ def typed(text: str, from_type: str, to: str) -> str:
     return f"({text} != 0)" if to == BOOL else f"{text}.to({TRITON_TYPE[to]})"
 
 
+def tensor(text: str, type_: str) -> str:
+    """A number as a tensor of no axes: there are functions that take no other, and Triton 3.6 has no `tl.to_tensor`.
+
+    >>> tensor("0.5", "float32")
+    'tl.cast(0.5, tl.float32)'
+    """
+    return f"tl.cast({text}, {TRITON_TYPE[type_]})"
+
+
 def template(text: str, args: Sequence[str], exact: bool) -> str:
     """A template filled in. exact: in its correctly rounded form."""
     return (exact_templates().get(text, text) if exact else text).format(*args)

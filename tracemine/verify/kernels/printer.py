@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.verify.kernels import ir
-from tracemine.verify.kernels.expressions import constant, index, sizes, template, typed
-from tracemine.verify.kernels.ir import FLOAT, Axis, Buffer, Kernel, Node, Program
+from tracemine.verify.kernels.expressions import constant, index, sizes, template, tensor, typed
+from tracemine.verify.kernels.ir import BOOL, FLOAT, INT, Axis, Buffer, Kernel, Node, Program
 from tracemine.verify.kernels.operators import DIFFERENCE, DROPPED, QUOTIENT, table
 from tracemine.verify.kernels.running import RUNNING
 from tracemine.verify.kernels.shapes import POINTWISE
@@ -106,13 +106,14 @@ class Printer:
             return f"({sizes(node.axes)} * 1.0)"
         if isinstance(node, ir.Place):
             text = self._index(node.index)
-            return f"tl.to_tensor({text})" if isinstance(node.index, ir.Int) else f"({text})"
+            return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
         if isinstance(node, ir.Load):
             return self._load(node)
         if isinstance(node, ir.Compute):
             args = [self.value(a) for a in node.args]
-            if all(map(_is_number, node.args)):  # which no function of Triton's takes alone
-                args = [f"tl.to_tensor({arg})" for arg in args]
+            numbers = [a for a in node.args if isinstance(a, ir.Constant | ir.Number)]
+            if len(numbers) == len(args):  # which no function of Triton's takes alone
+                args = [tensor(arg, number.type) for arg, number in zip(args, numbers, strict=True)]
             if self._by_row(node):
                 top = largest(*node.args) if self.exact else None
                 if top is not None:
@@ -120,8 +121,9 @@ class Printer:
                 return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
             return self._named(node, template(node.template, args, self.exact))
         if isinstance(node, ir.Cast):
-            arg = f"tl.to_tensor({self.value(node.arg)})" if _is_number(node.arg) else self.value(node.arg)
             assert isinstance(node.arg, ir.Value)  # noqa: S101
+            arg = self.value(node.arg)
+            arg = tensor(arg, node.arg.type) if _is_number(node.arg) else arg
             text = typed(arg, node.arg.type, node.dtype)
             return self._named(node, typed(text, node.dtype, node.type))
         if isinstance(node, ir.Random):
@@ -245,10 +247,13 @@ class Printer:
         across = self._across(*store.index)
         pointer = self._pointer(buffer, store.index, across, True)
         assert isinstance(node, ir.Value)  # noqa: S101
-        # A number is no tensor: it takes the buffer's type as it is stored.
+        # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
         plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
-        if isinstance(node, ir.Number) and buffer.dtype in CODES:  # of which a whole number is made none
-            plain, value = False, f"tl.to_tensor({value})"
+        if isinstance(node, ir.Number) and buffer.dtype in (
+            *CODES,
+            BOOL,
+        ):  # a whole number becomes no code, and a half no truth
+            plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
         if isinstance(node, ir.Number) and text == node.name and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value

@@ -309,11 +309,11 @@ def _of_library(name):
     """A function of float32, rounded once: none of the GPU's own functions is here."""
 
     def call(*arguments):
-        taken = [tl.to_tensor(a) for a in arguments]
-        wide = [torch.from_numpy(np.ascontiguousarray(a.handle.data, np.float64)) for a in taken]
+        numbers = [a.handle.data if isinstance(a, tl.tensor) else a for a in arguments]
+        wide = [torch.from_numpy(np.ascontiguousarray(each, np.float64)) for each in numbers]
         found = getattr(torch, name)(*wide).numpy().astype(np.float32)
         whole = tl.block_type(tl.float32, list(found.shape))
-        kind = whole if any(a.type.is_block() for a in taken) else tl.float32
+        kind = whole if any(isinstance(a, tl.tensor) and a.type.is_block() for a in arguments) else tl.float32
         return tl.tensor(interpreter.TensorHandle(found, tl.float32), kind)
 
     return call
