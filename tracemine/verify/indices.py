@@ -91,35 +91,33 @@ def _origins(chain: Chain) -> Iterator[tuple[int, int]]:
     specs = chain.specs
     givers = {chain.first_output(n) + k: call for n, call in enumerate(chain.calls) for k in range(len(call.outputs))}
 
-    def origin(value: int) -> int:
-        while (giver := givers.get(value)) is not None and giver.operator.removeprefix("aten::") in KEEPS:
-            first = giver.arguments[0]
-            if not isinstance(first, Ref):
-                break
-            value = first.value
-        return value
-
     for number, call in enumerate(chain.calls):
         for value, below in pointing(call, specs):
-            source = origin(value)
-            yield source, below
-            for held in copied(chain.calls[:number], source, origin):
+            source = origin(value, givers.get)
+            for held in (source, *copied(chain.calls[:number], source, givers.get)):
                 yield held, below
 
 
-def copied(calls: Iterable[Call], into: int, origin: Callable[[int], int]) -> Iterator[int]:
-    """What calls copy into a value or into views of it, and what they copied into that before.
+def origin(value: int, giver: Callable[[int], Call | None]) -> int:
+    """The value of which another is a view or a copy. giver: the call that gives a value; None of an input."""
+    while (call := giver(value)) is not None and call.operator.removeprefix("aten::") in KEEPS:
+        first = call.arguments[0]
+        if not isinstance(first, Ref):
+            break
+        value = first.value
+    return value
 
-    origin: gives the value that another is a view of.
-    """
+
+def copied(calls: Iterable[Call], into: int, giver: Callable[[int], Call | None]) -> Iterator[int]:
+    """What calls copy into a value or into views of it, and what they copied into that before."""
     copies = [call.given() for call in calls if call.operator == "aten::copy_"]
     found, todo = {into}, [into]
     while todo:
         at = todo.pop()
         for given in copies:
             target, source = given.get("self"), given.get("src")
-            if isinstance(target, Ref) and isinstance(source, Ref) and origin(target.value) == at:
-                held = origin(source.value)
+            if isinstance(target, Ref) and isinstance(source, Ref) and origin(target.value, giver) == at:
+                held = origin(source.value, giver)
                 if held not in found:
                     found.add(held)
                     todo.append(held)

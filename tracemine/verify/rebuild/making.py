@@ -9,7 +9,7 @@ from typing import Any
 from tracemine.errors import TracemineError
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.chain import Call, Chain, ChainError, Input, Ref, Value, check, infer_outputs, reads, renumbered
-from tracemine.verify.indices import KEEPS, computed, copied, pointing
+from tracemine.verify.indices import KEEPS, computed, copied, origin, pointing
 from tracemine.verify.ranges import in_tables
 from tracemine.verify.rebuild.arguments import Names, Numbers
 from tracemine.verify.rebuild.looks import Step
@@ -71,8 +71,8 @@ class Making:
     def _indices(self, call: Call) -> None:
         """Index tensors that come from outside hold places of what they point into."""
         for value, below in pointing(call, self.specs):
-            source = self._origin(value)
-            for held in (source, *copied((call for call, _ in self.calls), source, self._origin)):
+            source = origin(value, self._giver)
+            for held in (source, *copied((call for call, _ in self.calls), source, self._giver)):
                 if held in self.inputs:
                     self._bound(held, below)
                     continue
@@ -100,15 +100,6 @@ class Making:
             seen |= new
             todo += new
         return found
-
-    def _origin(self, value: int) -> int:
-        """The value of which another is a view or a copy."""
-        while (call := self._giver(value)) is not None:
-            base = call.operator.removeprefix("aten::")
-            if base not in KEEPS or not isinstance(call.arguments[0], Ref):
-                break
-            value = call.arguments[0].value
-        return value
 
     def _giver(self, value: int) -> Call | None:
         return next((call for call, values in self.calls if value in values), None)
