@@ -25,11 +25,16 @@ class Emitter(Closing):
 
     def write(self, name: str, text: str) -> None:
         """Raises UsageError where it cannot be written."""
-        if self._folder is None:
-            return
-        path = self._folder / name
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None
+        write(self._folder, name, text)
+
+
+def write(folder: Path | None, name: str, text: str) -> None:
+    """A file in a folder, which is made; of no folder nothing. Raises UsageError where it cannot be written."""
+    if folder is None:
+        return
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None

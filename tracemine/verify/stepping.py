@@ -12,6 +12,7 @@ from tracemine.findings.record import GRAPH, Finding, Scan
 from tracemine.flow.record import Flow
 from tracemine.units import range_text, time_text
 from tracemine.verify import alone
+from tracemine.verify.emitter import write
 from tracemine.verify.proof.sandbox import MEMORY_LIMIT_BYTES
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
@@ -61,9 +62,7 @@ def stepped(
 ) -> StepVerdict:
     """The verdict on a step with the findings in place that reached L4; without a GPU, whether its calls fit."""
     about, expects, text = prepared(findings, rebuilder, scan)
-    if emit is not None:
-        emit.mkdir(parents=True, exist_ok=True)
-        (emit / "repro_step.py").write_text(text, "utf-8")
+    write(emit, "repro_step.py", text)
     if gpu is None:
         return step_verdict(about, expects, _on_meta(text), text)
     faster = [v.fingerprint for v in verdicts if v.level in _REACHED]
