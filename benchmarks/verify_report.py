@@ -154,8 +154,7 @@ def kept(arguments: argparse.Namespace) -> None:
     found = [json.loads(path.read_bytes()) for name in KINDS.values() if (path := arguments.folder / name).exists()]
     rows = [msgspec.convert(row, Row) for each in found for row in each["rows"]]
     same = json.loads(path.read_bytes())["same"] if (path := arguments.folder / SAME).exists() else []
-    machines = [machine for each in found for machine in each["machines"]]
-    _print(rows, [m for k, m in enumerate(machines) if m not in machines[:k]], same)
+    _print(rows, _once([machine for each in found for machine in each["machines"]]), same)
 
 
 def _print(rows: Sequence[Row], machines: Sequence[Any], same: Sequence[Mapping[str, Any]]) -> None:
@@ -202,7 +201,12 @@ def _ran(folders: Sequence[Path]) -> tuple[dict[str, Any], list[dict[str, Any]],
                 ends = {"least_ratio": ratios[0], "largest_ratio": ratios[-1], "half_width": widths[len(widths) // 2]}
                 same.append({"name": name, **result, **ends})
     machines = [json.loads((f / "machine.json").read_text("utf-8")) for f in folders if (f / "machine.json").exists()]
-    return found, same, [m for k, m in enumerate(machines) if m not in machines[:k]]
+    return found, same, _once(machines)
+
+
+def _once(machines: Sequence[Any]) -> list[Any]:
+    """Each of them once."""
+    return [m for k, m in enumerate(machines) if m not in machines[:k]]
 
 
 def _proofs(path: Path) -> dict[str, Proof | str]:

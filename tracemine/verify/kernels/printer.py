@@ -6,6 +6,7 @@ Where a program stands in rows and columns, and in which walk of them, is body.p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from tracemine.verify.kernels import ir
 from tracemine.verify.kernels.expressions import constant, index, sizes, template, tensor, typed
@@ -111,7 +112,7 @@ class Printer:
             return self._load(node)
         if isinstance(node, ir.Compute):
             args = [self.value(a) for a in node.args]
-            numbers = [a for a in node.args if isinstance(a, ir.Constant | ir.Number)]
+            numbers = [a for a in node.args if _is_number(a)]
             if len(numbers) == len(args):  # which no function of Triton's takes alone
                 args = [tensor(arg, number.type) for arg, number in zip(args, numbers, strict=True)]
             if self._by_row(node):
@@ -262,7 +263,7 @@ class Printer:
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 
 
-def _is_number(node: Node) -> bool:
+def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.Number]:
     """Whether it is a number of Python's, or to the compiler may be one."""
     return isinstance(node, ir.Constant | ir.Number)
 
