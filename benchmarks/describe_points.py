@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.fusion.kernel import REDUCTIONS
-from tracemine.fusion.steps import online_softmax, steps_of
+from tracemine.fusion.op_cost import online_softmax, steps_of
 
 LOOK_UPS = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index"}
 PRODUCTS = {"aten::mm", "aten::addmm"}

@@ -26,14 +26,14 @@ from torch import fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.verify.catalogue import CATALOGUE
-from tracemine.verify import Chain
-from tracemine.verify.domains import domains
+from tests.codegen.catalogue import CATALOGUE
+from tracemine.codegen import Graph
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.operators import ulp_of
+from tracemine.validate.input_domains import domains
 from tracemine.verify.gpu.compiling import compiled_variants
-from tracemine.verify.gpu.right import copies, make_inputs, right
-from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import ulp_of
-from tracemine.verify.repro import eager_text
+from tracemine.verify.gpu.correctness import copies, make_inputs, right
+from tracemine.verify.repro.text import eager_text
 
 aten = torch.ops.aten
 NARROW = (torch.bfloat16, torch.float16)
@@ -170,7 +170,7 @@ def _reduced(name: str, args: Sequence[Any], named: Any) -> Any:
     return variance if name == "var" else (variance, mean.reshape(shape))
 
 
-def eager_of(chain: Chain) -> Callable[..., Any]:
+def eager_of(chain: Graph) -> Callable[..., Any]:
     """The chain as a function, as reproductions hold it, for this machine's processor."""
     named: dict[str, Any] = {"torch": torch}
     exec(eager_text(chain).replace('device="cuda"', 'device="cpu"'), named)  # noqa: S102 - our own text
@@ -178,7 +178,7 @@ def eager_of(chain: Chain) -> Callable[..., Any]:
     return found
 
 
-def described(chain: Chain) -> list[tuple[Any, ...]]:
+def described(chain: Graph) -> list[tuple[Any, ...]]:
     holds = domains(chain)
     return [
         (
@@ -215,7 +215,7 @@ def _alike(made: Any, first: Any) -> bool:
     return (made.shape, made.dtype) == (taken.shape, taken.dtype) and made.is_floating_point()
 
 
-def chains(wanted: Sequence[str]) -> list[tuple[str, Chain]]:
+def chains(wanted: Sequence[str]) -> list[tuple[str, Graph]]:
     """The catalogue's, and those of production in both dtypes at the size of a decoding step."""
     found = [(name, make()) for name, make in CATALOGUE.items()]
     found += [(f"{name} {dtype}", chain) for name, _, dtype, chain in verify_sizes.sized((), ("small",))]
@@ -223,7 +223,7 @@ def chains(wanted: Sequence[str]) -> list[tuple[str, Chain]]:
     return [(name, chain) for name, chain in found if not lower(chain).drawn]
 
 
-def judge(name: str, chain: Chain, seeds: Sequence[int], compiles: bool, counts: Counter[tuple[str, str]]) -> str:
+def judge(name: str, chain: Graph, seeds: Sequence[int], compiles: bool, counts: Counter[tuple[str, str]]) -> str:
     """Counts what is judged and what is rejected; what was in words."""
     eager, inputs = eager_of(chain), described(chain)
     ulp = ulp_of(lower(chain).templates)

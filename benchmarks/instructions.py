@@ -22,7 +22,7 @@ from pathlib import Path
 
 import triton
 
-from tracemine.verify.kernels.resources_worker import compiling
+from tracemine.codegen.triton.resources_worker import compiling
 
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ )?\s*([A-Z][\w.]*)([^;]*);")
 # Lanes a cycle of a multiprocessor: CUDA C++ Programming Guide, arithmetic instructions, compute capability 9.0.

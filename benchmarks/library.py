@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tracemine.cli.verify import _read
-from tracemine.verify.findings import fusable
+from tracemine.validate.record import Proof
+from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.library import find
 from tracemine.verify.library.prove import WORKER, job
-from tracemine.verify.proof.record import Proof
-from tracemine.verify.proof.sandbox import Sandbox
+from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from prediction_models import Trace, predicted
 
-from tracemine.curves import Curves
 from tracemine.findings import device_of
+from tracemine.perfmodel import Curves
 from tracemine.rows.table import BoolArray
 
 NAME = 100  # characters of a kernel's name that are shown

@@ -24,9 +24,9 @@ from typing import Any
 
 from prediction_models import Outcome, outcome
 
-from tracemine.curves import Curves
-from tracemine.engine import load_rules
 from tracemine.findings import device_of
+from tracemine.matching import load_rules
+from tracemine.perfmodel import Curves
 from tracemine.timeline import Timeline
 
 HERE = Path(__file__).parent

@@ -20,14 +20,13 @@ from inductor_code import Code, read
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.columns import numbers
-from tracemine.cost import Unfused, one_kernel
-from tracemine.curves import Curves, Prediction
-from tracemine.engine import Rule, mine
 from tracemine.findings import device_of, find
 from tracemine.flow import Evidence, Flow, flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
+from tracemine.matching import Rule, mine
 from tracemine.ops import COMPUTE_BOUND_CLASSES
+from tracemine.perfmodel import Curves, Prediction, Unfused, one_kernel
 from tracemine.rows import Rows, row_sets
 from tracemine.rows.table import BoolArray, IntArray, Numbers
 from tracemine.timeline import Timeline

@@ -5,7 +5,7 @@
 FILE is benchmarks/results/h200/points_*.json by default.
 
 Unfused is what eager's kernels took, measured; fused is what torch.compile's kernels took, measured, and what
-tracemine.curves predicts. Whole patterns are held out: DEVELOPMENT is what the predictor was first fitted to,
+tracemine.perfmodel predicts. Whole patterns are held out: DEVELOPMENT is what the predictor was first fitted to,
 `held out` the other half of the patterns recorded first, `fresh` patterns were written after the predictor was, and
 `third` ones after those were known; THIRD_SEEN of them taught what kinds of kernel had no class, `third, unseen` are
 the other half; `gemm` is a matrix product and what follows it. --by-durations takes how warm the cache is from the
@@ -28,9 +28,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tracemine.curves import Curves, calibration_of
 from tracemine.devices import find_device
 from tracemine.fusion.kernel import FusedKernel, Unfused
+from tracemine.perfmodel import Curves, calibration_of
 
 # Half of the patterns recorded first, drawn by lot (random.Random(3).shuffle of the sorted names).
 DEVELOPMENT = frozenset(

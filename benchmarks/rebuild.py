@@ -17,13 +17,13 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from tracemine.cli.verify import _read
-from tracemine.verify.chain import Unsupported
-from tracemine.verify.findings import fusable
-from tracemine.verify.hostcopy import host_copy
-from tracemine.verify.kernels.source import generate
-from tracemine.verify.proof.sandbox import Sandbox
-from tracemine.verify.proof.tried import tried
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.triton.source import generate
+from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.tried import tried
+from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
+from tracemine.verify.repro.host_copy import host_copy
 
 PROVED = 3
 

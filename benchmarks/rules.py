@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracemine.engine import Matches, Rule, find, load_rule
+from tracemine.matching import Matches, Rule, find, load_rule
 from tracemine.rows.table import Categories, ColumnDoc, Numbers, Rows
 
 FAMILIES = ("gemm", "elementwise", "cast", "norm", "reduce", "copy", "attention", "softmax")

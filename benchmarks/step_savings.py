@@ -22,9 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tracemine.engine import Rule, load_rules, mine
 from tracemine.findings import device_of, find
 from tracemine.formats import open_trace
+from tracemine.matching import Rule, load_rules, mine
 from tracemine.rows import row_sets
 
 # Of transformers' models those whose attention masks are made real while a graph is captured.

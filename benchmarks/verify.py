@@ -31,16 +31,16 @@ import verify_sizes
 from verify_report import NOT_PREPARED, Claim, Item, kept, report
 
 from tracemine.cli.verify import _read
+from tracemine.codegen import generate
+from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
-from tracemine.verify import generate
-from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.findings import chain_text, fusable, kernel_proof, recorded_kernels, with_products
-from tracemine.verify.hostcopy import copy_reproduction, host_copy
-from tracemine.verify.proof.record import Proof
-from tracemine.verify.proof.tried import tried
-from tracemine.verify.provers import Machines, Provers
+from tracemine.validate.record import Proof
+from tracemine.validate.tried import tried
+from tracemine.verify.pipeline import chain_text, fusable, kernel_proof, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.repro.host_copy import copy_reproduction, host_copy
+from tracemine.verify.workers.provers import Machines, Provers
 
 
 def prepare(arguments: argparse.Namespace) -> None:
@@ -201,7 +201,7 @@ def prove(arguments: argparse.Namespace) -> None:
         print(f"{len(seconds)} proved, in the median {statistics.median(seconds):.1f} s of processor time")
 
 
-def _proved(chain: Chain, machines: Machines) -> Proof | str:
+def _proved(chain: Graph, machines: Machines) -> Proof | str:
     try:
         return kernel_proof(tried(chain), machines, mutants=False)
     except Unsupported as reason:

@@ -24,14 +24,14 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
+from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
+from tracemine.codegen.graph import Graph, Unsupported
+from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
-from tracemine.verify import Proof
-from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.kernels.shapes import LONGEST_ROW as USUAL
-from tracemine.verify.proof.check import make_job, refused
-from tracemine.verify.proof.record import Job
-from tracemine.verify.provers import Machines, Provers
+from tracemine.validate import Proof
+from tracemine.validate.pipeline import make_job, refused
+from tracemine.validate.record import Job
+from tracemine.verify.workers.provers import Machines, Provers
 
 LIMIT_S = 3600.0  # of a processor, for a chain with its wrong kernels
 TOGETHER = 8  # wrong kernels that one process judges, beside the right one, where several share them
@@ -53,7 +53,7 @@ def judged(job: Job, machines: Machines) -> Proof:
     """The verdict on a part. Raises TracemineError where its process gives none."""
     found = machines.kernels.answer(msgspec.json.encode(job))
     if isinstance(found, str):
-        raise TracemineError(f"{msgspec.msgpack.decode(job.chain, type=Chain).name}: {found}")
+        raise TracemineError(f"{msgspec.msgpack.decode(job.chain, type=Graph).name}: {found}")
     return found
 
 

@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from tests.verify.catalogue import CATALOGUE, LONGEST_ROW
-from tracemine.verify import generate
-from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import ulp_of
-from tracemine.verify.kernels.shapes import LONGEST_ROW as USUAL
-from tracemine.verify.proof.numerics import compare
-from tracemine.verify.proof.reference import run, spread
-from tracemine.verify.proof.trials import Trial, scalar_values, tensors
+from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
+from tracemine.codegen import generate
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.operators import ulp_of
+from tracemine.codegen.schedule import LONGEST_ROW as USUAL
+from tracemine.validate.numerics import compare
+from tracemine.validate.reference import run, spread
+from tracemine.validate.trials import Trial, scalar_values, tensors
 
 
 def load(text: str, folder: Path, name: str):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tracemine.cli.verify import _read
-from tracemine.verify.findings import fusable
+from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.file import module_text
 from tracemine.verify.step.placing import place

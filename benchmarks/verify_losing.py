@@ -9,44 +9,44 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.verify.catalogue import BF16, CATALOGUE, F32
-from tracemine.verify import Builder, Chain
+from tests.codegen.catalogue import BF16, CATALOGUE, F32
+from tracemine.codegen import Graph, GraphBuilder
 
 
 class Losing(NamedTuple):
     """One chain, and why little is to be had there."""
 
     why: str
-    make: Callable[[], Chain]
+    make: Callable[[], Graph]
 
 
-def _of(name: str, **given: object) -> Callable[[], Chain]:
+def _of(name: str, **given: object) -> Callable[[], Graph]:
     return lambda: CATALOGUE[name](**given)
 
 
-def _alone(operator: str, *given: object, shape: tuple[int, ...] = (4096, 4096), dtype: str = BF16) -> Chain:
+def _alone(operator: str, *given: object, shape: tuple[int, ...] = (4096, 4096), dtype: str = BF16) -> Graph:
     """A single operator: one kernel already."""
-    b = Builder("alone")
+    b = GraphBuilder("alone")
     return b.done(b.call(operator, b.input("x", shape, dtype), *given))
 
 
-def _scaled_softmax(rows: int, length: int, dtype: str) -> Chain:
-    b = Builder("scaled_softmax")
+def _scaled_softmax(rows: int, length: int, dtype: str) -> Graph:
+    b = GraphBuilder("scaled_softmax")
     scaled = b.call("aten::mul.Tensor", b.input("x", (rows, length), dtype), 0.125)
     return b.done(b.call("aten::_softmax", scaled, -1, False))
 
 
-def _added_norm(rows: int, length: int, dtype: str) -> Chain:
-    b = Builder("added_norm")
+def _added_norm(rows: int, length: int, dtype: str) -> Graph:
+    b = GraphBuilder("added_norm")
     x, y = b.input("x", (rows, length), dtype), b.input("y", (rows, length), dtype)
     weight = b.input("weight", (length,), dtype)
     total = b.call("aten::add.Tensor", x, y)
     return b.done(b.call("aten::native_layer_norm", total, [length], weight, None, 1e-5)[0], total)
 
 
-def _across(batch: int, channels: int, side: int, dtype: str) -> Chain:
+def _across(batch: int, channels: int, side: int, dtype: str) -> Graph:
     """A norm over the channels of an image that lies channel by channel."""
-    b = Builder("across")
+    b = GraphBuilder("across")
     x = b.input("x", (batch, channels, side, side), dtype)
     weight = b.input("weight", (channels,), dtype)
     last = b.call("aten::permute", x, [0, 2, 3, 1])
@@ -54,9 +54,9 @@ def _across(batch: int, channels: int, side: int, dtype: str) -> Chain:
     return b.done(b.call("aten::permute", normed, [0, 3, 1, 2]))
 
 
-def _bias_relu(rows: int, hidden: int) -> Chain:
+def _bias_relu(rows: int, hidden: int) -> Graph:
     """What follows a product of a few rows."""
-    b = Builder("bias_relu")
+    b = GraphBuilder("bias_relu")
     x, bias = b.input("x", (rows, hidden), BF16), b.input("bias", (hidden,), BF16)
     return b.done(b.call("aten::relu", b.call("aten::add.Tensor", x, bias)))
 

@@ -17,16 +17,16 @@ from typing import Any
 import msgspec
 
 from tracemine.cli.verify import _read
-from tracemine.cost import NOTHING, Range
+from tracemine.codegen.graph import Graph, Unsupported
+from tracemine.codegen.min_traffic import read_again
 from tracemine.findings.record import KERNEL, PINNED, Finding
-from tracemine.verify.chain import Chain, Unsupported
-from tracemine.verify.findings import fusable
-from tracemine.verify.hostcopy import NOT_PROVED, HostCopy
-from tracemine.verify.kernels.compulsory import read_again
-from tracemine.verify.proof.record import Proof
-from tracemine.verify.verdicts.levels import measured as measured_of
-from tracemine.verify.verdicts.levels import reached
-from tracemine.verify.verdicts.verdict import Verdict, verdict
+from tracemine.perfmodel import NOTHING, Range
+from tracemine.validate.record import Proof
+from tracemine.verdicts.levels import measured as measured_of
+from tracemine.verdicts.levels import reached
+from tracemine.verdicts.verdict import Verdict, verdict
+from tracemine.verify.pipeline import fusable
+from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy
 
 LARGE_BYTES = 64e6
 GOOD_SHARE = 0.85
@@ -46,7 +46,7 @@ class Item(msgspec.Struct, kw_only=True):
     stem: str
     kind: str
     name: str  # of the trace, or of the chain
-    chain: Chain | None = None
+    chain: Graph | None = None
     copy: HostCopy | None = None  # between host and device
     rank: int = 0
     row: int = 0

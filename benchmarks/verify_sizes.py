@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.verify.catalogue import BF16, CATALOGUE, F32
-from tracemine.verify import Chain
+from tests.codegen.catalogue import BF16, CATALOGUE, F32
+from tracemine.codegen import Graph
 
 SIZES = ("small", "medium", "large")
 
@@ -138,7 +138,7 @@ TABLE: Mapping[str, Sized] = {
 }
 
 
-def sized(names: Any = (), sizes: Any = SIZES) -> Iterator[tuple[str, str, str, Chain]]:
+def sized(names: Any = (), sizes: Any = SIZES) -> Iterator[tuple[str, str, str, Graph]]:
     """Name, size, dtype and chain: large ones of bfloat16 first, then what fewer people wait for."""
     for narrow in (True, False):
         for size in reversed([s for s in SIZES if s in sizes]):

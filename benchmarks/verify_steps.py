@@ -22,11 +22,12 @@ from typing import Any
 import msgspec
 
 from tracemine.cli.verify import _read
-from tracemine.verify.findings import fusable
+from tracemine.verdicts.step import Change, StepVerdict
+from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep
-from tracemine.verify.step.compared import Change, Expected, StepVerdict, Summary, step_verdict
-from tracemine.verify.stepping import prepared
+from tracemine.verify.step.compared import Expected, Summary, step_verdict
+from tracemine.verify.step.pipeline import prepared
 
 _CHANGES = {"fused": "eager", "graph": "eager", "fused_graph": "eager_graph"}  # and what each is taken off
 

@@ -14,8 +14,8 @@ from pages_ops import operators_page
 
 from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
-from tracemine.engine import load_rules
-from tracemine.engine.catalogue import rules_page
+from tracemine.matching import load_rules
+from tracemine.matching.catalogue import rules_page
 from tracemine.rows import docs as row_docs
 from tracemine.timeline import EDGES, TABLES, Device, IngestReport, Meta
 

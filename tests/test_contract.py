@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.cost import NOTHING
-from tracemine.engine import load_rules, mine
-from tracemine.engine.rule import Rule
 from tracemine.findings import Scan, device_of, find
 from tracemine.formats import open_trace
+from tracemine.matching import load_rules, mine
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import NOTHING
 from tracemine.rows import row_sets
 
 _ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))

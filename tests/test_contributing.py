@@ -13,9 +13,9 @@ from types import ModuleType
 import pytest
 
 from tracemine.cli import main
-from tracemine.engine import load_rules, mine
 from tracemine.findings import device_of, find
 from tracemine.formats import open_trace
+from tracemine.matching import load_rules, mine
 from tracemine.report import Options, render
 from tracemine.rows import row_sets
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.engine import load_rule
-from tracemine.engine.cases import run_cases
-from tracemine.engine.lint import lint
-from tracemine.engine.load import load_rules, rules_directory
+from tracemine.matching import load_rule
+from tracemine.matching.cases import run_cases
+from tracemine.matching.lint import lint
+from tracemine.matching.load import load_rules, rules_directory
 
 FOLDERS = sorted(path.parent for path in rules_directory().glob("*/rule.toml"))
 

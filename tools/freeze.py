@@ -30,7 +30,11 @@ def scans(root: Path) -> Iterator[list[str]]:
     tables = {path.parent for path in files if path.suffix in (".parquet", ".arrow")}
     for path in files:
         plain = path.name.removesuffix(".gz")
-        if "verdicts" in path.parts or path.parent in tables or plain.startswith(("et.", "meta_", "recordings", "capture")):
+        if (
+            "verdicts" in path.parts
+            or path.parent in tables
+            or plain.startswith(("et.", "meta_", "recordings", "capture"))
+        ):
             continue
         if plain.endswith(".ncu-rep") or ("ncu" in path.parts and plain.endswith(".csv")):
             yield ["counters", str(path), "--format", "json"]
@@ -70,8 +74,8 @@ def scanned(job: tuple[Path, list[str]]) -> str:
 def other_sizes(make: Any, name: str) -> Iterator[Any]:
     """A catalogue graph at a second size: the benchmark's, or with sizes of free or pinned axes changed."""
     from benchmarks.verify_sizes import TABLE
-    from tracemine.verify.kernels.lower import lower
-    from tracemine.verify.proof.resize import at_sizes
+    from tracemine.codegen.lowering.driver import lower
+    from tracemine.validate.resize import at_sizes
 
     if name in TABLE:
         yield make(**TABLE[name].medium)
@@ -88,9 +92,9 @@ def other_sizes(make: Any, name: str) -> Iterator[Any]:
 
 def kernels(job: tuple[Path, str]) -> str:
     """Writes the sources of one catalogue graph, and how many mutants of each kind the first has."""
-    from tests.verify.catalogue import CATALOGUE
-    from tracemine.verify.kernels.source import generate
-    from tracemine.verify.proof.mutants import spoiled
+    from tests.codegen.catalogue import CATALOGUE
+    from tracemine.codegen.triton.source import generate
+    from tracemine.validate.mutants import spoiled
 
     folder, name = job
     make = CATALOGUE[name]
@@ -110,7 +114,7 @@ def kernels(job: tuple[Path, str]) -> str:
 
 
 def write(out: Path, traces: Sequence[Path]) -> None:
-    from tests.verify.catalogue import CATALOGUE
+    from tests.codegen.catalogue import CATALOGUE
 
     findings, sources = out / "findings", out / "kernels"
     findings.mkdir(parents=True)
@@ -118,8 +122,8 @@ def write(out: Path, traces: Sequence[Path]) -> None:
     with ProcessPoolExecutor() as pool:
         told = list(pool.map(scanned, [(findings, one) for root in traces for one in scans(root)]))
         made = list(pool.map(kernels, [(sources, name) for name in CATALOGUE]))
-    sizes = len(list(sources.glob("*_1.py")))
-    print(f"{len(told)} scans, {len(made)} graphs ({sizes} of them at two sizes), {len(list(sources.glob('*.py')))} sources")
+    sizes, texts = len(list(sources.glob("*_1.py"))), len(list(sources.glob("*.py")))
+    print(f"{len(told)} scans, {len(made)} graphs ({sizes} of them at two sizes), {texts} sources")
 
 
 def compare(first: Path, second: Path) -> int:

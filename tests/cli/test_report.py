@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.verify.test_evidence import A100, H200, printed
+from tests.verdicts.test_evidence import A100, H200, printed
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACE = FIXTURES / "captures" / "decoder_prefill"
@@ -198,8 +198,8 @@ def test_what_a_verdict_has_settled_is_not_verified_again_unless_asked_for(
     run: Run, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.findings.gpu_name", lambda: None)
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.pipeline.gpu_name", lambda: None)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     plain, path = tmp_path / "plain.json", tmp_path / "judged.json"
     assert run("scan", TRACE, "--format", "json", "-o", plain)[0] == 0
     assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0

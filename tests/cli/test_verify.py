@@ -20,17 +20,18 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from tests.verify.test_verdict import PROOF, judged, ran
-from tracemine.cli.verdicts import render
+from tests.verdicts.test_verdict import PROOF, judged, ran
+from tracemine.codegen import GraphBuilder
 from tracemine.errors import Location, UsageError
 from tracemine.findings.record import GRAPH
 from tracemine.report import Options
-from tracemine.verify import Builder, findings
-from tracemine.verify.emitter import Emitter
-from tracemine.verify.proof.check import refused
-from tracemine.verify.proof.record import Mutant
-from tracemine.verify.step.compared import StepVerdict
-from tracemine.verify.verdicts.verdict import Verdict, Verdicts, merged
+from tracemine.report.verdicts import render
+from tracemine.validate.pipeline import refused
+from tracemine.validate.record import Mutant
+from tracemine.verdicts.step import StepVerdict
+from tracemine.verdicts.verdict import Verdict, Verdicts, merged
+from tracemine.verify import pipeline
+from tracemine.verify.repro.compile import Emitter
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
 
@@ -39,7 +40,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "gpu_name", lambda: None)
+    monkeypatch.setattr(pipeline, "gpu_name", lambda: None)
 
 
 def test_a_capture_is_proved_on_a_cpu_from_end_to_end(run: Run, tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_findings_of_a_file_are_verified_in_the_trace_that_they_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     code, out, err = run("verify", path)
@@ -96,7 +97,7 @@ def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: 1 // 0)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: 1 // 0)
     code, out, err = run("verify", CHAIN, "--format", "json")
     assert code == 3
     assert json.loads(out)["verdicts"][0]["bug"].endswith("ZeroDivisionError: integer division or modulo by zero")
@@ -106,8 +107,8 @@ def test_a_bug_that_a_finding_came_upon_is_said_at_the_end_and_told_by_the_exit_
 
 def test_a_bug_that_the_step_came_upon_costs_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
-    monkeypatch.setattr("tracemine.verify.stepping.prepared", lambda *_: 1 // 0)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.verify.step.pipeline.prepared", lambda *_: 1 // 0)
     code, out, err = run("verify", CHAIN, "--format", "json", "--step")
     found = json.loads(out)
     assert (code, len(found["verdicts"]), found["step"]) == (3, 1, None)
@@ -134,7 +135,7 @@ def test_a_file_of_verdicts_beside_the_findings_is_added_to_and_never_lost(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     path, beside = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     before = Verdicts(trace="t", gpu="G", verdicts=(_verdict("a" * 16, ran=ran()),), skipped={})
@@ -144,7 +145,7 @@ def test_a_file_of_verdicts_beside_the_findings_is_added_to_and_never_lost(
     assert found.verdicts[0] == before.verdicts[0]
     assert len(found.verdicts) == 2
     assert pq.ParquetFile(beside.with_suffix(".parquet")).read().num_rows == 2
-    monkeypatch.setattr(findings, "gpu_name", lambda: "another GPU")
+    monkeypatch.setattr(pipeline, "gpu_name", lambda: "another GPU")
     for content, says in (
         (beside.read_text(), "its verdicts are of another GPU, G"),
         ("{}", "is not what verify wrote"),
@@ -251,7 +252,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_proved(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
     (tmp_path / "file").write_text("")
     code, out, err = run("verify", CHAIN, option, tmp_path / "file")
     assert (code, out) == (2, "")
@@ -268,7 +269,7 @@ def test_a_folder_beside_findings_that_cannot_be_written_to_is_said_before_anyth
 
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
     monkeypatch.setattr(sys.modules["tracemine.cli.verify"], "TemporaryFile", full)
     code, out, err = run("verify", path)
     assert (code, out) == (2, "")
@@ -295,7 +296,7 @@ def test_what_was_proved_before_an_interruption_is_kept(
             return answer
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
     code, out, _ = run("verify", CHAIN.parent / "decoder_prefill", "--top", "3", "-o", tmp_path)
     assert code == 130
     assert "2 findings left when it ended" in " ".join(out.split())
@@ -313,10 +314,10 @@ def test_what_was_proved_before_the_disk_was_full_is_kept(
             raise UsageError("cannot be written: No space left on device", where=Location(name))
         stock(self, name, text)
 
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
-    monkeypatch.setattr("tracemine.verify.kernels.resources.Compiler.resources", lambda *_: [])
-    monkeypatch.setattr(findings, "at_once", lambda **_: 1)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.codegen.triton.resources.Compiler.resources", lambda *_: [])
+    monkeypatch.setattr(pipeline, "at_once", lambda **_: 1)
     monkeypatch.setattr(Emitter, "write", full)
     code, out, err = run("verify", CHAIN.parent / "decoder_prefill", "-o", tmp_path, "--emit", tmp_path / "emitted")
     assert code == 2
@@ -333,7 +334,7 @@ def test_verdicts_are_written_where_they_cannot_be_printed(
     def full(_: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     monkeypatch.setattr(sys.modules["tracemine.cli.verify"], "write", full)
     code, out, err = run("verify", CHAIN, "-o", tmp_path)
     assert (code, out) == (2, "")
@@ -353,10 +354,10 @@ def test_a_run_that_is_told_to_end_keeps_what_it_proved(
             told.wait(30)
         return "not asked for"
 
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.answer", lambda *_: "not asked for")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.kill", lambda _: told.set())
-    monkeypatch.setattr(findings, "at_once", lambda **_: 1)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.kill", lambda _: told.set())
+    monkeypatch.setattr(pipeline, "at_once", lambda **_: 1)
     before = signal.getsignal(signal.SIGTERM)
     code, _, _ = run("verify", CHAIN.parent / "decoder_prefill", "--top", "3", "-o", tmp_path)
     assert code == 130
@@ -372,7 +373,7 @@ def test_two_runs_at_once_lose_no_verdict(run: Run, tmp_path: Path, monkeypatch:
         (tmp_path / "verdicts.json").write_bytes(msgspec.json.encode(other))  # another run ends
         return "not asked for"
 
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", prove)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
     assert run("verify", CHAIN, "-o", tmp_path)[0] == 0
     written = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
     assert [v["fingerprint"] == "0" * 16 for v in written] == [True, False]
@@ -397,7 +398,7 @@ def test_where_there_is_nothing_to_verify_it_says_so_and_its_verdicts_are_eviden
 
 def test_warnings_are_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     code, out, _ = run("verify", CHAIN)
     assert code == 0
     warnings = json.loads(run("verify", CHAIN, "--format", "json")[1])["warnings"]
@@ -416,10 +417,10 @@ def test_findings_that_were_printed_prettily_are_read(run: Run, tmp_path: Path) 
 def test_wrong_kernels_that_were_not_found_out_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     tried = (Mutant("bound late", "mask = row <= rows", killed_by="reads"), Mutant("cast", "  x = y  "))
-    b = Builder("none")
+    b = GraphBuilder("none")
     none = refused(b.done(b.call("aten::relu", b.input("x", (1,), "float32"))), "")
     proof = msgspec.structs.replace(none, refused=None, mutants=(*tried, Mutant("a", "b", equivalent="c")))
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: proof)
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: proof)
     code, out, _ = run("verify", CHAIN, "--mutants")
     assert code == 0
     assert "1 of 2 wrong kernels found out\n" in out
@@ -430,7 +431,7 @@ def test_findings_and_verdicts_that_are_mistaken_for_each_other_are_told_apart(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr("tracemine.verify.proof.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     path, verdicts = tmp_path / "findings.json", tmp_path / "findings.verdicts.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     assert run("verify", path)[0] == 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tracemine.counters import Counters, Report, match
-from tracemine.findings.counted import kernel_lines
+from tracemine.findings.counter_summary import kernel_lines
 from tracemine.formats import open_trace
 from tracemine.formats.ncu import read_counters
 from tracemine.rows import Numbers, Rows, row_sets

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tracemine.engine import find as engine_find
-from tracemine.engine.rule import Matches, Rule
 from tracemine.errors import Location
+from tracemine.matching import find as engine_find
+from tracemine.matching.rule import Matches, Rule
 from tracemine.rows import Categories, Rows, row_sets
 from tracemine.timeline import TABLES, Device, Meta, Timeline
 

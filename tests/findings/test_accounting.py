@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.findings.build import H200, kernel, matches, rows_of_timeline, rule, timeline_of
-from tracemine.cost import NOTHING, Range
-from tracemine.engine.rule import Matches
 from tracemine.errors import InputError
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.accounts import check, measure
+from tracemine.findings.accounting import check, measure
+from tracemine.matching.rule import Matches
+from tracemine.perfmodel import NOTHING, Range
 from tracemine.timeline import Device, Timeline
 
 SHAPES = (None, ((64,), (64,)), ((4096, 4096), (4096, 4096)), ((4096, 4096), (4096,)))

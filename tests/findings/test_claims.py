@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
-from tracemine.engine import find as match
-from tracemine.engine import load_rule
-from tracemine.engine.rule import Matches, Rule
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.groups import apart, combined, groups_of_sequences
+from tracemine.matching import find as match
+from tracemine.matching import load_rule
+from tracemine.matching.rule import Matches, Rule
 
 US = 1_000
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, rule, table, timeline_of
 from tests.timelines import Trace
-from tracemine.cost import NOTHING, Range
 from tracemine.devices import Device
-from tracemine.engine.rule import Matches
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.gains import SEVERITIES
+from tracemine.findings.step_savings import SEVERITIES
 from tracemine.flow import flow
 from tracemine.fusion import groups
+from tracemine.matching.rule import Matches
+from tracemine.perfmodel import NOTHING, Range
 from tracemine.rows import row_sets
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.timelines import Trace
-from tracemine.engine import load_rules, mine
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.sources import sources
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
+from tracemine.matching import load_rules, mine
 from tracemine.rows import row_sets
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compiled

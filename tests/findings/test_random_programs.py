@@ -10,13 +10,13 @@ import pytest
 
 from tests.fusion.test_legality import made
 from tests.timelines import Trace
-from tracemine.cost import NOTHING, Range
-from tracemine.engine import load_rules, mine
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.accounts import measure
-from tracemine.findings.refused import with_refusals
+from tracemine.findings.accounting import measure
+from tracemine.findings.why_not import with_refusals
 from tracemine.flow import flow
 from tracemine.fusion import groups
+from tracemine.matching import load_rules, mine
+from tracemine.perfmodel import NOTHING, Range
 from tracemine.rows import row_sets
 from tracemine.timeline import Device, Timeline
 

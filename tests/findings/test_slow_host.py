@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.timelines import Trace
-from tracemine.cost import SLOWDOWNS
 from tracemine.findings.steps import slowdown_of
+from tracemine.perfmodel import SLOWDOWNS
 from tracemine.timeline import Timeline
 
 USUAL = SLOWDOWNS["operators"]

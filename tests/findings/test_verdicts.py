@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
 from tests.findings.test_accounting import DEVICES, kernels, random_matches
-from tracemine.cost import NOTHING, Range
-from tracemine.engine.rule import Matches
 from tracemine.findings import Finding, Scan, device_of, find
 from tracemine.findings.record import Share, Verified
 from tracemine.findings.verdicts import Judge, account, with_verdicts
+from tracemine.matching.rule import Matches
+from tracemine.perfmodel import NOTHING, Range
 from tracemine.timeline import Timeline
 
 MEASURED = Verified(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.engine import load_rules, mine
 from tracemine.findings import Scan, device_of, find
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
+from tracemine.matching import load_rules, mine
 from tracemine.rows import row_sets
 from tracemine.timeline import Timeline
 

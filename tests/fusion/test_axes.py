@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.fusion.axes import told_by_shapes
-from tracemine.fusion.spaces import Space
+from tracemine.fusion.iteration_space import Space
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
 

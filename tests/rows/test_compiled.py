@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.rows.test_gaps import column
 from tests.timelines import Trace
-from tracemine.engine import load_rules, mine
 from tracemine.formats import open_trace
+from tracemine.matching import load_rules, mine
 from tracemine.rows import Rows, row_sets
-from tracemine.rows.breaks import REASONS
+from tracemine.rows.ancestors import nearest, within
 from tracemine.rows.compiled import compilations, compiled
-from tracemine.rows.trees import nearest, within
+from tracemine.rows.graph_breaks import REASONS
 from tracemine.timeline import Timeline
 
 PUBLIC = os.environ.get("TRACEMINE_COMPAT_TRACES")

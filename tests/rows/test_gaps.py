@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.timelines import Trace
 from tracemine.rows import Categories, Flags, Numbers, Rows
-from tracemine.rows.causes import CAUSES
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.host import Intervals, last_of
+from tracemine.rows.idle_causes import CAUSES
 
 spans = st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 1), st.integers(0, 2))
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.rows.test_gaps import column
-from tracemine.engine import load_rules, mine
 from tracemine.formats import open_trace
+from tracemine.matching import load_rules, mine
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 

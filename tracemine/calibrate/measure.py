@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from tracemine.calibrate import kernels
 from tracemine.calibrate.plan import ITEM_BYTES, Job, plan
-from tracemine.curves.record import Calibration, Launch, Point
 from tracemine.errors import UsageError
+from tracemine.perfmodel.calibration import Calibration, Launch, Point
 
 _REPEATS, _FEW_REPEATS = 7, 3
 _LARGE = 512 << 20  # bytes from which a launch is long enough for fewer repeats

@@ -15,7 +15,7 @@ from tracemine.units import bytes_text, count_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
-    from tracemine.findings.counted import KernelLine
+    from tracemine.findings.counter_summary import KernelLine
 
 _FORMATS = ("text", "json", "markdown")
 # Of what was left out of a report: what it is, and why.
@@ -53,7 +53,7 @@ def counters(
         raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(_FORMATS)}")
     found = [said_report(path, quiet=quiet) for path in reports]
     from tracemine.counters import match
-    from tracemine.findings.counted import kernel_lines
+    from tracemine.findings.counter_summary import kernel_lines
     from tracemine.findings.measured import match_texts
     from tracemine.formats import open_trace
     from tracemine.timeline import Meta, Timeline

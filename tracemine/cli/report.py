@@ -19,7 +19,7 @@ from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
-    from tracemine.verify.verdicts.evidence import Evidence
+    from tracemine.verdicts.evidence import Evidence
 
 _SHORTEST_MARK = 4
 
@@ -129,7 +129,7 @@ def _with(scan: Scan, evidence: Evidence | None) -> Scan:
 
 
 def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
-    from tracemine.engine import load_rules
+    from tracemine.matching import load_rules
 
     return scanned(trace, How(rules=load_rules(), evidence=evidence, quiet=quiet))
 

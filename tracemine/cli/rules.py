@@ -13,7 +13,7 @@ from tracemine.errors import UsageError
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
-    from tracemine.engine import Rule
+    from tracemine.matching import Rule
 
 _FAILED = 1
 _IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Rules to look at; all by default.")]
@@ -43,7 +43,7 @@ def list_(rules: RulesOption = None) -> int:
     Example:
       tracemine rules list --rules my_rules/
     """
-    from tracemine.engine.catalogue import list_rules
+    from tracemine.matching.catalogue import list_rules
 
     lines = list_rules(_loaded(rules))
     width = max((len(one.id) for one in lines), default=0)
@@ -62,7 +62,7 @@ def show(
     Example:
       tracemine rules show rmsnorm_unfused
     """
-    from tracemine.engine.catalogue import show_rule
+    from tracemine.matching.catalogue import show_rule
 
     page = show_rule(_loaded(rules), rule)
     cases = "".join(f"- {heading}\n" for heading in page.cases)
@@ -78,7 +78,7 @@ def lint(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     Example:
       tracemine rules lint --rules my_rules/
     """
-    from tracemine.engine.catalogue import lint_rules
+    from tracemine.matching.catalogue import lint_rules
 
     problems = lint_rules(_loaded(rules), ids or ())
     write("".join(f"{problem}\n" for problem in problems) or "nothing to mend\n")
@@ -93,7 +93,7 @@ def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     Example:
       tracemine rules test rmsnorm_unfused
     """
-    from tracemine.engine.catalogue import case_results
+    from tracemine.matching.catalogue import case_results
 
     results = case_results(_loaded(rules), ids or ())
     failed = [result for result in results if not result.passed]
@@ -106,6 +106,6 @@ def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
 
 
 def _loaded(directories: list[Path] | None) -> tuple[Rule, ...]:
-    from tracemine.engine import load_rules
+    from tracemine.matching import load_rules
 
     return load_rules(*(directories or ()))

@@ -22,9 +22,9 @@ from tracemine.report.escape import line
 if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.devices import Device
-    from tracemine.engine import Rule
     from tracemine.findings import Scan
-    from tracemine.verify.verdicts.evidence import Evidence
+    from tracemine.matching import Rule
+    from tracemine.verdicts.evidence import Evidence
 
 _FAIL_ON_REACHED = 1
 RulesOption = Annotated[
@@ -115,7 +115,7 @@ def scan(
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
     reached = None if fail_on is None else parse_fail_on(fail_on)
     device = None if gpu is None else _device(gpu)
-    from tracemine.engine import load_rules
+    from tracemine.matching import load_rules
 
     how_to_scan = How(
         rules=load_rules(*(rules or ())),
@@ -215,7 +215,7 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     """The verdicts of files and folders, read once; what was left out of them is said."""
     if not paths:
         return None
-    from tracemine.verify.verdicts.evidence import read_evidence
+    from tracemine.verdicts.evidence import read_evidence
 
     evidence = read_evidence(paths)
     if not quiet:
@@ -248,15 +248,15 @@ def scanned(path: Path, how: How) -> Scan:
     from msgspec.structs import replace
 
     from tracemine.counters import match
-    from tracemine.engine import mine
     from tracemine.findings import device_of, find
-    from tracemine.findings.accounts import measure
+    from tracemine.findings.accounting import measure
     from tracemine.findings.measured import with_counters
     from tracemine.findings.notes import gpu_name
-    from tracemine.findings.refused import with_refusals
+    from tracemine.findings.why_not import with_refusals
     from tracemine.flow import flow
     from tracemine.formats import open_trace
     from tracemine.fusion import groups
+    from tracemine.matching import mine
     from tracemine.rows import row_sets
 
     with reading(path, quiet=how.quiet) as progress:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
     from tracemine.flow import Flow
     from tracemine.fusion import Groups
-    from tracemine.verify.bugs import Bugs
-    from tracemine.verify.step.compared import StepVerdict
-    from tracemine.verify.verdicts.verdict import Verdict, Verdicts
+    from tracemine.verdicts.step import StepVerdict
+    from tracemine.verdicts.verdict import Verdict, Verdicts
+    from tracemine.verify.internal_errors import Bugs
 
 FORMATS = ("text", "json")
 _LONGEST_S = 1e6
@@ -79,11 +79,11 @@ def verify(
     """
     from tracemine.findings.record import GRAPH
     from tracemine.findings.verdicts import unjudged
-    from tracemine.verify.bugs import Bugs
-    from tracemine.verify.findings import How, fusable, gpu_name, needed
-    from tracemine.verify.findings import verify as verified
+    from tracemine.verdicts.verdict import Verdicts
+    from tracemine.verify.internal_errors import Bugs
+    from tracemine.verify.pipeline import How, fusable, gpu_name, needed
+    from tracemine.verify.pipeline import verify as verified
     from tracemine.verify.step.build import proven
-    from tracemine.verify.verdicts.verdict import Verdicts
 
     if report not in FORMATS:
         raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
@@ -184,7 +184,7 @@ def _writable(folder: Path, unasked: bool) -> None:
 
 def _known(names: Sequence[str], scan: Scan, rules: Sequence[Path]) -> None:
     """Raises UsageError for a name that is neither a rule nor a finding's."""
-    from tracemine.engine import load_rules
+    from tracemine.matching import load_rules
 
     known = {finding.rule for finding in scan.findings} | {rule.id for rule in load_rules(*rules)}
     for name in names:
@@ -206,7 +206,7 @@ def _stepped(
     """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
     from tracemine.verify.rebuild.rebuilder import Rebuilder
     from tracemine.verify.step.build import NoStep
-    from tracemine.verify.stepping import gaps_closed, raised, stepped
+    from tracemine.verify.step.pipeline import gaps_closed, raised, stepped
 
     def replayed() -> tuple[tuple[Verdict, ...], StepVerdict]:
         found = stepped(findings, verdicts, Rebuilder(flow, groups), scan, gpu=gpu, emit=emit)
@@ -260,11 +260,11 @@ def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
 def _read(
     trace: Path, execution_trace: Path | None, rules: Sequence[Path], *, quiet: bool, given: Scan | None
 ) -> tuple[Flow, Groups, Scan]:
-    from tracemine.engine import load_rules, mine
     from tracemine.findings import device_of, find
     from tracemine.flow import flow
     from tracemine.formats import open_trace
     from tracemine.fusion import groups
+    from tracemine.matching import load_rules, mine
     from tracemine.rows import row_sets
 
     with reading(trace, quiet=quiet) as progress:
@@ -288,7 +288,7 @@ def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:
         return
     text = StringIO()
     how = options(sys.stdout, top=top, no_color=no_color)
-    from tracemine.cli.verdicts import render
+    from tracemine.report.verdicts import render
 
     render(found, text, how)
     write(text.getvalue())
@@ -305,7 +305,7 @@ def _before(stem: Path, gpu: str | None) -> Verdicts | None:
     """The verdicts that lie there already, which those of now join; None where none do."""
     import msgspec
 
-    from tracemine.verify.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
+    from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
 
     path = stem.with_name(stem.name + ".json")
     try:
@@ -332,7 +332,7 @@ def _write(found: Verdicts, stem: Path, gpu: str | None) -> None:
     import msgspec
     import pyarrow.parquet as pq
 
-    from tracemine.verify.verdicts.verdict import merged, table
+    from tracemine.verdicts.verdict import merged, table
 
     with _locked(stem.parent):
         before = _before(stem, gpu)

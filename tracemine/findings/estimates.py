@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.cost import (
+from tracemine.findings.context import Book
+from tracemine.findings.facts import category, number
+from tracemine.findings.labels import Label, by_operator, label_of, text_at
+from tracemine.flow import Evidence
+from tracemine.fusion import Groups
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import (
     NOTHING,
     Abstained,
     Estimate,
@@ -21,12 +27,6 @@ from tracemine.cost import (
     one_kernel,
     pinned,
 )
-from tracemine.engine.rule import Rule
-from tracemine.findings.book import Book
-from tracemine.findings.facts import category, number
-from tracemine.findings.labels import Label, by_operator, label_of, text_at
-from tracemine.flow import Evidence
-from tracemine.fusion import Groups
 from tracemine.rows.table import FloatArray, IntArray
 
 _RECORDED_CAUSES = frozenset(

@@ -14,27 +14,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.cost import (
-    NOTHING,
-    Abstained,
-    Traffic,
-)
 from tracemine.devices import Device
-from tracemine.engine import find as match
-from tracemine.engine.rule import Matches, Rule
-from tracemine.findings.accounts import measure, summarise
-from tracemine.findings.book import Book
+from tracemine.findings.accounting import measure, summarise
+from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.facts import Facts, category, number
-from tracemine.findings.gains import Reported, felt, severity, with_steps
 from tracemine.findings.groups import apart, combined, groups_of_sequences
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.record import Alike, Finding, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.sources import sources
+from tracemine.findings.step_savings import Reported, felt, severity, with_steps
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
+from tracemine.matching import find as match
+from tracemine.matching.rule import Matches, Rule
+from tracemine.perfmodel import NOTHING, Abstained, Traffic
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 

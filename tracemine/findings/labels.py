@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracemine.engine.rule import Rule
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Source
 from tracemine.findings.sources import short, sources
 from tracemine.findings.tensors import first_shape, read_dtype
+from tracemine.matching.rule import Rule
 from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.cost import Slowdown
 from tracemine.devices import Device, find_device, unknown_device_text
-from tracemine.findings.accounts import Accounts
+from tracemine.findings.accounting import Accounts
 from tracemine.findings.facts import category, number
+from tracemine.perfmodel import Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tracemine.cost import NOTHING, Range, Traffic
-from tracemine.cost.ranges import outwards
+from tracemine.perfmodel import NOTHING, Range, Traffic
+from tracemine.perfmodel.ranges import outwards
 
 __all__ = [
     "NOTHING",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tracemine.findings.record import Source
-from tracemine.rows.source import written_name
+from tracemine.rows.user_frames import written_name
 from tracemine.timeline import Timeline
 
 _MOST_FRAMES = 5

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.cost import SLOWDOWNS, Range, Slowdown, fitted_slowdown, with_launches
+from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
 from tracemine.findings.facts import number
-from tracemine.findings.replay import Change, Floats, Replay, replay_of
+from tracemine.perfmodel import SLOWDOWNS, Range, Slowdown, fitted_slowdown, with_launches
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import Flags, IntArray, Rows
 from tracemine.timeline import Timeline

@@ -6,8 +6,8 @@ FusedKernel   what one kernel reads, computes and writes
 
 from tracemine.fusion.build import groups
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel, Unfused
+from tracemine.fusion.op_cost import online_softmax, steps_of
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
-from tracemine.fusion.steps import online_softmax, steps_of
 
 __all__ = [
     "REDUCTIONS",

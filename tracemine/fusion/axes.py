@@ -13,7 +13,7 @@ import numpy as np
 
 from tracemine.columns import lists, numbers, string_ids
 from tracemine.flow.record import BoolArray, Flow, IntArray
-from tracemine.fusion.spaces import Space
+from tracemine.fusion.iteration_space import Space
 from tracemine.timeline import Timeline
 
 _ALONG_THE_LAST = re.compile(r"softmax_warp_(?:for|back)ward|cunn_SoftMax(?:For|Back)ward")

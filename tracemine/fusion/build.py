@@ -7,7 +7,7 @@ import numpy as np
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
 from tracemine.fusion.epilogues import product_bytes
-from tracemine.fusion.lasting import lasting
+from tracemine.fusion.liveness import lasting
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals

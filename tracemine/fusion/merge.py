@@ -16,7 +16,7 @@ from tracemine.fusion.candidates import ALLOWED, Pairs
 from tracemine.fusion.nodes import FusionNodes
 from tracemine.fusion.record import REFUSALS, Refusal
 from tracemine.fusion.roles import Role
-from tracemine.fusion.ways import Ways
+from tracemine.fusion.topological_order import Ways
 
 MOST_MEMBERS = 64
 _ROUNDS = 10

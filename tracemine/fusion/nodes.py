@@ -15,10 +15,10 @@ from tracemine.columns import booleans, numbers, string_ids
 from tracemine.flow.order import codes
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.axes import rows_told
+from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import REDUCTIONS
+from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
-from tracemine.fusion.spaces import NEEDS_SPACE, Space, space_of
-from tracemine.fusion.steps import steps_of
 from tracemine.ops import lookup
 from tracemine.ops.infer.call import Call, Unknown
 from tracemine.ops.infer.costs import costs

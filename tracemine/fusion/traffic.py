@@ -9,10 +9,10 @@ import numpy as np
 
 from tracemine.columns import numbers
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, Source, Writes
-from tracemine.fusion.grain import across_the_grain
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
+from tracemine.fusion.memory_order import across_the_grain
 from tracemine.fusion.nodes import FusionNodes, Meaning
-from tracemine.fusion.steps import online_softmax
+from tracemine.fusion.op_cost import online_softmax
 from tracemine.timeline import Timeline
 
 
@@ -42,7 +42,7 @@ def traffic_of(
     lasts: BoolArray,
     node_sized: BoolArray,
 ) -> GroupTraffic:
-    """`node_group`: for each node the number of its group, −1; `count`: so many groups. `lasts`: see lasting.py, and
+    """`node_group`: for each node the number of its group, −1; `count`: so many groups. `lasts`: see liveness.py, and
     `node_sized`: see sized_nodes.
     """
     edges, reads, writes = flow.edges, flow.reads, flow.writes

@@ -27,8 +27,8 @@ from tracemine.report.words import (
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.cost import Range
     from tracemine.findings.record import Finding, Scan, Verified
+    from tracemine.perfmodel import Range
     from tracemine.report import Options
 
 _LONGEST_CODE_LINE = 200

@@ -29,8 +29,8 @@ from tracemine.report.words import (
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.cost import Range
     from tracemine.findings.record import Finding, Refused, Scan, Source, Summary
+    from tracemine.perfmodel import Range
     from tracemine.report import Options
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}

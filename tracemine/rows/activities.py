@@ -18,8 +18,8 @@ from tracemine.ops import CLASSES, classify, functor, lookup
 from tracemine.ops.infer import infer
 from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, take, take_numbers
 from tracemine.rows.signature import first_tensor, texts
-from tracemine.rows.source import source_lines
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
+from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
 # Operators whose main kernel is theirs alone to choose: what else they launch cannot be fused by anybody outside.

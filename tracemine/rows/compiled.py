@@ -1,4 +1,4 @@
-"""Which activities torch.compile's graphs launched, and which ran eagerly between two of them; see breaks.py."""
+"""Which activities torch.compile's graphs launched, and which ran eagerly between two of them; see graph_breaks.py."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.ops import lookup
+from tracemine.rows.ancestors import first_known, taken, within
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
-from tracemine.rows.breaks import REASONS, REGION, Breaks, Marks, compiling_on, find_breaks, is_marked
-from tracemine.rows.source import source_lines
+from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling_on, find_breaks, is_marked
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
-from tracemine.rows.trees import first_known, taken, within
+from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
 _C_NAME = re.compile(r"[A-Za-z_]\w*$")

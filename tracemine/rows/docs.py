@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracemine.ops import CLASSES
-from tracemine.rows.causes import CAUSES
+from tracemine.rows.idle_causes import CAUSES
 from tracemine.rows.table import ColumnDoc
 
 _OUTSIDE_OPERATORS = "no operator owns it (launched before the window, by a graph, or outside any operator)"

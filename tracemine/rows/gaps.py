@@ -5,7 +5,7 @@ activity. Gaps are not cut at step boundaries, so that over a device Σ gaps = s
 that the host was in for all of it. Where the host went from one step to the next meanwhile, the gap says so
 (`between_steps`) and belongs to no step, because a profiler's own work at a step's end cannot be told from the
 program's.
-Why it was idle is told in causes.py.
+Why it was idle is told in idle_causes.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from tracemine.rows.activities import grouped_running_maximum, is_graph_launch, place_codes, segments
 from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, take, take_numbers
-from tracemine.rows.causes import CAUSES, causes_of
-from tracemine.rows.source import source_lines
+from tracemine.rows.idle_causes import CAUSES, causes_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Numbers, Rows
+from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tracemine.flow.inferred.autograd import GradientNode
+from tracemine.flow.inferred.autograd_engine import Engine
 from tracemine.flow.inferred.calls import NOTHING, Lists
 from tracemine.flow.inferred.choices import CONSISTENT, NEWEST, Choices
-from tracemine.flow.inferred.engine import Engine
 from tracemine.flow.inferred.hints import Hints, Origins
 from tracemine.flow.inferred.keys import Keys
-from tracemine.flow.inferred.lasting import Lasting
 from tracemine.flow.inferred.memory import Lives
 from tracemine.flow.inferred.optimizers import Update
+from tracemine.flow.inferred.persistent_state import Lasting
 from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pools, Ran, Token, fitting
 from tracemine.flow.inferred.wiring import Give, Inside, Need, Wiring
 

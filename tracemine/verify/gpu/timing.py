@@ -17,9 +17,9 @@ import torch
 
 from tracemine.verify.gpu.clocks import gpu_state, steady
 from tracemine.verify.gpu.compiling import compiled_variants
+from tracemine.verify.gpu.correctness import copies, make_inputs, repeats, right
 from tracemine.verify.gpu.graphs import captured, other_clock, replay_ns, unstable, wall_times
-from tracemine.verify.gpu.right import copies, make_inputs, repeats, right
-from tracemine.verify.gpu.seen import between_marks, flusher, peak_bytes_per_second, replayed, traced
+from tracemine.verify.gpu.profiling import between_marks, flusher, peak_bytes_per_second, replayed, traced
 
 _RESAMPLES = 2000
 _LEAST_GAIN = 0.01  # "faster" is by more than this, and by more than twice what a variant differs from itself

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from tracemine.verify.gpu.right import copies, make_inputs
-from tracemine.verify.gpu.seen import between_marks, flusher, traced
+from tracemine.verify.gpu.correctness import copies, make_inputs
+from tracemine.verify.gpu.profiling import between_marks, flusher, traced
 
 _TUNE_ROUNDS = 6
 _TUNE_GAIN = 0.02  # a cut that is faster by less is taken for as fast as the default

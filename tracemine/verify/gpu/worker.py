@@ -13,7 +13,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from tracemine.verify.process import serve
+from tracemine.processes import serve
 
 _TIMES = "results"
 

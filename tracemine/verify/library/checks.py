@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tracemine.verify.chain import Literal
+from tracemine.codegen.graph import Literal
 from tracemine.verify.library.pattern import Binding
 from tracemine.verify.library.terms import Terms
 

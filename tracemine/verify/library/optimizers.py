@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tracemine.verify.chain import Scalar
+from tracemine.codegen.graph import Scalar
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.record import Found, Replacement, Spoiled
 from tracemine.verify.library.source import head, substituted
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
-from tracemine.verify.repro import number_text
+from tracemine.verify.repro.text import number_text
 
 _DENSE = "the call takes tensors that lie densely, all of a parameter alike"
 LET_GO = "what it computes on the way is let go of: nobody is seen to read it"

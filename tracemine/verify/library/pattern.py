@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracemine.verify.chain import Literal, Scalar
+from tracemine.codegen.graph import Literal, Scalar
 from tracemine.verify.library.terms import RESHAPES, Operand, Term, Terms
 
 _COMMUTE = frozenset({"add", "mul"})

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.index_inputs import within
 from tracemine.errors import TracemineError
-from tracemine.verify.chain import Chain
-from tracemine.verify.indices import within
+from tracemine.validate.shrink import elements
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.sizes import free_sizes, scaled
-from tracemine.verify.proof.shrink import elements
 
 WORKER = (sys.executable, "-m", "tracemine.verify.library.worker")
 MOST_ELEMENTS = 1 << 20  # of the largest tensor: calls that cannot be made smaller are not tried beyond
@@ -35,7 +35,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Sizes:
     """A chain made small, where its calls allow it, and other sizes for it."""
 
-    def __init__(self, chain: Chain, unread: tuple[int, ...]) -> None:
+    def __init__(self, chain: Graph, unread: tuple[int, ...]) -> None:
         self._recorded = chain
         self._small: dict[int, int] = {}
         self.chain = chain
@@ -50,11 +50,11 @@ class Sizes:
                 break
         self.free = {n: self._small[n] for n in free[:_MOST_FREE] if n in self._small}
 
-    def at(self, sizes: Mapping[int, int]) -> Chain:
+    def at(self, sizes: Mapping[int, int]) -> Graph:
         """The chain with other sizes for some. Raises TracemineError where its calls do not allow them."""
         return within(scaled(self._recorded, {**self._small, **sizes})) if sizes else self.chain
 
 
-def job(chain: Chain, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
+def job(chain: Graph, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
     """A line that the process reads."""
     return msgspec.json.encode(Job(chain=msgspec.msgpack.encode(chain), unread=unread, mutants=mutants))

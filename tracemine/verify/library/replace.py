@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
+from tracemine.codegen.graph import Graph, Scalar
 from tracemine.ops import is_view
-from tracemine.verify.chain import Chain, Scalar
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
 from tracemine.verify.library.record import Found, Replacement, Spoiled
@@ -21,13 +21,13 @@ from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
 _MOST_TERMS = 2_000
 
 
-def find(chain: Chain, unread: Collection[int] = ()) -> Found:
+def find(chain: Graph, unread: Collection[int] = ()) -> Found:
     """The library call that a chain or a part of it can be replaced by, or why none that comes near it can.
 
     unread: live values that nobody was seen to read, though their memory lasted.
 
-    >>> from tracemine.verify import Builder
-    >>> b = Builder("norm")
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("norm")
     >>> x, w = b.input("x", (4, 64), "bfloat16"), b.input("w", (64,), "bfloat16")
     >>> wide = b.call("aten::_to_copy", x, dtype="float32")
     >>> power = b.call("aten::mean.dim", b.call("aten::pow.Tensor_Scalar", wide, 2), [-1], True)

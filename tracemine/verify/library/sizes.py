@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tracemine.verify.chain import Call, Chain, ChainError, Input, Literal, Ref, Value, infer_outputs
-from tracemine.verify.proof.resize import reshaped
+from tracemine.codegen.graph import Call, Graph, GraphError, Input, Literal, Ref, Value, infer_outputs
+from tracemine.validate.resize import reshaped
 
 _VIEWS = frozenset({"aten::view", "aten::_unsafe_view", "aten::reshape"})
 _CUTS = frozenset({"aten::slice"})
@@ -17,17 +17,17 @@ _SIZES = frozenset({"size", "shape", "normalized_shape"})
 _PLACES = frozenset({"start", "end"})
 
 
-def composed(chain: Chain) -> dict[int, tuple[int, ...]]:
+def composed(chain: Graph) -> dict[int, tuple[int, ...]]:
     """Sizes that views put together, and out of which; of what is cut into equal parts, the part and how many.
 
     How many parts there are stays: it is a negative number.
 
-    >>> from tracemine.verify import Builder
-    >>> b = Builder("heads")
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("heads")
     >>> x = b.input("x", (12, 5, 7), "float32")
     >>> composed(b.done(b.call("aten::view", x, [3, 4, 5, 7])))
     {12: (3, 4)}
-    >>> b = Builder("halves")
+    >>> b = GraphBuilder("halves")
     >>> x = b.input("x", (5, 8), "float32")
     >>> composed(b.done(b.call("aten::slice.Tensor", x, 1, 0, 4)))
     {8: (4, -2)}
@@ -65,7 +65,7 @@ def _merged(wide: Sequence[int], narrow: Sequence[int]) -> list[tuple[int, tuple
     return found
 
 
-def free_sizes(chain: Chain) -> tuple[int, ...]:
+def free_sizes(chain: Graph) -> tuple[int, ...]:
     """Sizes that may be others, largest first: all but 1, and those that views put together."""
     parts = composed(chain)
     found = {n for e in chain.inputs for n in _parts(e.spec.shape, parts)}
@@ -82,8 +82,8 @@ def _parts(shape: Sequence[int], parts: Mapping[int, tuple[int, ...]]) -> list[i
     return found
 
 
-def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
-    """The chain with other sizes. Raises ChainError where its calls do not allow them."""
+def scaled(chain: Graph, sizes: Mapping[int, int]) -> Graph:
+    """The chain with other sizes. Raises GraphError where its calls do not allow them."""
     parts = composed(chain)
 
     def now(size: int) -> int:
@@ -104,10 +104,10 @@ def scaled(chain: Chain, sizes: Mapping[int, int]) -> Chain:
         outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
         for before, after in zip(call.outputs, outputs, strict=True):
             if len(after.shape) != len(before.shape) or after.dtype != before.dtype:
-                raise ChainError(f"{call.label} gives something else")
+                raise GraphError(f"{call.label} gives something else")
         calls.append(Call(call.operator, call.overload, arguments, outputs))
         specs += outputs
-    return Chain(chain.name, inputs, tuple(calls), chain.live)
+    return Graph(chain.name, inputs, tuple(calls), chain.live)
 
 
 def _argument(name: str, value: Value, now: object) -> Value:

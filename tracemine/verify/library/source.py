@@ -6,13 +6,13 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value
 from tracemine.ops import itemsize
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, Value
 from tracemine.verify.library.checks import axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.table import Row
 from tracemine.verify.library.terms import INPUT, Operand, Term, Terms
-from tracemine.verify.repro import arguments_text, number_text
+from tracemine.verify.repro.text import arguments_text, number_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def copied(terms: Terms, one: Pick) -> tuple[str, ...]:
     return tuple(n for n, s in specs.items() if s.shape[along[n]] > 1 and (s.strides or (1,) * 3)[along[n]] != 1)
 
 
-def head(chain: Chain, numbers: Mapping[str, float] | None = None) -> str:
+def head(chain: Graph, numbers: Mapping[str, float] | None = None) -> str:
     """The line that begins the function: the chain's inputs and scalars, or other numbers instead."""
     given = {s.name: s.value for s in chain.scalars} if numbers is None else dict(numbers)
     scalars = [f"{name}={number_text(value)}" for name, value in given.items()]

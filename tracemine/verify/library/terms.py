@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, mutated
 from tracemine.ops import lookup
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.chain import Call, Chain, Literal, Ref, Refs, Scalar, Scalars, mutated
 
 INPUT = "input"
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -55,7 +55,7 @@ class Term:
 class Terms:
     """All terms of a chain, each after what it reads; inputs first."""
 
-    chain: Chain
+    chain: Graph
     terms: list[Term] = field(default_factory=list)
     live: tuple[int | None, ...] = ()  # the term of each live value; None: let go of
     written: dict[int, int] = field(default_factory=dict)  # input: the term that it holds in the end
@@ -85,11 +85,11 @@ class Terms:
         return self.terms[cast.tensors[0]].spec.dtype in _FLOATS
 
 
-def terms(chain: Chain) -> Terms:
+def terms(chain: Graph) -> Terms:
     """The terms of a chain. Raises Opaque where what a value holds does not follow.
 
-    >>> from tracemine.verify import Builder
-    >>> b = Builder("in_place")
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("in_place")
     >>> x, y = b.input("x", (4,), "float32"), b.input("y", (4,), "float32")
     >>> b.call("aten::mul_.Tensor", x, y)
     Ref(value=2)

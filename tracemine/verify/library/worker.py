@@ -1,6 +1,6 @@
-"""Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as proof/worker.py does.
+"""Proves library calls on a CPU: a process of its own that reads jobs and writes verdicts, as validate/worker.py does.
 
-Run by proof/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
+Run by validate/sandbox.py as `python -m tracemine.verify.library.worker`. The call itself runs, on a CPU: its kernels
 there are others than on a GPU, so what is proved is that the call says what the chain says, with these arguments.
 """
 
@@ -16,19 +16,19 @@ from typing import Any
 import msgspec
 import torch
 
+from tracemine.codegen.graph import Graph, Ref
 from tracemine.errors import TracemineError
-from tracemine.verify.chain import Chain, Ref
+from tracemine.processes import serve
+from tracemine.validate import numerics, reference, trials
+from tracemine.validate.guarded_memory import copied
+from tracemine.validate.pipeline import refused
+from tracemine.validate.record import Fault, Mutant, Proof
+from tracemine.validate.shrink import elements
+from tracemine.validate.trials import Trial
 from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.table import number
-from tracemine.verify.process import serve
-from tracemine.verify.proof import numerics, reference, trials
-from tracemine.verify.proof.check import refused
-from tracemine.verify.proof.memory import copied
-from tracemine.verify.proof.record import Fault, Mutant, Proof
-from tracemine.verify.proof.shrink import elements
-from tracemine.verify.proof.trials import Trial
 
 _MOST_FAULTS = 20
 _REFUSES = (TracemineError, RuntimeError, IndexError, ValueError, ArithmeticError)
@@ -38,7 +38,7 @@ _REDUCES = re.compile(r"mean|softmax|var|norm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
     trial: Trial
-    chain: Chain
+    chain: Graph
     replacement: Replacement
     inputs: list[torch.Tensor]
     scalars: dict[str, float]  # of the chain
@@ -51,7 +51,7 @@ class _Case:
 def prove(job: Job) -> Proof:
     """All trials of a library call in place of one chain, and of wrong calls beside it."""
     started = time.process_time()
-    chain = msgspec.msgpack.decode(job.chain, type=Chain)
+    chain = msgspec.msgpack.decode(job.chain, type=Graph)
     prover = _Prover(chain, job.unread)
     if (large := elements(prover.sizes.chain)) > MOST_ELEMENTS:
         return refused(chain, f"the chain has {large:,} elements that no size makes fewer")
@@ -85,7 +85,7 @@ def prove(job: Job) -> Proof:
 
 
 class _Prover:
-    def __init__(self, chain: Chain, unread: tuple[int, ...]) -> None:
+    def __init__(self, chain: Graph, unread: tuple[int, ...]) -> None:
         self.unread = unread
         self.sizes = Sizes(chain, unread)
         self.right = self._replacement(self.sizes.chain)
@@ -94,7 +94,7 @@ class _Prover:
         self.error = self.eager_error = 0.0
         self.equal_share = 1.0
 
-    def _replacement(self, chain: Chain) -> Replacement:
+    def _replacement(self, chain: Graph) -> Replacement:
         found = find(chain, self.unread).replacement
         if found is None:
             raise TracemineError("no library call fits at this size")
@@ -182,7 +182,7 @@ def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor
     return eager, truth, noise
 
 
-def _numbers(chain: Chain, replacement: Replacement, trial: Trial) -> tuple[dict[str, float], dict[str, float]]:
+def _numbers(chain: Graph, replacement: Replacement, trial: Trial) -> tuple[dict[str, float], dict[str, float]]:
     """What the chain's scalars are in a trial, and the numbers of the function, so that both say the same."""
     scalars = {**trials.scalar_values(chain, trial), **replacement.at}
     if not replacement.numbers:
@@ -202,7 +202,7 @@ def _tried(name: str, value: float, how: str) -> float:
     return value * {"tiny": 1e-3, "one": 1.0}.get(how, 40.0)
 
 
-def _to_nothing(chain: Chain) -> bool:
+def _to_nothing(chain: Graph) -> bool:
     """Whether a reduction along the last axis finds no elements there."""
     specs = chain.specs
     sources = [call.arguments[0] for call in chain.calls if _REDUCES.search(call.operator)]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracemine.codegen.graph import Literal, Scalar, Scalars, Value, is_shaping, usable
 from tracemine.ops import Argument, Overload, scalar_type
-from tracemine.verify.chain import Literal, Scalar, Scalars, Value, is_shaping, usable
 from tracemine.verify.rebuild.recorded import NodeFacts, Seen
 
 NUMBER = "a Python number among the arguments is not recorded: it is tried at several values"

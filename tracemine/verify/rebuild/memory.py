@@ -1,7 +1,8 @@
 """Whose memory the values of a chain in the making lie in, so that it shows which of them a tensor is.
 
-Views between calls launch nothing: they follow from offset, shape and strides (looks.py). Complex numbers lie as their
-parts, two real numbers along a last axis: so they come in, so they leave, and in between view calls make them whole.
+Views between calls launch nothing: they follow from offset, shape and strides (view_recovery.py). Complex numbers lie
+as their parts, two real numbers along a last axis: so they come in, so they leave, and in between view calls make them
+whole.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass, field
 
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.promotion import real
-from tracemine.verify.rebuild.looks import Look, views
-from tracemine.verify.rebuild.making import Making, NotRebuilt
+from tracemine.verify.rebuild.draft import Making, NotRebuilt
 from tracemine.verify.rebuild.recorded import Seen
+from tracemine.verify.rebuild.view_recovery import Look, views
 
 Buffer = tuple[str, int]  # as in `Seen`
 

@@ -2,7 +2,7 @@
 
 A trace says of each call its operator, the shapes, dtypes and strides of its tensors, and (proven or inferred) whose
 memory they lie in. Nothing in a trace names code: operators are looked up in the closed table. How calls become a chain
-is in assembly.py, making.py and memory.py.
+is in assemble.py, draft.py and memory.py.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.codegen.graph import MOST_CALLS, Graph
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup, overload_of
-from tracemine.verify.chain import MOST_CALLS, Chain
-from tracemine.verify.rebuild.assembly import Assembly
-from tracemine.verify.rebuild.filled import SAYS, fills_before
-from tracemine.verify.rebuild.forms import Form, form_of, in_memory_order
-from tracemine.verify.rebuild.making import NotRebuilt
+from tracemine.verify.rebuild.assemble import Assembly
+from tracemine.verify.rebuild.call_forms import Form, form_of, in_memory_order
+from tracemine.verify.rebuild.draft import NotRebuilt
+from tracemine.verify.rebuild.fills import SAYS, fills_before
 from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, with_result
 
@@ -40,7 +40,7 @@ PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 class Rebuilt:
     """A chain, the nodes and activities that it stands for, and what it takes for granted."""
 
-    chain: Chain
+    chain: Graph
     nodes: tuple[int, ...]
     activities: tuple[int, ...]  # rows of `activities`
     evidence: str

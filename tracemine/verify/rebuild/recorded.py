@@ -12,12 +12,12 @@ import numpy as np
 
 from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
 from tracemine.flow.record import Evidence, Flow, IntArray
-from tracemine.fusion.lasting import lasting
+from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
-from tracemine.verify.rebuild.indexed import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
-from tracemine.verify.rebuild.looks import Look
+from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
+from tracemine.verify.rebuild.view_recovery import Look
 
 _MOST_PARENTS = 8
 _NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor

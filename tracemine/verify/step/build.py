@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracemine.codegen.graph import Call, Literal, Ref, Refs
+from tracemine.codegen.index_inputs import KEEPS, pointing
 from tracemine.columns import numbers
 from tracemine.errors import Location, TracemineError
 from tracemine.flow.record import Flow
 from tracemine.ops import itemsize, op_class, overload_of
 from tracemine.ops.infer import TensorSpec
-from tracemine.verify.chain import Call, Literal, Ref, Refs
-from tracemine.verify.domains import NOT_NEGATIVE
-from tracemine.verify.indices import KEEPS, pointing
-from tracemine.verify.rebuild.looks import Look
+from tracemine.validate.input_domains import NOT_NEGATIVE
+from tracemine.verdicts.step import Left
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.rebuild.view_recovery import Look
 from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
 from tracemine.verify.step.program import Argument as Operand
-from tracemine.verify.step.program import Buffer, Left, Place, Places, Program, StepCall
+from tracemine.verify.step.program import Buffer, Place, Places, Program, StepCall
 
 _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
 _MOST_OPERATORS = 200_000

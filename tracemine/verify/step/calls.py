@@ -36,7 +36,7 @@ _WHOLE = ("long int", "int64", "long")
 # A Python number that is not recorded: small enough that exponentials of what it scales stay finite in 16 bits.
 WHOLE_NUMBER, NUMBER = 2, 0.02
 UNKNOWN = f"Python numbers that are not recorded are taken to be {NUMBER}, and {WHOLE_NUMBER} where they are whole"
-_SHAPING = ("exponent", "ord", "correction")  # as in chain.py: kernels have them as constants
+_SHAPING = ("exponent", "ord", "correction")  # as in graph.py: kernels have them as constants
 
 Argument = Seen | tuple[Seen | None, ...] | Plain | None
 

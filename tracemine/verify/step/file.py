@@ -12,8 +12,8 @@ from math import prod
 import msgspec
 
 from tracemine.ops import itemsize
-from tracemine.verify.alone import banner, file_text
-from tracemine.verify.repro import eager_text, inputs_text
+from tracemine.verify.repro.standalone import banner, file_text
+from tracemine.verify.repro.text import eager_text, inputs_text
 from tracemine.verify.step.placing import Kernel, Placed
 from tracemine.verify.step.program import Place, Program
 from tracemine.verify.step.text import Writer, items_of
@@ -60,8 +60,8 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
 
 _EMBEDDED = {
     "Whether it is right, and what it takes": (
-        *("proof/numerics.py", "proof/roundings.py", "proof/casts.py"),
-        *("gpu/right.py", "gpu/seen.py", "gpu/graphs.py", "step/replay.py"),
+        *("validate/numerics.py", "validate/roundings.py", "validate/undefined_casts.py"),
+        *("verify/gpu/correctness.py", "verify/gpu/profiling.py", "verify/gpu/graphs.py", "verify/step/replay.py"),
     )
 }
 _IMPORTS = (

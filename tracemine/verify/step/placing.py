@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from tracemine.codegen.graph import Graph, Scalar, Unsupported
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.operators import ulp_of
+from tracemine.codegen.triton.source import Source, generate
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
-from tracemine.verify.chain import Chain, Scalar, Unsupported
-from tracemine.verify.kernels.lower import lower
-from tracemine.verify.kernels.operators import ulp_of
-from tracemine.verify.kernels.source import Source, generate
 from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import Recorded
@@ -30,7 +30,7 @@ _MOST_KERNELS = 200
 class Kernel:
     """Generated source in place of one chain. `draws`: it has random numbers of its own."""
 
-    chain: Chain
+    chain: Graph
     source: Source
     ulp: float
     draws: bool
@@ -78,7 +78,7 @@ class _Kernels:
     kept: list[Kernel] = field(default_factory=list)
     known: dict[bytes, int] = field(default_factory=dict)
 
-    def of(self, chain: Chain) -> int:
+    def of(self, chain: Graph) -> int:
         """The number of the kernel for a chain. Raises Unsupported."""
         key = msgspec.json.encode(msgspec.structs.replace(chain, name=""))
         if key not in self.known:
@@ -156,7 +156,7 @@ def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]
             yield rows
 
 
-def _fused(each: _Occurrence, chain: Chain, built: Built, recorded: Recorded) -> Fused | str:
+def _fused(each: _Occurrence, chain: Graph, built: Built, recorded: Recorded) -> Fused | str:
     """An occurrence by what it takes and gives in the program; else why it stays as it is."""
     nodes = set(each.rebuilt.nodes)
     if not nodes <= built.call_of_node.keys():
@@ -205,7 +205,7 @@ def _number(scalar: Scalar) -> float | int:
     return WHOLE_NUMBER if isinstance(scalar.value, int) else NUMBER
 
 
-def _specs(chain: Chain) -> list[tuple[tuple[int, ...], str | None]]:
+def _specs(chain: Graph) -> list[tuple[tuple[int, ...], str | None]]:
     specs = chain.specs
     return [(specs[v].shape, specs[v].dtype) for v in (*range(len(chain.inputs)), *chain.live)]
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from tracemine.ops import Overload, overload_of
-from tracemine.verify.rebuild.looks import Look
+from tracemine.verdicts.step import Left
+from tracemine.verify.rebuild.view_recovery import Look
 
 LEAST_SHARE = 0.8  # of the step's GPU time: a program that replays less is refused
 
@@ -90,14 +91,6 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     def is_view(self) -> bool:
         """Whether it only looks at memory: it launches, writes and makes nothing."""
         return not (self.activities or self.writes or self.makes)
-
-
-class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that are not replayed, for one reason."""
-
-    reason: str
-    calls: int
-    gpu_ns: int
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):

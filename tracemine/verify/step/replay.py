@@ -1,6 +1,6 @@
 """A replayed step on a GPU: whether it is the recorded one, whether it is right with fused kernels, and what it takes.
 
-Every `repro_step.py` holds this text, below that of right.py and others, whose functions it uses: it needs torch
+Every `repro_step.py` holds this text, below that of correctness.py and others, whose functions it uses: it needs torch
 alone. What it is given: `make` allocates, `step(t, k)` replays, with kernels `k` in place of the chains.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from tracemine.verify.gpu.correctness import right
 from tracemine.verify.gpu.graphs import captured, replay_ns
-from tracemine.verify.gpu.right import right
-from tracemine.verify.gpu.seen import traced
+from tracemine.verify.gpu.profiling import traced
 
 LEAST_SAME = 0.9  # of the recorded launches: a replay that launches fewer of the trace's own kernels is not timed
 _PASS_NS = 12_000_000  # a sample is so long at least: as many steps, one after another

@@ -1,0 +1,241 @@
+"""A timeline run again: exactly as recorded where nothing changes, and as a simulator says where something does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timelines import Trace
+from tracemine.findings.critical_path import Change, Replay, replay_of
+from tracemine.formats import open_trace
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
+LAUNCH, CHANGE_OVER, RETURN, CALL = 6_000, 1_000, 4_000, 2_000
+
+# A program: ("work", ns), ("launch", stream, ns), ("wait", stream, other) or ("sync",)
+Program = list[tuple[object, ...]]
+works = st.tuples(st.just("work"), st.sampled_from([0, 1_000, 9_000, 60_000]))
+lengths = st.sampled_from([500, 3_000, 20_000, 90_000])
+
+
+def launches(streams: int) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.tuples(st.just("launch"), st.integers(0, streams - 1), lengths)
+
+
+def programs(*steps: st.SearchStrategy[tuple[object, ...]]) -> st.SearchStrategy[Program]:
+    return st.lists(st.one_of(*steps), min_size=1, max_size=30)
+
+
+@dataclass
+class Device:
+    """A device with streams and a host with one thread, simulated event by event."""
+
+    trace: Trace = field(default_factory=Trace)
+    now: int = 0
+    free: dict[int, int] = field(default_factory=dict)  # of each stream: when what was launched on it is done
+    held: dict[int, int] = field(
+        default_factory=dict
+    )  # of each stream: when the events that it waits for have happened
+    next_like_the_last: dict[int, int] = field(default_factory=dict)
+
+    def launch(self, stream: int, dur: int, saved: int = 0) -> None:
+        start = max(
+            self.now + LAUNCH,
+            self.free.get(stream, -CHANGE_OVER) + CHANGE_OVER,
+            self.held.pop(stream, -CHANGE_OVER) + CHANGE_OVER,
+        )
+        self.trace.kernel("k", start, dur - saved, launch=(self.now, CALL), stream=stream)
+        self.next_like_the_last[stream] = self.now + LAUNCH + dur
+        self.free[stream] = start + dur - saved
+        self.now += CALL
+
+    def run(self, program: Program, shorter: dict[int, int], gone: frozenset[int] = frozenset()) -> int:
+        """Carry out a program in which some launches' activities are shorter; says when all is done.
+
+        What is gone is not launched and takes no work of the host since the launch or wait before: its activity runs
+        as part of the one launched before it.
+        """
+        number = 0
+        unspent = 0  # host work that belongs to the next launch
+        kept: list[tuple[int, int, int, int]] = []  # (host work before, stream, dur, saved) of launches to be made
+        for step in program:
+            if step[0] == "work":
+                unspent += int(str(step[1]))
+            elif step[0] == "launch":
+                stream, dur = int(str(step[1])), int(str(step[2]))
+                if number in gone:
+                    work, on, so_far, saved = kept.pop()
+                    kept.append((work, on, so_far + dur, saved + shorter.get(number, 0)))
+                else:
+                    kept.append((unspent, stream, dur, shorter.get(number, 0)))
+                unspent = 0
+                number += 1
+            else:
+                self._make(kept)
+                self.now += unspent
+                unspent = 0
+                if step[0] == "wait":
+                    on, other = int(str(step[1])), int(str(step[2]))
+                    self.trace.call("cudaStreamWaitEvent", self.now, 100)
+                    self.now += 100
+                    self.held[on] = max(self.held.get(on, 0), self.free.get(other, 0))
+                else:
+                    end = max([self.now, *self.free.values()]) + RETURN
+                    self.trace.call("cudaDeviceSynchronize", self.now, end - self.now)
+                    self.now = end
+        self._make(kept)
+        return max(max(self.free[stream], self.next_like_the_last[stream]) for stream in self.free)
+
+    def _make(self, kept: list[tuple[int, int, int, int]]) -> None:
+        for work, stream, dur, saved in kept:
+            self.now += work
+            self.launch(stream, dur, saved)
+        kept.clear()
+
+
+def recorded(program: Program) -> tuple[Replay, list[int], int]:
+    """The replay of a program's trace, rows of its launches in order, and when it was done, since the first start."""
+    device = Device()
+    done = device.run(program, {})
+    timeline = device.trace.timeline()
+    launch = timeline.activities["launch_row"].to_pylist()
+    begins = timeline.api["start_ns"].to_pylist()
+    order = sorted(range(len(launch)), key=lambda row: begins[launch[row]])
+    return replay_of(timeline), order, done
+
+
+def change(rows: list[int], saved: list[int], unlaunched: tuple[int, ...] = ()) -> Change:
+    return Change(np.array(rows, np.int64), np.array(saved, np.int64), np.array(unlaunched, np.int64))
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
+def test_run_again_unchanged_a_recording_is_what_was_recorded(path: Path) -> None:
+    timeline = open_trace(path)
+    done, starts, ends = replay_of(timeline).run(np.ones(2))
+    start, dur = (np.array(timeline.activities[name].to_pylist()) for name in ("start_ns", "dur_ns"))
+    assert (starts == (start - start[0])[:, None]).all()
+    assert (ends - starts == dur[:, None]).all()
+    assert done.tolist() == [(start + dur).max() - start[0]] * 2
+
+
+@settings(max_examples=25)
+@given(
+    program=programs(
+        works, launches(3), st.tuples(st.just("wait"), st.integers(0, 2), st.integers(0, 2)), st.just(("sync",))
+    ),
+)
+def test_run_again_unchanged_any_timeline_is_what_was_recorded(program: Program) -> None:
+    if all(step[0] != "launch" for step in program):
+        return
+    replay, _, _ = recorded(program)
+    _, starts, _ = replay.run(np.ones(1))
+    assert (starts[:, 0] == replay.start).all()
+
+
+@settings(max_examples=40)
+@given(program=programs(works, launches(1), st.just(("sync",))), data=st.data())
+def test_on_one_stream_shorter_activities_save_what_a_simulator_says(program: Program, data: st.DataObject) -> None:
+    made = [step for step in program if step[0] == "launch"]
+    if not made:
+        return
+    shorter = {at: int(data.draw(st.sampled_from([0.0, 0.3, 0.9])) * int(str(step[2]))) for at, step in enumerate(made)}
+    replay, order, before = recorded(program)
+    after = Device().run(program, shorter)
+    (gained,) = replay.gains([change([order[at] for at in shorter], list(shorter.values()))], 1.0)
+    assert gained == before - after
+
+
+@settings(max_examples=40)
+@given(
+    program=programs(works, launches(2), launches(2), st.tuples(st.just("wait"), st.integers(0, 1), st.integers(0, 1))),
+    data=st.data(),
+)
+def test_over_streams_that_wait_for_each_other_no_more_is_promised_than_a_simulator_gains(
+    program: Program, data: st.DataObject
+) -> None:
+    made = [step for step in program if step[0] == "launch"]
+    if not made:
+        return
+    shorter = {at: int(data.draw(st.sampled_from([0.0, 0.5])) * int(str(step[2]))) for at, step in enumerate(made)}
+    replay, order, before = recorded(program)
+    after = Device().run(program, shorter)
+    (gained,) = replay.gains([change([order[at] for at in shorter], list(shorter.values()))], 1.0)
+    assert gained <= before - after + CHANGE_OVER
+
+
+@settings(max_examples=40)
+@given(program=programs(works, launches(1), launches(1), st.just(("sync",))), data=st.data())
+def test_launches_that_are_not_made_save_what_a_simulator_says_but_for_change_overs(
+    program: Program, data: st.DataObject
+) -> None:
+    number, gone, follows = 0, set(), False
+    for step in program:
+        if step[0] == "launch":
+            if follows and data.draw(st.booleans()):
+                gone.add(number)
+            number, follows = number + 1, True
+        elif step[0] == "sync":
+            follows = False
+    if not gone:
+        return
+    replay, order, before = recorded(program)
+    after = Device().run(program, {}, frozenset(gone))
+    (gained,) = replay.gains([change([], [], tuple(order[at] for at in sorted(gone)))], 1.0)
+    assert gained <= before - after <= gained + len(gone) * (LAUNCH + CHANGE_OVER)
+
+
+@settings(max_examples=25)
+@given(program=programs(works, launches(2), st.just(("sync",))), seed=st.integers(0, 99))
+def test_what_changes_gain_one_after_another_adds_up_to_what_all_gain_and_to_no_more_than_they_save(
+    program: Program, seed: int
+) -> None:
+    if all(step[0] != "launch" for step in program):
+        return
+    replay, order, _ = recorded(program)
+    chosen = np.random.default_rng(seed)
+    # The first launch stays: time counts from the first start, and a chain's own first member is always launched.
+    gone = {row for row in order if row not in (0, order[0]) and chosen.random() < 0.3}
+    each = [change([row], [int(replay.dur[row]) // 2], (row,) if row in gone else ()) for row in order]
+    gained = replay.gains(each, 1.0)
+    together, _, _ = replay.run(np.ones(1), each)
+    nothing, _, _ = replay.run(np.ones(1))
+    assert gained.sum() == nothing[0] - together[0]
+    for one, got in zip(each, gained.tolist(), strict=True):
+        if not len(one.unlaunched):
+            assert got <= one.saved_ns.sum()
+
+
+def test_where_the_host_sets_the_pace_shorter_activities_gain_nothing_and_fewer_launches_do() -> None:
+    program: Program = [("work", 60_000), ("launch", 0, 3_000)] * 8
+    replay, order, _ = recorded(program)
+    assert replay.gains([change(order, [1_500] * 8)], 1.0).tolist() == [0]
+    assert replay.gains([change([], [], tuple(order[3:5]))], 1.0).tolist() == [2 * (60_000 + CALL)]
+
+
+def test_where_the_device_sets_the_pace_shorter_activities_gain_and_fewer_launches_do_not() -> None:
+    program: Program = [("launch", 0, 90_000)] * 8
+    replay, order, _ = recorded(program)
+    assert replay.gains([change(order[1:], [10_000] * 7)], 1.0).tolist() == [70_000]
+    assert replay.gains([change([], [], tuple(order[3:5]))], 1.0).tolist() == [0]
+
+
+def test_a_host_twice_as_fast_is_done_in_half_the_time_until_the_device_sets_the_pace() -> None:
+    program: Program = [("work", 60_000), ("launch", 0, 20_000)] * 20
+    replay, _, before = recorded(program)
+    done, _, _ = replay.run(np.array([1.0, 2.0, 100.0]))
+    assert done[0] == before - 66_000
+    assert done[1] == pytest.approx(done[0] / 2, rel=0.03)
+    assert done[2] == pytest.approx(20 * 21_000, rel=0.02)
+
+
+def test_a_shorter_activity_on_a_stream_that_another_waits_for_gains_and_beside_it_does_not() -> None:
+    program: Program = [("launch", 0, 90_000), ("launch", 1, 20_000), ("wait", 0, 1), ("launch", 0, 3_000)]
+    replay, order, _ = recorded(program)
+    assert replay.gains([change([order[1]], [10_000])], 1.0).tolist() == [0]
+    assert replay.gains([change([order[0]], [10_000])], 1.0).tolist() == [10_000]
+    assert replay.gains([change([order[0]], [90_000])], 1.0)[0] < 90_000

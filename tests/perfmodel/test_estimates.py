@@ -1,0 +1,183 @@
+"""The estimate: intervals that are ordered, bytes that are counted once, and reasons where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracemine.devices import Device, devices, find_device
+from tracemine.fusion import FusedKernel, Unfused
+from tracemine.perfmodel import (
+    SLOWDOWNS,
+    Abstained,
+    Curves,
+    Estimate,
+    Neighbour,
+    Range,
+    closed_gaps,
+    fitted_slowdown,
+    fused_run,
+    one_kernel,
+    pinned,
+)
+from tracemine.rows.idle_causes import CAUSES
+
+H200 = find_device("NVIDIA H200")
+CURVES = Curves.of(H200) if H200 else None
+MB = 1_000_000
+
+
+def relu(**more: Any) -> FusedKernel:
+    return FusedKernel(**({"reads": (64 * MB,), "writes": (64 * MB,), "rows": 32 * MB, "item_bytes": 2} | more))
+
+
+def after(kernel: FusedKernel, *members: Unfused, curves: Curves | None = CURVES, **more: Any) -> Estimate:
+    result = one_kernel(kernel, members, curves, **more)
+    assert isinstance(result, Estimate)
+    return result
+
+
+def test_a_kernel_that_moves_less_takes_less() -> None:
+    more, less = relu(reads=(64 * MB, 64 * MB), steps=("simple",)), relu(steps=("simple",))
+    assert after(less).after_ns.mid < after(more).after_ns.mid
+
+
+def test_members_that_ran_as_out_of_the_cache_say_that_the_fused_kernel_finds_its_inputs_there() -> None:
+    small = relu(reads=(8 * MB,), writes=(8 * MB,), rows=4 * MB, steps=("simple",))
+    cold, warm = (after(small, Unfused(reads=8 * MB, writes=8 * MB, dur_ns=dur)) for dur in (9_000, 3_000))
+    assert warm.after_ns.mid < cold.after_ns.mid
+
+
+def test_a_guess_at_who_reads_what_widens_the_interval_and_says_so() -> None:
+    kernel = relu(reads=(64 * MB, 64 * MB), steps=("simple",))
+    sure, guessed = after(kernel), after(kernel, sure=False)
+    assert guessed.after_ns.low < sure.after_ns.low
+    assert guessed.after_ns.high > sure.after_ns.high
+    assert guessed.after_ns.mid == sure.after_ns.mid
+    assert any("likeliest" in text for text in guessed.assumptions)
+
+
+def test_a_device_that_nobody_calibrated_has_a_wider_interval_and_says_whose_curves_it_borrows() -> None:
+    device = find_device("NVIDIA A100-SXM4-80GB")
+    borrowed = after(relu(steps=("simple",)), curves=Curves.of(device) if device else None)
+    own = after(relu(steps=("simple",)))
+    assert borrowed.after_ns.high / borrowed.after_ns.mid > own.after_ns.high / own.after_ns.mid
+    assert any("NVIDIA H200" in text for text in borrowed.assumptions)
+
+
+def test_without_dataflow_durations_bound_the_estimate() -> None:
+    result = fused_run([Neighbour(dur_ns=30), Neighbour(dur_ns=50), Neighbour(dur_ns=20)], H200)
+    assert isinstance(result, Estimate)
+    assert result.after_ns == Range(50, 75, 100)
+    assert result.traffic_bytes is None
+
+
+def test_a_product_in_a_run_keeps_its_time_and_parts_it() -> None:
+    run = [Neighbour(dur_ns=40), Neighbour(dur_ns=900, compute=True), Neighbour(dur_ns=40), Neighbour(dur_ns=20)]
+    result = fused_run(run, H200)
+    assert isinstance(result, Estimate)
+    assert result.after_ns == Range(900, 900 + 40 + 50, 1000)
+
+
+@pytest.mark.parametrize(
+    ("run", "device", "reason"),
+    [
+        ([Neighbour(dur_ns=1), Neighbour(dur_ns=1)], None, "device_unknown"),
+        ([Neighbour(dur_ns=1, compute=True)], H200, "compute_bound"),
+    ],
+)
+def test_an_estimate_on_nothing_abstains(run: list[Neighbour], device: Device | None, reason: str) -> None:
+    assert fused_run(run, device) == Abstained(reason)
+    assert one_kernel(relu(), [], None) == Abstained("device_unknown")
+
+
+def test_a_copy_of_unknown_size_or_on_an_unknown_gpu_abstains() -> None:
+    assert pinned(None, H200) == Abstained("bytes_unknown")
+    assert pinned(1, None) == Abstained("device_unknown")
+
+
+neighbours = st.builds(Neighbour, dur_ns=st.integers(0, 10**7), compute=st.booleans())
+
+
+@settings(max_examples=200)
+@given(run=st.lists(neighbours, min_size=1, max_size=8), device=st.sampled_from(devices()))
+def test_a_run_is_an_ordered_interval_and_never_longer_than_it_was(run: list[Neighbour], device: Device) -> None:
+    result = fused_run(run, device)
+    if isinstance(result, Abstained):
+        assert all(one.compute for one in run)
+        return
+    assert 0 <= result.after_ns.low <= result.after_ns.mid <= result.after_ns.high == sum(one.dur_ns for one in run)
+
+
+steps = st.lists(st.sampled_from(["simple", "exp", "sum", "welford", "softmax", "scan", "divide"]), max_size=5)
+kernels = st.builds(
+    FusedKernel,
+    reads=st.lists(st.integers(0, 1 << 33), max_size=4).map(tuple),
+    writes=st.lists(st.integers(0, 1 << 33), max_size=3).map(tuple),
+    rows=st.integers(1, 1 << 20),
+    length=st.integers(1, 1 << 16),
+    item_bytes=st.sampled_from([1, 2, 4, 8]),
+    steps=steps.map(tuple),
+    columns=st.booleans(),
+    strided=st.booleans(),
+)
+
+
+@settings(max_examples=200)
+@given(kernel=kernels, sure=st.booleans(), dur_ns=st.floats(0, 1e9))
+def test_one_kernel_is_an_ordered_interval_whatever_it_is(kernel: FusedKernel, sure: bool, dur_ns: float) -> None:
+    result = after(kernel, Unfused(reads=sum(kernel.reads), writes=sum(kernel.writes), dur_ns=dur_ns), sure=sure)
+    assert 0 < result.after_ns.low <= result.after_ns.mid <= result.after_ns.high
+
+
+@given(
+    gaps=st.lists(st.integers(0, 1 << 58), max_size=20), cause=st.sampled_from(["host_bound", "synchronisation", None])
+)
+def test_closing_gaps_never_gives_back_more_than_they_last(gaps: list[int], cause: str | None) -> None:
+    saving, _ = closed_gaps(np.array(gaps, dtype=np.int64), cause)
+    assert 0 <= saving.low <= saving.mid <= saving.high <= sum(gaps)
+
+
+@given(
+    gaps=st.lists(
+        st.tuples(st.integers(0, 1 << 40), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=9
+    ),
+    cause=st.sampled_from([*CAUSES, None]),
+)
+def test_gaps_as_they_are_alone_give_back_no_more_than_as_recorded(
+    gaps: list[tuple[int, float, float, float]], cause: str | None
+) -> None:
+    dur = np.array([each[0] for each in gaps])
+    parts = [sorted(int(part * each[0]) for part in each[1:]) for each in gaps]
+    least, usual, most = np.array(parts).T
+    saving, assumptions = closed_gaps(dur, cause, (least, usual, most), SLOWDOWNS["stacks"])
+    recorded, _ = closed_gaps(dur, cause)
+    assert 0 <= saving.low <= saving.mid <= saving.high
+    assert (saving.low, saving.mid, saving.high) <= (recorded.low, recorded.mid, recorded.high)
+    assert any(SLOWDOWNS["stacks"].what in text for text in assumptions)
+
+
+def test_of_time_in_which_the_device_may_have_been_busy_nothing_comes_back() -> None:
+    assert closed_gaps(np.array([10**6]), "graph_not_recorded")[0] == Range(0, 0, 0)
+
+
+def test_the_pace_is_the_least_at_which_a_step_takes_as_long_as_alone() -> None:
+    paces = np.array([1.0, 2.0, 4.0, 8.0])
+    assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 3_000_000).usual == 3.0
+    # The device sets the pace from 2 on: a step alone that is measured as a little shorter yet says no more.
+    assert fitted_slowdown(paces, np.array([8e6, 4e6, 4e6, 4e6]), 3_900_000).usual < 2.0
+    assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 9_000_000).usual == 1.0
+
+
+def test_a_group_in_a_step_is_less_certain_than_a_kernel_alone() -> None:
+    assert CURVES is not None
+    kernel = relu(steps=("simple",))
+    alone, found = CURVES.predict(kernel), after(kernel)
+    assert found.after_ns.mid == round(alone.mid_ns)
+    assert found.after_ns.high > 1.4 * alone.high_ns
+    assert found.after_ns.low < alone.low_ns / 1.4
+    assert any("off together" in text for text in found.assumptions)

@@ -1,0 +1,242 @@
+"""What is as good as eager passes; what is wrong somewhere does not, however small the somewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tracemine.codegen import GraphBuilder  # noqa: E402
+from tracemine.validate import reference  # noqa: E402
+from tracemine.validate.numerics import compare, wiring  # noqa: E402
+from tracemine.validate.roundings import rounded_off, spread  # noqa: E402
+
+
+@pytest.fixture
+def truth() -> torch.Tensor:
+    return torch.randn(64, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_eager_itself_passes(truth: torch.Tensor, dtype: torch.dtype) -> None:
+    assert compare(truth.to(dtype), truth.to(dtype), truth, 0).faults == ()
+
+
+def test_better_than_eager_passes(truth: torch.Tensor) -> None:
+    eager = (truth.bfloat16() * 1.004).bfloat16()
+    found = compare(truth.bfloat16(), eager, truth, 0)
+    assert found.faults == ()
+    assert found.error < found.eager_error
+    assert found.equal_share < 1
+
+
+def test_one_wrong_element_in_thousands_is_found(truth: torch.Tensor) -> None:
+    fused = truth.bfloat16()
+    fused[63, 99] += 0.25
+    assert compare(fused, truth.bfloat16(), truth, 0).faults
+
+
+def test_one_coarse_row_is_found(truth: torch.Tensor) -> None:
+    fused = truth.bfloat16()
+    fused[63] = (fused[63] * 1.03).bfloat16()
+    assert any("row 63" in fault for fault in compare(fused, truth.bfloat16(), truth, 0).faults)
+
+
+def test_nan_and_infinities_must_be_where_eager_has_them(truth: torch.Tensor) -> None:
+    truth[3, 4] = torch.nan
+    eager = truth.float()
+    for wrong in (0.0, torch.inf):
+        fused = eager.clone()
+        fused[3, 4] = wrong
+        assert any("NaN" in fault for fault in compare(fused, eager, truth, 0).faults)
+    assert compare(eager.clone(), eager, truth, 0).faults == ()
+
+
+def test_whole_numbers_must_be_equal() -> None:
+    eager = torch.arange(5000)
+    fused = eager.clone()
+    assert compare(fused, eager, eager, 0).faults == ()
+    fused[::100] += 1
+    assert compare(fused, eager, eager, 0).faults
+
+
+def test_wiring_is_a_matter_of_bits_where_nothing_rounds_otherwise(truth: torch.Tensor) -> None:
+    eager = truth.bfloat16()
+    fused = eager.clone()
+    assert wiring(fused, eager, exact=True, ulp=0) is None
+    fused[0, 0] = torch.nextafter(fused[0, 0].float(), torch.tensor(9.0)).bfloat16() + 0.01
+    assert wiring(fused, eager, exact=True, ulp=0) is not None
+    assert wiring(fused, eager, exact=False, ulp=0) is None
+    assert wiring((truth * 1.01).bfloat16(), eager, exact=False, ulp=0) is not None
+
+
+def test_a_row_may_err_as_roundings_could_and_not_more(truth: torch.Tensor) -> None:
+    """Eager happens to be without error in a row where others could be off: what it could be off by counts."""
+    eager, fused = truth.float(), truth.float()
+    fused[3] = (truth[3] + 4e-7).float()
+    lucky = torch.full_like(truth, 1e-7)
+    lucky[4:] = 0
+    assert any("row 3" in fault for fault in compare(fused, eager, truth, 0).faults)
+    assert compare(fused, eager, truth, 0, noise=lucky).faults == ()
+    fused[3] = (truth[3] + 1e-6).float()
+    assert any("row 3" in fault for fault in compare(fused, eager, truth, 0, noise=lucky).faults)
+
+
+def test_codes_of_the_build_that_rounds_are_eager_s_but_for_a_few() -> None:
+    eager = torch.randn(40, 100, generator=torch.Generator().manual_seed(0)).to(torch.float8_e4m3fn)
+    fused = eager.clone()
+    fused.view(torch.uint8)[0, :3] += 1
+    assert wiring(fused, eager, exact=False, ulp=0) is None
+    fused.view(torch.uint8)[:, :3] += 1
+    assert wiring(fused, eager, exact=False, ulp=0) is not None
+
+
+def test_a_mean_may_be_rounded_as_the_numbers_that_it_is_of_and_no_coarser() -> None:
+    x = torch.randn(512, 768, generator=torch.Generator().manual_seed(0))
+    mean = lambda x: (torch.native_layer_norm(x, [768], None, None, 1e-5)[1],)  # noqa: E731
+    eager, truth = mean(x)[0], mean(x.double())[0]
+    noise = spread(mean, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert noise is not None
+    moved = (x + 1).mean(1, keepdim=True) - 1
+    off = (moved.double() - truth).square().mean().sqrt()
+    assert off > 5 * (eager.double() - truth).square().mean().sqrt(), "eager's mean is luckier than any need be"
+    assert compare(moved, eager, truth, 0, noise=noise[0]).faults == ()
+    assert compare(moved + 4e-7, eager, truth, 0, noise=noise[0]).faults
+
+
+def test_codes_that_other_roundings_would_turn_may_be_turned_and_no_others() -> None:
+    eager = torch.randn(40, 100, generator=torch.Generator().manual_seed(0)).to(torch.float8_e4m3fn)
+    turned = eager.clone()
+    turned.view(torch.uint8)[:, ::10] += 1
+    noise = torch.zeros(eager.shape, dtype=torch.float64)
+    assert compare(turned, eager, eager, 0, noise=noise).faults
+    noise[:, ::10] = 1e-3
+    assert compare(turned, eager, eager, 0, noise=noise).faults == ()
+    turned.view(torch.uint8)[:, ::10] += 2
+    assert compare(turned, eager, eager, 0, noise=noise).faults, "more than the next code"
+
+
+def test_a_logarithm_s_last_bits_may_move_whole_rows_and_more_than_those_may_not() -> None:
+    scores = torch.randn(4, 32_000, generator=torch.Generator().manual_seed(0))
+    chain = lambda x: (torch.log_softmax(x, 1).sum(),)  # noqa: E731
+    eager, truth = chain(scores)[0], chain(scores.double())[0]
+    found = spread(chain, lambda: [scores.clone()], lambda: [scores.double()], [truth, scores.double()])
+    assert found is not None
+    last_bits = 2 * 2.0**-23 * torch.logsumexp(scores.double(), 1) * 32_000
+    assert compare((truth + last_bits.abs().max()).float(), eager, truth, 0, noise=found[0]).faults == ()
+    assert compare((truth + 40 * last_bits.abs().max()).float(), eager, truth, 0, noise=found[0]).faults
+
+
+@pytest.mark.parametrize(("last_bits", "right"), [(0.5, True), (1.0, True), (500.0, False)])
+def test_the_sums_within_a_norm_s_gradient_may_be_rounded_and_no_coarser(last_bits: float, right: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    grad, x = (torch.randn((8, 4, 32, 32), generator=generator) + 8.0 for _ in "12")
+    weight, mean, inverse = (torch.rand(4, generator=generator) + shift for shift in (0.5, 7.5, 0.5))
+
+    def chain(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        g, x, weight, mean, inverse = given
+        arguments = (g, x, weight, None, None, mean, inverse, True, 1e-5, [True, True, True])
+        return (torch.ops.aten.native_batch_norm_backward.default(*arguments)[0],)
+
+    inputs = [grad, x, weight, mean, inverse]
+    wide = [t.double() for t in inputs]
+    [truth] = chain(*wide)
+    moved = 2.0**-24 * last_bits * wide[0].mean((0, 2, 3)) * wide[4] * wide[2]
+    fused = (truth - moved[:, None, None]).float()
+    found = spread(chain, lambda: [t.clone() for t in inputs], lambda: [t.clone() for t in wide], [truth, *wide])
+    assert found is not None
+    eager = truth.float()  # whose sums had no error by chance
+    assert (compare(fused, eager, truth, 0, noise=found[0]).faults == ()) is right
+    assert compare(fused, eager, truth, 0).faults  # by eager's own error alone
+
+
+def test_in_the_interpreter_too_a_function_s_last_bits_are_nobody_s_and_may_have_one_cause() -> None:
+    b = GraphBuilder("sums")
+    x = b.input("x", (4, 64), "float32")
+    powers = b.call("aten::exp", x)
+    chain = b.done(powers, b.call("aten::sum.dim_IntList", powers, [1], False))
+    _, truth, noise = reference.judged(chain, [torch.zeros(4, 64)], {}, {})  # eager's are without any error
+    last_bits = 2 * 2.0**-23
+    assert noise.live[0].allclose(last_bits * truth.live[0], rtol=1e-3)
+    assert bool((noise.live[1] > 0.4 * last_bits * 64).all()), "drawn apart, they come to an eighth of it"
+
+
+def test_rows_of_uneven_magnitudes_are_judged_alone(truth: torch.Tensor) -> None:
+    truth[::2] *= 1000
+    eager, fused = truth.bfloat16(), truth.bfloat16()
+    fused[0] = (truth[0] * (1 + 2.0**-8)).bfloat16()  # as much as one rounding, in one row
+    eager[:] = (truth + (eager.double() - truth) / 3).bfloat16()
+    assert compare(fused, eager, truth, 0, even=False).faults == ()
+    fused[1] = (truth[1] * 1.2).bfloat16()  # a row of small numbers
+    assert any("row 1" in fault or "element" in fault for fault in compare(fused, eager, truth, 0, even=False).faults)
+
+
+def test_where_a_few_elements_err_more_than_all_others_luck_is_a_part_and_elsewhere_it_is_not() -> None:
+    truth = torch.ones(64, 100, dtype=torch.float64)
+    truth[5, 5:8] = 1000.0
+    few = torch.full_like(truth, 3e-8)
+    few[5, 5:8] = 3e-5
+    off = few * torch.tensor([1.0, -1.0]).repeat(50)
+    for factor, passes in ((2.5, True), (40.0, False)):
+        assert (compare((truth + factor * off).float(), truth.float(), truth, 0, noise=few).faults == ()) is passes
+    even = torch.full_like(truth, 3e-6)
+    off = even * torch.tensor([1.0, -1.0]).repeat(50)
+    assert compare((truth + 2.5 * off).float(), truth.float(), truth, 0, noise=even).faults
+
+
+def test_a_sum_may_be_off_by_what_pairs_of_pairs_round_off_and_by_no_more() -> None:
+    x = torch.randn(4096, generator=torch.Generator().manual_seed(0))
+    truth = x.double().sum()
+
+    def total(t: torch.Tensor) -> list[torch.Tensor]:
+        return [t.sum()]
+
+    noise = spread(total, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert noise is not None
+    off = 2.0**-24 * (x.double().square().sum().item() * 12 / 3) ** 0.5
+    assert noise[0].item() == pytest.approx(off, rel=1e-3)
+    for factor, passes in ((2, True), (16, False)):
+        assert (compare((truth + factor * off).float(), truth.float(), truth, 0, noise=noise[0]).faults == ()) is passes
+
+
+def test_the_build_that_rounds_may_differ_by_what_eager_may_err_by() -> None:
+    truth = torch.ones(8, 4, dtype=torch.float64)
+    eager, fused = truth.float(), truth.float()
+    fused[2, 1] += 1e-5
+    assert wiring(fused, eager, exact=False, ulp=0, truth=truth) is not None
+    noise = torch.zeros_like(truth)
+    noise[2] = 4e-6
+    assert wiring(fused, eager, exact=False, ulp=0, truth=truth, noise=noise) is None
+
+
+@pytest.mark.parametrize(("moved", "right"), [(60, True), (400, False)])
+def test_where_sums_cancel_more_elements_may_fall_to_the_other_side_of_a_rounding_and_not_most(
+    truth: torch.Tensor, moved: int, right: bool
+) -> None:
+    eager = truth[:20].bfloat16()
+    fused = eager.clone()
+    fused.view(-1)[:moved] = (fused.view(-1)[:moved].float() * (1 + 2.0**-7)).bfloat16()
+    assert wiring(fused, eager, False, 0) is not None
+    assert (wiring(fused, eager, False, 0, cancels=True) is None) is right
+
+
+def test_a_mean_is_a_quotient_whose_last_bits_are_nobody_s() -> None:
+    """Of few numbers far from 0, from which it is taken off: eager's own sum may have been lucky."""
+    exact = torch.tensor([16.3], dtype=torch.float64)
+    off = rounded_off(exact.float(), exact.float().double(), name="mean")
+    assert off is not None
+    assert float(off) >= 16.3 * 2.0**-23
+
+
+def test_an_exponential_within_a_gradient_has_last_bits_whatever_dtype_is_asked_for() -> None:
+    """Of a share next to 1 the gradient is what they leave."""
+    grad, output = torch.tensor([[0.0, 1e6, 0.0]]), torch.tensor([[-20.0, -1e-6, -20.0]])
+
+    def chain(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.ops.aten._log_softmax_backward_data(*given, 1, torch.float32)]
+
+    wide = [grad.double(), output.double()]
+    truth = [torch.ops.aten._log_softmax_backward_data(*wide, 1, torch.float64), *wide]
+    found = spread(chain, lambda: [grad.clone(), output.clone()], lambda: [t.clone() for t in wide], truth)
+    assert found is not None
+    assert float(found[0][0, 1]) >= 1e6 * 2.0**-24

@@ -1,0 +1,94 @@
+"""Copies from and to pageable memory: what is made of them without a GPU, and what a verdict on one says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.verdicts.test_evidence import FINDING, H200, printed, put
+from tracemine.cli import main
+from tracemine.findings.record import PINNED, Finding
+from tracemine.findings.verdicts import judged
+from tracemine.report.words import times_text
+from tracemine.verdicts.evidence import read_evidence
+from tracemine.verify.repro.host_copy import LARGEST_BYTES, HostCopy, copy_reproduction, host_copy
+
+TRAINING = Path(__file__).parents[3] / "fixtures" / "captures" / "convnet_train"
+MARK = "0123456789abcdef"
+
+
+def test_a_copy_of_a_trace_is_told_from_kernels_with_its_bytes_and_direction() -> None:
+    from tracemine.cli.verify import _read
+
+    flow, _, scan = _read(TRAINING, None, (), quiet=True, given=None)
+    found = {finding.rule: host_copy(finding, flow) for finding in scan.findings if finding.activities}
+    assert found.pop("pageable_copy") == HostCopy("Memcpy HtoD (Pageable -> Device)", 12_582_912, to_device=True)
+    assert set(found.values()) == {None}
+
+
+def test_without_a_gpu_a_copy_is_written_and_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton")
+    options = ["--rule", "pageable_copy", "--format", "json", "--quiet", "--emit", str(tmp_path)]
+    assert main(["verify", str(TRAINING), *options]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
+    assert (verdict["level"], verdict["by"]) == ("L0", PINNED)
+    assert verdict["not_tested"][1] == "L2: a copy has no kernel that could be proved on a CPU"
+    (path,) = tmp_path.iterdir()
+    assert path.read_text() == verdict["source"]
+
+
+def reproduction(copy: HostCopy) -> str:
+    return copy_reproduction(FINDING, copy, MARK)
+
+
+def test_its_file_needs_torch_alone_and_says_what_it_lacks(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this is about machines without a GPU")
+    path = put(tmp_path / "repro.py", reproduction(HostCopy("Memcpy HtoD (Pageable -> Device)", 4096, to_device=True)))
+    modules = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert modules - sys.stdlib_module_names <= {"torch", "pynvml"}
+    ran = subprocess.run([sys.executable, path, "--json"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.strip()) == (1, "this needs a GPU, and torch finds none")
+
+
+def test_no_name_of_a_trace_becomes_code_and_no_size_takes_all_memory() -> None:
+    name = 'x"""\nimport os; os.system("true")  # \\'
+    text = reproduction(HostCopy(name, 1 << 50, to_device=False))
+    named = {
+        target.id: ast.literal_eval(node.value)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id == "TRACE"
+    }
+    assert named == {"TRACE": [(name, None)]}
+    assert f"NBYTES, TO_DEVICE = {LARGEST_BYTES}, False" in text
+
+
+def test_a_measured_copy_says_pinned_where_a_kernel_is_said_else(tmp_path: Path) -> None:
+    found: dict[str, Any] = printed() | {"by": PINNED}
+    verified = read_evidence([put(tmp_path / "out.json", found)]).on(FINDING, H200)
+    assert verified is not None
+    assert (verified.basis, verified.by) == ("measured", PINNED)
+    assert "pinned 5.00 µs" in times_text(verified)
+    after: Finding = judged(FINDING, verified)
+    assert "the share that pinned memory takes off" in after.assumptions[-1]
+    assert msgspec.json.decode(msgspec.json.encode(after), type=Finding) == after

@@ -1,0 +1,436 @@
+"""A chain: the ATen calls that one fused kernel stands for, in dataflow order, as plain records. Needs no torch.
+
+Values are numbered: the chain's inputs first, then the tensors that its calls give, in order. A call refers to
+values by number, so what reads what is said once and nowhere guessed.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain as flatten
+from typing import Any
+
+import msgspec
+
+from tracemine.errors import TracemineError
+from tracemine.ops import Argument, Overload, itemsize, lookup, scalar_type
+from tracemine.ops.infer import TensorSpec, infer
+from tracemine.ops.infer.tensor import broadcast, contiguous, like
+
+MOST_CALLS = 512
+# Profilers write a dtype argument as torch's number of it.
+_SCALAR_TYPE_NUMBERS = {name: str(k) for k in range(64) if (name := scalar_type(str(k))) is not None}
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+# Names that the generated source has for itself, and builtins that it calls.
+_TAKEN = re.compile(
+    r"n\d+|out\d*|scratch\d*|tl|torch|triton|fused|rows?|columns?|(row|column)_mask|mask|blocks|start|seed"
+    r"|delta|top|kept|more|index|[rx]block|elements|each|warps|wide|part_\d+|takes|launch(_\d+)?|looks|plan|new|device"
+    r"|min|max|abs|sum|float|int|len|tuple|range|zip|print"
+)
+# Numbers that decide what is computed, or how much of it.
+_SHAPING = frozenset({"exponent", "ord", "correction", "start", "end", "step", "scales", "scales_h", "scales_w"})
+# Operators that write what they keep of a run only where they train.
+_TRAINED = frozenset(f"aten::{name}batch_norm" for name in ("native_", "cudnn_", "miopen_")) | {
+    "aten::_native_batch_norm_legit"
+}
+_NUMBERS = ("Scalar", "float", "Tensor")  # a number given for one of these is an argument of the kernel
+
+
+# Operators that torch takes a number for in a tensor's place (python_arg_parser.cpp: should_allow_numbers_as_tensors).
+_ALLOW_NUMBERS = frozenset(
+    f"aten::{name}{end}"
+    for name in ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "copy")
+    for end in ("", "_")
+)
+
+
+class GraphError(TracemineError):
+    """A chain that cannot be: what is wrong with which call."""
+
+
+class Unsupported(TracemineError):
+    """A sound chain that no kernel can be generated for: the reason, in words for a user."""
+
+
+class Ref(msgspec.Struct, frozen=True, tag="ref"):
+    """A value of the chain, by its number."""
+
+    value: int
+
+
+class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
+    """A number that the fused kernel takes as an argument. `recorded`: whether the trace told its value."""
+
+    name: str
+    value: int | float
+    recorded: bool = True
+
+
+class Literal(msgspec.Struct, frozen=True, tag="literal"):
+    """What shapes the kernel itself: an axis, sizes, a flag, a dtype's name."""
+
+    value: bool | int | float | str | tuple[int | bool, ...]
+
+
+class Refs(msgspec.Struct, frozen=True, tag="refs"):
+    """A list of tensors; None where an optional member is not given."""
+
+    values: tuple[int | None, ...]
+
+
+class Scalars(msgspec.Struct, frozen=True, tag="scalars"):
+    """A list of numbers, one for each member of a TensorList."""
+
+    values: tuple[Scalar, ...]
+
+
+Value = Ref | Refs | Scalar | Scalars | Literal | None
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A tensor that the chain reads and does not make. `below`: it holds indices, each in [0, below)."""
+
+    name: str
+    spec: TensorSpec
+    below: int | None = None
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One ATen call: its overload, a value for each argument of the schema, and the tensors that it gives."""
+
+    operator: str  # with namespace: aten::mul
+    overload: str
+    arguments: tuple[Value, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def schema(self) -> Overload:
+        """The overload in the operator table. Raises GraphError where it has none of this name."""
+        found = lookup(self.operator)
+        for overload in found.overloads if found is not None else ():
+            if overload.name == self.overload:
+                return overload
+        raise GraphError(f"{self.label} is not in the operator table")
+
+    @property
+    def label(self) -> str:
+        """Operator and overload.
+
+        >>> Call("aten::mul", "Tensor", (), ()).label
+        'aten::mul.Tensor'
+        """
+        return f"{self.operator}.{self.overload}" if self.overload else self.operator
+
+    @property
+    def wraps_numbers(self) -> bool:
+        """Whether a number in a tensor's place has to be made a tensor for torch to take it.
+
+        >>> Call("aten::remainder", "Tensor", (), ()).wraps_numbers, Call("aten::add", "Tensor", (), ()).wraps_numbers
+        (True, False)
+        """
+        return self.operator not in _ALLOW_NUMBERS
+
+    def given(self) -> dict[str, Value]:
+        """The arguments by the schema's names."""
+        return {a.name: value for a, value in zip(self.schema.arguments, self.arguments, strict=True)}
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Calls in dataflow order. `live`: values that somebody outside reads, which the fused kernel must write."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    calls: tuple[Call, ...]
+    live: tuple[int, ...]
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Shape, dtype and strides of every value."""
+        return (*(i.spec for i in self.inputs), *flatten.from_iterable(c.outputs for c in self.calls))
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Every scalar argument, once, in the order of the calls."""
+        found: dict[str, Scalar] = {}
+        for call in self.calls:
+            for value in call.arguments:
+                members = value.values if isinstance(value, Scalars) else (value,)
+                found.update((s.name, s) for s in members if isinstance(s, Scalar))
+        return tuple(found.values())
+
+    def first_output(self, call: int) -> int:
+        """The number of a call's first output."""
+        return len(self.inputs) + sum(len(c.outputs) for c in self.calls[:call])
+
+    @property
+    def memory(self) -> tuple[int, ...]:
+        """Of each value the one whose memory it is in: an input, or what a call made anew."""
+        behind = list(range(len(self.inputs)))
+        for call in self.calls:
+            shares = call.schema.aliases
+            for place in range(len(call.outputs)):
+                alias = shares[min(place, len(shares) - 1)] if shares else None
+                source = None if alias is None else call.arguments[alias]
+                behind.append(behind[source.value] if isinstance(source, Ref) else len(behind))
+        return tuple(behind)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Inputs that a call writes in place, themselves or through a view."""
+        behind, count = self.memory, len(self.inputs)
+        return tuple(dict.fromkeys(behind[v] for call in self.calls for v in mutated(call) if behind[v] < count))
+
+
+def is_shaping(argument: Argument) -> bool:
+    """Whether a number decides what is computed, or how much of it: such are no arguments of a kernel.
+
+    Of what is called p that is a norm's order; a dropout's share is a float.
+    """
+    return argument.name in _SHAPING or (argument.name == "p" and argument.type.startswith("Scalar"))
+
+
+def usable(name: str) -> bool:
+    """Whether a kernel's argument may be called so.
+
+    >>> usable("weight"), usable("n3"), usable("import"), usable("x; y")
+    (True, False, False, False)
+    """
+    return bool(_NAME.fullmatch(name)) and not keyword.iskeyword(name) and not _TAKEN.fullmatch(name)
+
+
+def tensors(value: Value) -> tuple[int, ...]:
+    """Values that an argument refers to.
+
+    >>> tensors(Refs((0, None, 2))), tensors(Ref(1)), tensors(Literal(3))
+    ((0, 2), (1,), ())
+    """
+    if isinstance(value, Ref):
+        return (value.value,)
+    return tuple(v for v in value.values if v is not None) if isinstance(value, Refs) else ()
+
+
+def mutated(call: Call) -> tuple[int, ...]:
+    """Values that a call writes in place."""
+    if call.operator in _TRAINED and call.given().get("training") == Literal(False):
+        return ()
+    return tuple(v for place in call.schema.mutates for v in tensors(call.arguments[place]))
+
+
+def asked(call: Call) -> tuple[bool, ...]:
+    """For each output of the schema whether the call gives it: gradients are given as they are asked for."""
+    mask = call.given().get("output_mask")
+    if isinstance(mask, Literal) and isinstance(mask.value, tuple):
+        return tuple(map(bool, mask.value))
+    count, listed = len(call.outputs), any(kind.endswith("[]") for kind in call.schema.outputs)
+    return (True,) * count + (False,) * (0 if listed else len(call.schema.outputs) - count)
+
+
+def reads(call: Call) -> tuple[int, ...]:
+    """Values that a call takes, in the order of its arguments."""
+    return tuple(v for value in call.arguments for v in tensors(value))
+
+
+def renumbered(value: Value, to: Callable[[int], int]) -> Value:
+    """An argument of a chain whose values have other numbers."""
+    if isinstance(value, Ref):
+        return Ref(to(value.value))
+    return Refs(tuple(None if v is None else to(v) for v in value.values)) if isinstance(value, Refs) else value
+
+
+def settled(chain: Graph, numbers: Mapping[str, float]) -> Graph:
+    """The chain with other values for numbers that were not recorded, by name; what is recorded stays."""
+
+    def scalar(one: Scalar) -> Scalar:
+        return one if one.recorded else Scalar(one.name, numbers.get(one.name, one.value), recorded=False)
+
+    def argument(value: Value) -> Value:
+        if isinstance(value, Scalars):
+            return Scalars(tuple(map(scalar, value.values)))
+        return scalar(value) if isinstance(value, Scalar) else value
+
+    calls = tuple(msgspec.structs.replace(c, arguments=tuple(map(argument, c.arguments))) for c in chain.calls)
+    return msgspec.structs.replace(chain, calls=calls)
+
+
+def check(chain: Graph) -> Graph:
+    """The chain itself. Raises GraphError, naming the call, where it is not sound."""
+    if not chain.calls or len(chain.calls) > MOST_CALLS:
+        raise GraphError(f"{chain.name}: a chain has 1 to {MOST_CALLS} calls, not {len(chain.calls)}")
+    names = [i.name for i in chain.inputs] + [s.name for s in chain.scalars]
+    if bad := [n for n in names if not usable(n)]:
+        raise GraphError(f"{chain.name}: {bad[0]!r} is no name for an argument")
+    if len(set(names)) < len(names):
+        raise GraphError(f"{chain.name}: two arguments have one name")
+    known = len(chain.inputs)
+    for number, call in enumerate(chain.calls):
+        place = f"{chain.name}: call {number} ({call.label})"
+        if len(call.schema.arguments) != len(call.arguments):
+            raise GraphError(f"{place}: {len(call.arguments)} arguments, the schema has {len(call.schema.arguments)}")
+        for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
+            if isinstance(value, Ref | Refs) and not argument.is_tensor:
+                raise GraphError(f"{place}: a tensor is given for {argument.name}")
+        if any(not 0 <= v < known for v in reads(call)):
+            raise GraphError(f"{place}: it reads a value that no earlier call gives")
+        known += len(call.outputs)
+    if any(not 0 <= v < known for v in chain.live):
+        raise GraphError(f"{chain.name}: a live value is not in the chain")
+    for number, spec in enumerate(chain.specs):
+        if spec.dtype is None or spec.strides is None or len(spec.strides) != len(spec.shape):
+            raise GraphError(f"{chain.name}: shape, dtype or strides of value {number} are not known")
+    if not chain.live and not chain.written:
+        raise GraphError(f"{chain.name}: nothing that it computes is wanted")
+    return chain
+
+
+class GraphBuilder:
+    """Builds a chain call by call; what a call gives is inferred from the operator table.
+
+    >>> b = GraphBuilder("scaled")
+    >>> x = b.input("x", (4, 8), "bfloat16")
+    >>> y = b.call("aten::mul.Tensor", x, 0.5)
+    >>> chain = b.done(b.call("aten::relu", y))
+    >>> chain.calls[1].outputs[0].dtype, chain.live, chain.scalars[0].value
+    ('bfloat16', (2,), 0.5)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._inputs: list[Input] = []
+        self._calls: list[Call] = []
+        self._specs: list[TensorSpec] = []
+        self._names: set[str] = set()
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str,
+        strides: Sequence[int] | None = None,
+        below: int | None = None,
+    ) -> Ref:
+        """A tensor from outside. strides: in elements; None is contiguous. Inputs come before the first call."""
+        if self._calls:
+            raise GraphError(f"{self.name}: inputs are named before the first call")
+        spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
+        self._inputs.append(Input(name, spec, below))
+        self._names.add(name)
+        self._specs.append(spec)
+        return Ref(len(self._specs) - 1)
+
+    def call(self, operator: str, *given: Any, **named: Any) -> Any:
+        """One call; gives the Ref of its output, or a tuple of them. Raises GraphError where nothing can be inferred.
+
+        operator: with the overload where it has a name. given: Refs, lists of Refs, and Python values in the
+        schema's order. A number where the schema has a Scalar, a float or a Tensor becomes an argument of the kernel.
+        """
+        name, _, overload_name = operator.partition(".")
+        call = Call(name, overload_name, (), ())
+        schema = call.schema
+        places = {a.name: a for a in schema.arguments}
+        values = dict(zip(places, given, strict=False)) | named
+        if unknown := values.keys() - places.keys():
+            raise GraphError(f"{self.name}: {operator} has no argument {min(unknown)}")
+        arguments = tuple(self._value(a, values.get(a.name)) for a in schema.arguments)
+        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self._specs)
+        self._calls.append(Call(name, overload_name, arguments, outputs))
+        self._specs += outputs
+        refs = tuple(Ref(len(self._specs) - len(outputs) + at) for at in range(len(outputs)))
+        return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
+
+    def done(self, *live: Ref) -> Graph:
+        """The chain, checked."""
+        return check(Graph(self.name, tuple(self._inputs), tuple(self._calls), tuple(r.value for r in live)))
+
+    def _value(self, argument: Argument, given: Any) -> Value:
+        if given is None or isinstance(given, Ref):
+            return given
+        if isinstance(given, list | tuple) and argument.is_tensor:
+            return Refs(tuple(None if r is None else r.value for r in given))
+        if isinstance(given, list | tuple) and argument.type == "Scalar[]":
+            return Scalars(tuple(self._scalar(argument.name, v) for v in given))
+        kind = argument.type.removesuffix("?")
+        if is_shaping(argument):
+            return Literal(given)
+        if kind in _NUMBERS and type(given) in (int, float):
+            return self._scalar(argument.name, given)
+        return Literal(tuple(given) if isinstance(given, list | tuple) else given)
+
+    def _scalar(self, name: str, value: float) -> Scalar:
+        taken = next(n for n in (name, *(f"{name}_{k}" for k in range(1, 10_000))) if self._free(n))
+        self._names.add(taken)
+        return Scalar(taken, value)
+
+    def _free(self, name: str) -> bool:
+        return name not in self._names and usable(name) and name not in ("self", "input", "seed")
+
+
+def infer_outputs(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """What a call gives; what no rule tells, as its own outputs say. Raises GraphError where nothing can tell."""
+    recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
+    lists = (v.values if isinstance(v, Refs) else () for v in call.arguments)
+    members = [[str(specs[v].dtype) for v in values if v is not None] for values in lists]
+    if not call.schema.outputs:
+        return ()
+    shapes, dtypes, strides, texts = (list(column) for column in zip(*recorded, strict=True))
+    found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, members)
+    told = found.outputs or ()
+    if len(told) == len(call.outputs):
+        told = tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))
+    elif told and call.operator == "aten::cudnn_batch_norm":
+        told = (*told[:-1], told[-1] or _NO_RESERVE)
+    outputs = tuple(s for s in told if s is not None) or _looked_up(call, specs)
+    if not outputs or any(s.strides is None or s.dtype is None or itemsize(s.dtype) is None for s in outputs):
+        raise GraphError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
+    return outputs
+
+
+def _merged(told: TensorSpec | None, known: TensorSpec) -> TensorSpec:
+    """What a rule tells; the rest as it is known of a call at other sizes."""
+    if told is None:
+        return known
+    strides = like(told.shape, known.strides or ()) if told.strides is None else told.strides
+    return TensorSpec(told.shape, told.dtype or known.dtype, strides)
+
+
+# What cuDNN keeps of a batch norm for its gradient: nothing, unless channels come last.
+_NO_RESERVE = TensorSpec((0,), "uint8", (1,))
+
+
+def _looked_up(call: Call, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """What `index` gives with neighbouring index tensors: the operator table does not say."""
+    given = call.given() if call.operator in ("aten::index", "aten::_unsafe_index") else {}
+    source, indices = given.get("self"), given.get("indices")
+    if not isinstance(source, Ref) or not isinstance(indices, Refs):
+        return ()
+    used = [at for at, v in enumerate(indices.values) if v is not None]
+    shape = specs[source.value].shape
+    if not used or used != list(range(used[0], used[-1] + 1)) or used[-1] >= len(shape):
+        return ()
+    together = broadcast([specs[v].shape for v in indices.values if v is not None])
+    found = (*shape[: used[0]], *together, *shape[used[-1] + 1 :])
+    return (TensorSpec(found, specs[source.value].dtype, contiguous(found)),)
+
+
+def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> tuple[Any, str, Any, str]:
+    """An argument as a profiler records it: shape, type, strides, text."""
+    if isinstance(value, Ref):
+        spec = specs[value.value]
+        return list(spec.shape), str(spec.dtype), list(spec.strides or ()), ""
+    if isinstance(value, Refs):
+        members = [specs[v] for v in value.values if v is not None]
+        return [list(m.shape) for m in members], "TensorList", [list(m.strides or ()) for m in members], ""
+    if isinstance(value, Scalar):
+        if argument.is_tensor:
+            return [], "double" if isinstance(value.value, float) else "long int", [], ""
+        return [], "Scalar", [], repr(value.value)
+    if isinstance(value, Scalars):
+        return [], "ScalarList", [], ""
+    if value is None:
+        return [], "", [], ""
+    if isinstance(value.value, tuple):
+        return [], "ScalarList", [], "[" + ", ".join(map(str, value.value)) + "]"
+    if argument.type in ("str", "str?"):
+        return [], "", [], ""
+    return [], "Scalar", [], _SCALAR_TYPE_NUMBERS.get(str(value.value), str(value.value))

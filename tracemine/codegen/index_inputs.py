@@ -1,0 +1,124 @@
+"""Which tensors of a chain hold places in which others, and how many places there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tracemine.codegen.graph import Call, Graph, Ref, Refs
+from tracemine.ops.infer import TensorSpec
+
+# Calls whose results hold values of their first argument, as they are.
+KEEPS = frozenset(
+    (
+        *("view", "permute", "slice", "select", "expand", "clone", "_to_copy", "squeeze", "unsqueeze"),
+        *("gather", "index_select", "embedding", "index", "flip"),
+    )
+)
+
+# Which argument holds places in which: of the operator, the index argument, and of what, along which argument's axis.
+_POINTS: Mapping[str, tuple[str, str, str | None]] = {
+    "embedding": ("indices", "weight", None),
+    "index_select": ("index", "self", "dim"),
+    "gather": ("index", "self", "dim"),
+    "scatter": ("index", "self", "dim"),
+    "scatter_add": ("index", "self", "dim"),
+    "index_add": ("index", "self", "dim"),
+    "index_copy": ("index", "self", "dim"),
+    "index_fill": ("index", "self", "dim"),
+    "nll_loss_forward": ("target", "self", "1"),
+    "nll_loss_backward": ("target", "self", "1"),
+    "nll_loss2d_forward": ("target", "self", "1"),
+    "nll_loss2d_backward": ("target", "self", "1"),
+}
+
+
+def pointing(call: Call, specs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
+    """Index tensors of a call, each with the number of places that it may point to."""
+    base = call.operator.removeprefix("aten::").removesuffix("_")
+    named = call.given()
+    if base in ("index", "_unsafe_index", "index_put", "_index_put_impl"):
+        source, indices = named.get("self"), named.get("indices")
+        if not isinstance(source, Ref) or not isinstance(indices, Refs):
+            return []
+        shape = specs[source.value].shape
+        return [
+            (v, shape[at])
+            for at, v in enumerate(indices.values)
+            if v is not None and at < len(shape) and specs[v].dtype not in ("bool", "uint8")
+        ]
+    if base not in _POINTS:
+        return []
+    index_name, table_name, axis = _POINTS[base]
+    index, source = named.get(index_name), named.get(table_name)
+    if not isinstance(index, Ref) or not isinstance(source, Ref):
+        return []
+    shape = specs[source.value].shape
+    along: Any = 0
+    if axis is not None:
+        along = int(axis) if axis.isdigit() else getattr(named.get(axis), "value", 0)
+    if not shape or not isinstance(along, int) or not -len(shape) <= along < len(shape):
+        return []
+    return [(index.value, shape[along])]
+
+
+def wraps(call: Call) -> bool:
+    """Whether negative places count from the end."""
+    return call.operator.removeprefix("aten::").removesuffix("_") in ("index", "index_put", "_index_put_impl")
+
+
+def within(chain: Graph) -> Graph:
+    """The chain with index tensors kept within what they point into, at the sizes that it has now."""
+    inputs = list(chain.inputs)
+    for value, below in _origins(chain):
+        if value < len(inputs) and (known := inputs[value].below) is not None:
+            inputs[value] = msgspec.structs.replace(inputs[value], below=min(known, below))
+    return msgspec.structs.replace(chain, inputs=tuple(inputs))
+
+
+def computed(chain: Graph) -> list[int]:
+    """How many places there are for each index that the chain computes itself: no smaller table would do."""
+    return [below for value, below in _origins(chain) if value >= len(chain.inputs)]
+
+
+def _origins(chain: Graph) -> Iterator[tuple[int, int]]:
+    """Of each index tensor the value that it is a view or a copy of, and the number of places that it may point to.
+
+    What was copied into that value, or into a view of it, is another.
+    """
+    specs = chain.specs
+    givers = {chain.first_output(n) + k: call for n, call in enumerate(chain.calls) for k in range(len(call.outputs))}
+
+    for number, call in enumerate(chain.calls):
+        for value, below in pointing(call, specs):
+            source = origin(value, givers.get)
+            for held in (source, *copied(chain.calls[:number], source, givers.get)):
+                yield held, below
+
+
+def origin(value: int, giver: Callable[[int], Call | None]) -> int:
+    """The value of which another is a view or a copy. giver: the call that gives a value; None of an input."""
+    while (call := giver(value)) is not None and call.operator.removeprefix("aten::") in KEEPS:
+        first = call.arguments[0]
+        if not isinstance(first, Ref):
+            break
+        value = first.value
+    return value
+
+
+def copied(calls: Iterable[Call], into: int, giver: Callable[[int], Call | None]) -> Iterator[int]:
+    """What calls copy into a value or into views of it, and what they copied into that before."""
+    copies = [call.given() for call in calls if call.operator == "aten::copy_"]
+    found, todo = {into}, [into]
+    while todo:
+        at = todo.pop()
+        for given in copies:
+            target, source = given.get("self"), given.get("src")
+            if isinstance(target, Ref) and isinstance(source, Ref) and origin(target.value, giver) == at:
+                held = origin(source.value, giver)
+                if held not in found:
+                    found.add(held)
+                    todo.append(held)
+                    yield held

@@ -1,0 +1,373 @@
+"""What one element of a recipe is, inside a kernel that walks given columns: recipes become nodes.
+
+The question "which element" goes down from what is stored to what is loaded. What this kernel cannot compute on the
+way (a reduction over other axes, or one needed at another row) is demanded of an earlier kernel and loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.axes import Axes, Dim
+from tracemine.codegen.indexing import Index, Places
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Node, Nodes
+from tracemine.codegen.operators import brief_templates
+from tracemine.codegen.passes.rotate_half import AND, Turned
+from tracemine.codegen.recipes import columns_of, dear, fronts
+from tracemine.codegen.tensor_ir import (
+    NARROW,
+    TYPE_OF,
+    Counted,
+    Drawn,
+    Joined,
+    Num,
+    Permuted,
+    Picked,
+    Point,
+    Position,
+    Reduced,
+    Regrouped,
+    Rounded,
+    Scanned,
+    Sliced,
+    Source,
+    Tensor,
+)
+
+# Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
+_REPEATS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an axis that is as long as the kernel's columns, and begins at `start`."""
+
+    leaf: int
+    start: int
+
+
+class Emitter(Places):
+    """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does.
+
+    large: elements from which on it takes longer to compute what is repeated than to launch a kernel for it.
+    """
+
+    def __init__(
+        self,
+        axes: Axes,
+        nodes: Nodes,
+        origins: dict[Node, int],
+        columns: Dim,
+        rounds: bool,
+        large: int,
+        in_place: Collection[Tensor] = (),
+    ) -> None:
+        super().__init__(axes, nodes)
+        self.in_place = in_place  # what inputs hold at the end
+        self.origins, self.columns, self.rounds = origins, columns, rounds
+        self.large = large
+        self.demanded: dict[Tensor, str] = {}
+        self._root: Tensor | None = None
+        self._elements = 0  # that the kernel walks for it
+        self._part: Dim = ()  # the axis of parts, where it is what a part gives
+        self.reduces: set[Reduced] = set()  # what the kernel reduces itself
+        self.scans = False
+        self.cuts: set[int] = set()  # columns at which a join goes from one member to the next
+        self._known: dict[tuple[object, ...], Node] = {}
+        self.walked = ir.Walked(self.columns)
+
+    def store(self, tensor: Tensor, buffer: str, piece: Piece | None = None) -> ir.Store:
+        """Writes a recipe's element at its own place; of `piece` alone, where the columns are a part of an axis."""
+        self._root = tensor
+        self._part = tensor.part if isinstance(tensor, Reduced) else ()
+        leaves = {*self.axes.flat(tensor.dims)}
+        self._elements = self.axes.size(leaves if piece is not None else leaves | {*self.columns})
+        index = self.own(tensor, piece)
+        return ir.Store(buffer, self.by_dim(tensor.dims, index), self.value(tensor, index, None))
+
+    def own(self, tensor: Tensor, piece: Piece | None = None) -> Index:
+        """The index at which the kernel stands."""
+        return tuple(self._at(leaf, piece) for leaf in self.axes.flat(tensor.dims))
+
+    def _at(self, leaf: int, piece: Piece | None) -> Node:
+        if piece is None or leaf != piece.leaf:
+            return self.nodes.make(ir.At, self.axes.axis(leaf))
+        place = self.nodes.make(ir.At, self.axes.axis(self.columns[0]))
+        return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, piece.start))
+
+    def value(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
+        """One element. `guard`: what must hold for it to be wanted; else it may be anything."""
+        key = (tensor, index, guard)
+        found = self._known.get(key)
+        if found is None:
+            if tensor is not self._root and self._belongs_elsewhere(tensor, index):
+                found = self._demand(tensor, index, guard)
+            else:
+                found = _EMIT[type(tensor)](self, tensor, index, guard)
+            self._known[key] = found
+            if tensor.origin >= 0 and isinstance(found, ir.Compute | ir.Cast | ir.Reduce | ir.Scan):
+                self.origins.setdefault(found, tensor.origin)
+        return found
+
+    def converted(self, node: Node, type_: str) -> Node:
+        """In another type of computing."""
+        assert isinstance(node, ir.Value)  # noqa: S101  (recipes give values)
+        if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
+            return self.nodes.make(ir.Constant, type_, node.value)
+        return node if node.type == type_ else self.nodes.make(ir.Cast, type_, node, type_)
+
+    # What this kernel cannot compute.
+
+    def foreign(self, tensor: Tensor) -> bool:
+        """Whether it walks other columns than this kernel."""
+        return set(columns_of(self.axes, tensor)) != set(self.columns)
+
+    def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
+        """Cheaper to load: dear and repeated, or built on reductions over other columns and no larger than they are.
+
+        Also what is written in place and built on such: what it is computed of is gone by then.
+        """
+        if tensor in self.in_place and any(self.foreign(t) for t in fronts(tensor)):
+            return True
+        if not isinstance(tensor, Point | Rounded):
+            return False
+        if self._is_table(tensor, index):
+            return True
+        others = [t for t in fronts(tensor) if self.foreign(t) and not (isinstance(t, Reduced) and t.part)]
+        leaves = set(self.axes.flat(tensor.dims))
+        return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
+
+    def _is_table(self, tensor: Tensor, index: Index) -> bool:
+        """Changes along the columns, takes long to compute, and is asked for the same elements again and again."""
+        size = self._size(tensor)
+        if self._elements < max(self.large, _REPEATS * size) or not any(
+            self.walked(node) & {*self.columns} for node in index
+        ):
+            return False
+        return any(self._size(t) == size for t in dear(tensor))
+
+    def _size(self, tensor: Tensor) -> int:
+        return self.axes.size(self.axes.flat(tensor.dims))
+
+    def _demand(self, tensor: Tensor, index: Index, guard: Node | None) -> Node:
+        buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
+        return self.nodes.make(ir.Load, tensor.type, buffer, self.by_dim(tensor.dims, index), guard)
+
+    # One method a kind of recipe.
+
+    def source(self, tensor: Source, index: Index, guard: Node | None) -> Node:
+        return self.nodes.make(ir.Load, tensor.type, tensor.buffer, self.by_dim(tensor.dims, index), guard)
+
+    def point(self, tensor: Point, index: Index, guard: Node | None) -> Node:
+        args: list[Node] = []
+        for place, arg in enumerate(tensor.args):
+            if isinstance(arg, Num):
+                args.append(self._number(arg, tensor.compute))
+            else:
+                there = self.broadcast(tensor.dims, index, arg.dims)
+                value = self.value(arg, there, guard)
+                args.append(value if place in tensor.as_is else self.converted(value, tensor.compute))
+        if tensor.template == "{0}":
+            return args[0]
+        return self.nodes.make(ir.Compute, tensor.dtype, tensor.template, tuple(args))
+
+    def _number(self, number: Num, type_: str) -> Node:
+        """A number in a type of computing; of a fraction among whole numbers the whole part, as eager."""
+        if number.name is None:
+            return self.nodes.make(ir.Constant, type_, number.value)
+        cut = isinstance(number.value, float) and type_ in (INT, LONG)
+        made = self.nodes.make(ir.Number, FLOAT if cut else type_, number.name)
+        return self.converted(made, type_)
+
+    def rounded(self, tensor: Rounded, index: Index, guard: Node | None) -> Node:
+        value = self.value(tensor.arg, index, guard)
+        target = TYPE_OF[tensor.dtype]
+        if isinstance(value, ir.Constant) and value.value in (0, 1):
+            return self.converted(value, target)
+        if tensor.dtype in NARROW and not (self.rounds or tensor.always):
+            return self.converted(self._brief(value), target)
+        if tensor.dtype == target or (isinstance(value, ir.Cast) and value.dtype == tensor.dtype):
+            return self.converted(value, target)
+        return self.nodes.make(ir.Cast, target, value, tensor.dtype)
+
+    def _brief(self, node: Node) -> Node:
+        """A value that eager rounds to 16 bits, by fewer instructions where there are such."""
+        if isinstance(node, ir.Compute) and node.template in brief_templates():
+            return self.nodes.make(ir.Compute, node.type, brief_templates()[node.template], node.args)
+        return node
+
+    def reduced(self, tensor: Reduced, index: Index, guard: Node | None) -> Node:
+        crossed = any(self.walked(node) & set(self.columns) for node in index)
+        if self.foreign(tensor) or tensor.part != self._part or crossed:
+            return self._demand(tensor, index, guard)
+        self.reduces.add(tensor)
+        if guard is not None and self.walked(guard) & set(self.columns):
+            guard = None  # what is wanted of a column says nothing of the whole row
+        groups = self.groups(tensor.dims, index)
+        kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
+        inner: list[Node] = []
+        for d, dim in enumerate(tensor.arg.dims):
+            leaves = self.axes.leaves(dim)
+            here = tuple(self.nodes.make(ir.At, self.axes.axis(leaf)) for leaf in leaves)
+            inner.extend(here if d in tensor.over else kept.get(d, ()))
+        arg = self.converted(self.value(tensor.arg, tuple(inner), guard), tensor.dtype)
+        return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
+
+    def scanned(self, tensor: Scanned, index: Index, guard: Node | None) -> Node:
+        columns = tuple(self.nodes.make(ir.At, self.axes.axis(leaf)) for leaf in self.columns)
+        groups = [group for group, _ in self.groups(tensor.dims, index)]
+        rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
+        crossed = any(self.walked(node) & set(self.columns) for node in rest)
+        if self.foreign(tensor) or self._part or groups[tensor.along] != columns or crossed:
+            return self._demand(tensor, index, guard)
+        arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
+        self.scans = True
+        return self.nodes.make(ir.Scan, tensor.dtype, arg)
+
+    def passed(self, tensor: Regrouped, index: Index, guard: Node | None) -> Node:
+        return self.value(tensor.arg, index, guard)
+
+    def permuted(self, tensor: Permuted, index: Index, guard: Node | None) -> Node:
+        groups = [group for group, _ in self.groups(tensor.dims, index)]
+        place = {d: at for at, d in enumerate(tensor.source) if d is not None}
+        inner = tuple(n for d in range(len(tensor.arg.dims)) for n in (groups[place[d]] if d in place else ()))
+        return self.value(tensor.arg, inner, guard)
+
+    def sliced(self, tensor: Sliced, index: Index, guard: Node | None) -> Node:
+        make = self.nodes.arithmetic
+        inner: list[Node] = []
+        for d, (group, leaves) in enumerate(self.groups(tensor.dims, index)):
+            if d != tensor.dim:
+                inner.extend(group)
+                continue
+            place = make("*", self.linear(group, leaves), self.nodes.make(ir.Int, tensor.step))
+            place = make("+", place, self.nodes.make(ir.Int, tensor.start))
+            if tensor.turns:
+                place = make("%", place, self.size(self.axes.leaves(tensor.arg.dims[d])))
+            inner.extend(self.spread(place, self.axes.leaves(tensor.arg.dims[d])))
+        return self.value(tensor.arg, tuple(inner), guard)
+
+    def joined(self, tensor: Joined, index: Index, guard: Node | None) -> Node:
+        groups = self.groups(tensor.dims, index)
+        place = self.linear(*groups[tensor.dim])
+        ends = tuple(accumulate(tensor.sizes))
+        self._note_cuts(place, ends)
+        low, high = ir.bounds(place) or (0, ends[-1] - 1)
+        found: Node | None = None
+        behind: Node | None = None  # what must hold for what was found before
+        end = ends[-1]
+        for member, size in reversed(list(zip(tensor.args, tensor.sizes, strict=True))):
+            start = end - size
+            if start > high or end <= low:
+                end = start
+                continue  # the kernel's columns are a part of the join that has nothing of this member
+            here = self.nodes.arithmetic("-", place, self.nodes.make(ir.Int, start))
+            inside = self._between(place, start if start > low else 0, end, high + 1)
+            both = inside if guard is None else self._both(guard, inside)
+            inner: list[Node] = []
+            for d, (group, leaves) in enumerate(groups):
+                wanted = self.axes.leaves(member.dims[d])
+                if d == tensor.dim:
+                    inner.extend(self.spread(here, wanted))
+                elif wanted:
+                    inner.extend(self.regrouped(group, leaves, wanted))
+            value = self.value(member, tuple(inner), both)
+            if found is None:
+                found = value
+            elif (both_halves := self._turned(tensor, place, (guard, both, behind), value, found)) is not None:
+                found = both_halves
+            else:
+                before = self._compare("<", place, end)
+                found = self.nodes.make(ir.Compute, tensor.type, "tl.where({0}, {1}, {2})", (before, value, found))
+            end, behind = start, both
+        assert found is not None  # noqa: S101  (a join has members)
+        return found
+
+    def _turned(
+        self, tensor: Joined, place: Node, guards: Sequence[Node | None], first: Node, second: Node
+    ) -> Node | None:
+        """Both members of a join at once, if they are two halves of one tensor that change places.
+
+        guards: what must hold for either to be wanted, for the first, and for the second.
+        """
+        size = tensor.sizes[0]
+        if tensor.sizes != (size, size) or ir.bounds(place) != (0, 2 * size - 1):
+            return None
+        guard, *each = guards
+        return Turned(self.nodes, place, size, guard, (each[0], each[1]), self.origins).value(first, second)
+
+    def _note_cuts(self, place: Node, ends: Sequence[int]) -> None:
+        """Where a join along the columns goes from one member to the next."""
+        found = ir.bounds(place)
+        if found is not None and self.walked(place) == {*self.columns}:
+            low, high = found
+            self.cuts.update(end - low for end in ends if low < end <= high)
+
+    def _compare(self, symbol: str, place: Node, bound: int) -> Node:
+        left = self.nodes.make(ir.Place, LONG, place)
+        return self.nodes.make(ir.Compute, BOOL, f"{{0}} {symbol} {bound}", (left,))
+
+    def _between(self, place: Node, start: int, end: int, whole: int) -> Node | None:
+        above = self._compare(">=", place, start) if start > 0 else None
+        below = self._compare("<", place, end) if end < whole else None
+        return self._both(above, below)
+
+    def _both(self, first: Node | None, second: Node | None) -> Node | None:
+        if first is None or second is None:
+            return first or second
+        return self.nodes.make(ir.Compute, BOOL, AND, (first, second))
+
+    def picked(self, tensor: Picked, index: Index, guard: Node | None) -> Node:
+        groups = self.groups(tensor.dims, index)
+        asked = tuple(n for d in tensor.asked for n in groups[d][0])
+        asked_dims = tuple(tensor.dims[d] for d in tensor.asked)
+        inner: list[Node] = []
+        for place, dim in zip(tensor.places, tensor.table.dims, strict=True):
+            leaves = self.axes.leaves(dim)
+            if isinstance(place, int):
+                inner.extend(self.regrouped(*groups[place], leaves) if leaves else ())
+                continue
+            there = self.broadcast(asked_dims, asked, place.dims)
+            found = self.converted(self.value(place, there, guard), LONG)
+            wrap = self.size(leaves) if tensor.wraps else None
+            fetched = self.nodes.make(ir.Fetched, found, wrap)
+            inner.extend(self.spread(fetched, leaves))
+        return self.value(tensor.table, tuple(inner), guard)
+
+    def drawn(self, tensor: Drawn, index: Index, guard: Node | None) -> Node:
+        """Each row of the innermost dimension has fours of its own."""
+        make = self.nodes.arithmetic
+        *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
+        column = self.linear(group, leaves)
+        row = self.linear(*(tuple(chain.from_iterable(parts)) for parts in zip(*outer, strict=True))) if outer else None
+        quarters = make("//", make("+", self.size(leaves), self.nodes.make(ir.Int, 3)), self.nodes.make(ir.Int, 4))
+        before = self.nodes.make(ir.Int, 0) if row is None else make("*", row, quarters)
+        return self.nodes.make(ir.Random, INT, tensor.seed, tensor.stream, before, column)
+
+    def position(self, tensor: Position, index: Index, guard: Node | None) -> Node:
+        return self.nodes.make(ir.Place, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))
+
+    def counted(self, tensor: Counted, index: Index, guard: Node | None) -> Node:
+        leaves = self.axes.leaves(tensor.over)
+        return self.nodes.make(ir.Count, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
+
+
+_EMIT: dict[type[Tensor], Callable[[Emitter, Any, Index, Node | None], Node]] = {
+    Source: Emitter.source,
+    Point: Emitter.point,
+    Rounded: Emitter.rounded,
+    Reduced: Emitter.reduced,
+    Scanned: Emitter.scanned,
+    Regrouped: Emitter.passed,
+    Permuted: Emitter.permuted,
+    Sliced: Emitter.sliced,
+    Joined: Emitter.joined,
+    Picked: Emitter.picked,
+    Drawn: Emitter.drawn,
+    Position: Emitter.position,
+    Counted: Emitter.counted,
+}

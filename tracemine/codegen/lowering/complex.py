@@ -1,0 +1,83 @@
+"""Complex numbers, between the calls that make them of real ones and take them apart again.
+
+No memory of a kernel holds one: a complex tensor is the pair of recipes for its real and its imaginary parts. What is
+not said here of complex numbers is refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.context import COMPLEX, Lowering, rule
+from tracemine.codegen.lowering.views import joined, sliced, without
+from tracemine.codegen.tensor_ir import Complex, Num, Regrouped, Tensor
+
+
+class _Parts(NamedTuple):
+    """Of one operand: eager takes a real number for one whose imaginary part is 0."""
+
+    real: Operand
+    imaginary: Operand
+
+
+def _parts(operand: Operand) -> _Parts:
+    return _Parts(operand.real, operand.imaginary) if isinstance(operand, Complex) else _Parts(operand, Num(0.0))
+
+
+def _whole(low: Lowering, real: Tensor, imaginary: Tensor) -> Complex:
+    """Both parts, broadcast to one another already."""
+    return Complex(dims=real.dims, dtype="complex64", origin=low.at, real=real, imaginary=imaginary)
+
+
+@rule("view_as_complex")
+def _view_as_complex(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    last = len(source.dims) - 1
+    if source.dtype != "float32":
+        raise Unsupported(f"complex numbers of {source.dtype}")
+    real, imaginary = (without(low, sliced(low, source, last, place, 1), last) for place in (0, 1))
+    return (_whole(low, real, imaginary),)
+
+
+@rule("view_as_real", of=COMPLEX)
+def _view_as_real(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    assert isinstance(source, Complex)  # noqa: S101  (else another table would be asked)
+    members = [
+        Regrouped(dims=(*part.dims, ()), dtype=part.dtype, origin=low.at, arg=part)
+        for part in (source.real, source.imaginary)
+    ]
+    return (joined(low, members, len(source.dims), given.output.shape, "float32"),)
+
+
+@rule("polar")
+def _polar(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    size, angle = given.tensor("abs"), given.tensor("angle")
+    if {size.dtype, angle.dtype} != {"float32"}:
+        raise Unsupported(f"complex numbers of {size.dtype}")
+    return (_whole(low, *(low.op("mul", size, low.op(turn, angle)) for turn in ("cos", "sin"))),)
+
+
+@rule("mul", of=COMPLEX)
+def _product(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """(a + bi)(c + di) = (ac − bd) + (ad + bc)i."""
+    x, y = (_parts(given.operand(name)) for name in ("self", "other"))
+    straight = [low.op("mul", x.real, y.real), low.op("mul", x.imaginary, y.imaginary)]
+    across = [low.op("mul", x.real, y.imaginary), low.op("mul", x.imaginary, y.real)]
+    return (_whole(low, low.op("sub", *straight), low.op("add", *across)),)
+
+
+@rule("add", "sub", of=COMPLEX)
+def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    if given.values.get("alpha") is not None:
+        raise Unsupported("a share of a complex number is added")
+    name = given.call.operator.removeprefix("aten::")
+    x, y = (_parts(given.operand(n)) for n in ("self", "other"))
+    return (_whole(low, low.op(name, x.real, y.real), low.op(name, x.imaginary, y.imaginary)),)
+
+
+@rule("clone", "contiguous", "alias", "detach", of=COMPLEX)
+def _copied(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    return (given.tensor("self"),)

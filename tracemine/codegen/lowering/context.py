@@ -1,0 +1,307 @@
+"""What rules of lowering share: the registry that they enter, and the state of one graph while it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracemine.codegen.axes import Axes, Dims
+from tracemine.codegen.graph import Call, Graph, Ref, Refs, Unsupported, mutated
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
+from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.operators import Pointwise, pointwise_rows
+from tracemine.codegen.tensor_ir import (
+    NARROW,
+    TYPE_OF,
+    Complex,
+    Counted,
+    Num,
+    Point,
+    Regrouped,
+    Rounded,
+    Source,
+    Tensor,
+)
+from tracemine.ops.infer.promotion import result_type
+from tracemine.ops.infer.tensor import broadcast, overlaps
+
+COMPLEX_DTYPE = "complex64"
+Rule = Callable[["Lowering", Given], tuple[Tensor, ...]]
+Behind = Callable[["Lowering", Tensor, Tensor, Tensor], Tensor]
+RULES: dict[str, Rule] = {}
+COMPLEX: dict[str, Rule] = {}  # of calls that take complex numbers
+
+
+def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
+    """Registers how operators of these names (without namespace, without the `_` of in-place) are lowered."""
+
+    def register(function: Rule) -> Rule:
+        of.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """Recipes for all that the chain's kernels must write."""
+
+    axes: Axes
+    inputs: tuple[Source, ...]
+    values: tuple[Tensor, ...]  # of the chain, by number, as they are at its end
+    live: tuple[Tensor, ...]
+    written: Mapping[int, Tensor]  # inputs that are written in place, and with what
+    drawn: tuple[tuple[int, Tensor], ...]  # of each call that drops elements: its number, and what it kept
+    templates: tuple[str, ...]  # expressions used
+    reduces: bool  # whether anything is summed: then the order of summing may differ from eager's
+
+
+class Lowering:
+    """The state of one graph while it is lowered, and the methods that rules build recipes with.
+
+    lower_call: lowers one call. behind: what a tensor holds after a view of it was written.
+    """
+
+    def __init__(self, chain: Graph, lower_call: Rule, behind: Behind) -> None:
+        self.chain = chain
+        self._lower_call, self._behind = lower_call, behind
+        self.axes = Axes()
+        self.at = -1
+        self.drawn: list[tuple[int, Tensor]] = []
+        self.templates: list[str] = []
+        self.reduces = False
+        self._tensors: list[Tensor] = []
+        self._version: dict[int, int] = {}  # of a root: how often it was written
+        self._seen: list[tuple[int, int]] = []  # of a value: its root and the root's version
+
+    def run(self) -> Lowered:
+        """Raises Unsupported, naming the call, where no kernel can be generated."""
+        for number, entry in enumerate(self.chain.inputs):
+            self._checked(entry.spec.dtype)
+            dims = self._apart(self.axes.dims(entry.spec.shape))
+            self._add(Source(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
+        sources = tuple(t for t in self._tensors if isinstance(t, Source))
+        for number, call in enumerate(self.chain.calls):
+            self.at = number
+            try:
+                self._call(number, call)
+            except Unsupported as refusal:
+                raise Unsupported(f"call {number} ({call.label}): {refusal.message}") from None
+        self.axes.pin_all_but(s.dims for s in sources)
+        written = {v: self._tensors[v] for v in self.chain.written}
+        if overlapping := [e.name for v in written if overlaps((e := self.chain.inputs[v]).spec)]:
+            raise Unsupported(f"{overlapping[0]} is written in place, and has elements that share memory")
+        live = tuple(self._at_end(v) for v in self.chain.live)
+        if any(isinstance(t, Complex) for t in live):
+            raise Unsupported("it gives complex numbers as they are")
+        return Lowered(
+            axes=self.axes,
+            inputs=sources,
+            values=tuple(self._tensors),
+            live=live,
+            written=written,
+            drawn=tuple(self.drawn),
+            templates=tuple(dict.fromkeys(self.templates)),
+            reduces=self.reduces,
+        )
+
+    def _call(self, number: int, call: Call) -> None:
+        for spec in call.outputs:
+            if spec.dtype != COMPLEX_DTYPE:
+                self._checked(spec.dtype)
+        self._fresh_reads(call)
+        given = Given(call, call.given(), self._tensors, number)
+        results = self._lower_call(self, given)
+        if any(self.shape(t) != spec.shape for t, spec in zip(results, call.outputs, strict=False)):
+            raise Unsupported("it gives other shapes than recorded")
+        if any(
+            isinstance(t, Complex) != (spec.dtype == COMPLEX_DTYPE)
+            for t, spec in zip(results, call.outputs, strict=False)
+        ):
+            raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
+        targets = mutated(call)
+        fresh = not targets or None in call.schema.aliases  # new tensors, and after them what is written in place
+        written = results[len(call.outputs) if fresh else 0 :]
+        for target, result in zip(targets, written, strict=False):
+            self._write(target, result)
+        if not fresh and call.outputs:
+            for target in targets[: len(call.outputs)]:
+                self._add(self._tensors[target], self._seen[target][0])
+            return
+        shares = call.schema.aliases
+        for place, result in enumerate(results[: len(call.outputs)]):
+            alias = shares[min(place, len(shares) - 1)] if shares else None
+            source = None if alias is None else call.arguments[alias]
+            root = self._seen[source.value][0] if isinstance(source, Ref) else len(self._tensors)
+            self._add(result, root)
+
+    def _add(self, tensor: Tensor, root: int) -> None:
+        self._tensors.append(tensor)
+        self._seen.append((root, self._version.setdefault(root, 0)))
+
+    def _write(self, target: int, result: Tensor) -> None:
+        root = self._seen[target][0]
+        view = self._tensors[target]
+        result = self.regroup(result, view.dims)
+        whole = self._behind(self, view, self._tensors[root], result)
+        self._version[root] += 1
+        self._tensors[target], self._tensors[root] = result, whole
+        self._seen[target] = self._seen[root] = (root, self._version[root])
+
+    def _at_end(self, value: int) -> Tensor:
+        """What whoever reads a value outside finds in its memory."""
+        root, version = self._seen[value]
+        if version == self._version[root]:
+            return self._tensors[value]
+        if self.chain.specs[value] != self.chain.specs[root]:
+            raise Unsupported("a view of a tensor that was written in place since is read outside")
+        return self._tensors[root]
+
+    def _fresh_reads(self, call: Call) -> None:
+        for value in call.arguments:
+            for v in (value.value,) if isinstance(value, Ref) else value.values if isinstance(value, Refs) else ():
+                if v is not None and self._seen[v][1] != self._version[self._seen[v][0]]:
+                    raise Unsupported("it reads a view of a tensor that was written in place since")
+
+    def _checked(self, dtype: str | None) -> None:
+        if dtype not in TYPE_OF:
+            raise Unsupported(f"tensors of {dtype} are not supported")
+
+    def _apart(self, dims: Dims) -> Dims:
+        self.axes.keep_apart(dims)
+        return dims
+
+    # What rules build with.
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """Sizes of a recipe's dimensions."""
+        return tuple(self.axes.size(self.axes.leaves(dim)) for dim in tensor.dims)
+
+    def fresh(self, shape: Sequence[int], pinned: bool = False) -> Dims:
+        """Dimensions of a tensor that shares none with any yet."""
+        dims = self._apart(self.axes.dims(shape))
+        if pinned:
+            self.axes.pin([a for dim in dims for a in dim])
+        return dims
+
+    def point(
+        self,
+        template: str,
+        args: Sequence[Operand],
+        compute: str,
+        gives: str | None = None,
+        as_is: tuple[int, ...] = (),
+    ) -> Point:
+        """An expression over operands, broadcast; its dimensions are joined with theirs."""
+        self.templates.append(template)
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        try:
+            shape = broadcast([self.shape(t) for t in tensors])
+        except ValueError as reason:
+            raise Unsupported(str(reason)) from None
+        return Point(
+            dims=self._meet(tensors, shape),
+            dtype=gives or compute,
+            origin=self.at,
+            template=template,
+            args=tuple(args),
+            compute=compute,
+            as_is=as_is,
+        )
+
+    def _meet(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dims:
+        """The dimensions of tensors that are broadcast to a shape."""
+        dims: list[tuple[int, ...]] = []
+        for back in range(len(shape), 0, -1):
+            here = [t.dims[-back] for t in tensors if len(t.dims) >= back]
+            wide = [d for d in here if self.axes.size(self.axes.leaves(d)) != 1]
+            # A vector that meets itself turned: its axis is walked once already, the second time by one of its own.
+            walked = set(self.axes.flat(tuple(dims)))
+            free = [d for d in wide if walked.isdisjoint(self.axes.leaves(d))]
+            if len(free) < len(wide):  # of other sizes it would be broadcast
+                self.axes.pin([a for d in wide for a in d])
+            if wide and not free:
+                free = list(self.fresh((shape[-back],), pinned=True))
+            dims.append(free[0] if wide else ())
+            for other in free[1:]:
+                self.axes.join(free[0], other)
+        return self._apart(tuple(dims))
+
+    def op(self, name: str, *args: Operand) -> Point:
+        """A row of the table, in float32."""
+        row = pointwise_rows()[name]
+        return self.point(row.short if row.short and len(args) < len(row.args) else row.expr, args, FLOAT)
+
+    def rounded(self, tensor: Tensor, dtype: str, always: bool | None = None) -> Tensor:
+        """Rounded to a dtype, unless it is that already."""
+        if tensor.dtype == dtype and dtype not in NARROW:
+            return tensor
+        if always is None:
+            always = dtype not in NARROW
+        return Rounded(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
+
+    def regroup(self, tensor: Tensor, dims: Dims) -> Tensor:
+        """The same elements in the same order, in other dimensions."""
+        if tensor.dims == dims:
+            return tensor
+        flat = tuple(a for dim in tensor.dims for a in dim)
+        if not self.axes.join(flat, tuple(a for dim in dims for a in dim)):
+            raise Unsupported("a view would make two axes of one tensor the same")
+        return Regrouped(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
+
+    def count(self, tensor: Tensor, over: Sequence[int]) -> Counted:
+        """How many elements some dimensions of a tensor have."""
+        return Counted(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))
+
+    def apply(self, row: Pointwise, args: Sequence[Operand], out: str, short: bool = False) -> Tensor:
+        """A row of the table over a call's operands, rounded to the dtype of its result."""
+        kinds = row.types or (row.compute,) * len(args)
+        common = _common([a for a, kind in zip(args, kinds, strict=False) if kind != BOOL])
+        if TYPE_OF[out] in (INT, LONG) and all(a.type != FLOAT for a in args if isinstance(a, Tensor)):
+            common = TYPE_OF[out]  # a fraction that whole numbers are filled with makes them none
+        if common == INT:
+            args = [_wrapped(low=self, arg=a, among=args) for a in args]
+        compute = {"float": FLOAT, "common": common, "bool": BOOL}[row.compute]
+        args = [_as_bool(self, a) if kind == BOOL else a for a, kind in zip(args, kinds, strict=False)]
+        as_is = tuple(at for at, kind in enumerate(kinds) if kind == BOOL != compute)
+        found = self.point(row.short if short and row.short else row.expr, args, compute, row.gives, as_is)
+        return self.rounded(found, out)
+
+
+def result_dtype(given: Given, place: int = 0) -> str:
+    """Of an output; of the tensor that is written where the call gives none."""
+    if given.call.outputs:
+        return str(given.call.outputs[place].dtype)
+    return given.tensors[mutated(given.call)[place]].dtype
+
+
+ADDS_UP = "rows are added up where indices say: in a fixed order each element would have to look at all of them"
+WRITES_ANYWHERE = "it writes where indices say, and nothing tells that no two are the same"
+
+
+def _common(args: Sequence[Operand]) -> str:
+    """What operands are computed in together. Python numbers count by kind alone."""
+    dtypes = [a.dtype for a in args if isinstance(a, Tensor)]
+    types = {TYPE_OF[d] for d in dtypes}
+    numbers = [a.value for a in args if isinstance(a, Num)]
+    if FLOAT in types or any(isinstance(n, float) for n in numbers):
+        return FLOAT
+    return LONG if LONG in types else INT
+
+
+_RANGES: Mapping[str, range] = {"uint8": range(256), "int8": range(-128, 128), "int16": range(-(2**15), 2**15)}
+
+
+def _wrapped(low: Lowering, arg: Operand, among: Sequence[Operand]) -> Operand:
+    """A number that the tensors' dtype does not hold goes round, as eager's does: −1 among bytes is 255."""
+    dtype = result_type(a.dtype for a in among if isinstance(a, Tensor)) if isinstance(arg, Num) else ""
+    if dtype not in _RANGES or not isinstance(arg, Num) or arg.value in _RANGES[dtype]:
+        return arg
+    number = Point(dims=(), dtype=INT, origin=low.at, template="{0}", args=(arg,), compute=INT)
+    return low.rounded(number, dtype)
+
+
+def _as_bool(low: Lowering, arg: Operand) -> Operand:
+    if isinstance(arg, Num) or arg.dtype == BOOL:
+        return arg
+    return low.point("{0} != 0", [arg], arg.type, BOOL)

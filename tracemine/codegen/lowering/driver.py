@@ -1,0 +1,126 @@
+"""From the calls of a chain to recipes for its tensors, by the operator table and by rules for what is no expression.
+
+Nothing but the table and the rules here decides what is computed: of a trace only numbers and table names are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracemine.codegen.graph import Graph, Refs, Scalars, Unsupported, reads
+from tracemine.codegen.loop_ir import FLOAT
+from tracemine.codegen.lowering import complex, loss, norm, pointwise, pooling, random, reduction  # noqa: F401
+from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.context import (
+    ADDS_UP,
+    COMPLEX,
+    COMPLEX_DTYPE,
+    RULES,
+    WRITES_ANYWHERE,
+    Lowered,
+    Lowering,
+    result_dtype,
+)
+from tracemine.codegen.lowering.views import behind
+from tracemine.codegen.operators import Pointwise, pointwise_rows, table
+from tracemine.codegen.tensor_ir import Complex, Num, Tensor
+
+
+def lower(chain: Graph) -> Lowered:
+    """Recipes for what a chain computes. Raises Unsupported, with the reason, where no kernel can be generated."""
+    return Lowering(chain, lower_call, behind).run()
+
+
+def lower_call(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """The results of one call, by the operator's rule or its row in the table."""
+    name = given.call.operator.removeprefix("aten::")
+    if any(isinstance(given.tensors[v], Complex) for v in reads(given.call)):
+        if name not in COMPLEX:
+            raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
+        return COMPLEX[name](low, given)
+    bare = name if name in RULES or name in pointwise_rows() else name.removesuffix("_")
+    if bare in RULES:
+        return RULES[bare](low, given)
+    if bare.startswith("_foreach_") and bare.removeprefix("_foreach_") in table().foreach:
+        return _foreach(low, given, bare.removeprefix("_foreach_"))
+    row = pointwise_rows().get(bare)
+    if row is None or given.call.operator == name:
+        raise Unsupported(_REFUSED.get(bare, "the operator is not in the table of those that can be generated"))
+    return (_pointwise(low, given, row),)
+
+
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_reduce"), ADDS_UP),
+    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "put"), WRITES_ANYWHERE),
+    **dict.fromkeys(("sort", "argsort", "msort", "topk"), "sorting"),
+    "max_pool2d_with_indices_backward": ADDS_UP,
+}
+
+
+def _pointwise(low: Lowering, given: Given, row: Pointwise) -> Tensor:
+    if "rounding_mode" in given:
+        if given.literal("rounding_mode") != "floor":
+            raise Unsupported("division that rounds towards zero")
+        row = pointwise_rows()["floor_divide"]
+    if row.ops[0] in _TO_WHOLE and (source := given.tensor("self")).type != FLOAT:
+        return low.point("{0}", [source], source.type)
+    bounds = [n for n in ("min", "max") if n in row.args]
+    if len(bounds) == 2 and (missing := [n for n in bounds if n not in given]):
+        row = pointwise_rows()["clamp_max" if missing[0] == "min" else "clamp_min"]
+    args = [given.operand(n, row.defaults.get(n)) for n in row.args]
+    short = row.unless is not None and _is_default(row, args[row.args.index(row.unless)])
+    if short:
+        args = [a for a, n in zip(args, row.args, strict=True) if n != row.unless]
+    return low.apply(row, args, result_dtype(given), short)
+
+
+_TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of whole numbers they change nothing
+
+
+def _is_default(row: Pointwise, value: Operand) -> bool:
+    """Whether an argument is left out: one with a name may be another number at another call."""
+    constant = isinstance(value, Num) and value.name is None
+    return constant and row.unless is not None and value == Num(row.defaults[row.unless])
+
+
+def _foreach(low: Lowering, given: Given, name: str) -> tuple[Tensor, ...]:
+    """Member by member; a scalar or a lone tensor is the same for all."""
+    entry = table().foreach[name]
+    first = given.members("self")
+    columns: list[Sequence[Operand]] = []
+    for argument in entry.args:
+        places = (argument, *_FOREACH_NAMES.get(argument, ()))
+        found = next((n for n in places if n in given), None)
+        value = given.values.get(found) if found is not None else None
+        if isinstance(value, Refs):
+            columns.append([t for t in given.members(str(found)) if t is not None])
+        elif isinstance(value, Scalars):
+            columns.append([Num(s.value, s.name) for s in value.values])
+        elif found is not None:
+            columns.append([given.operand(found)] * len(first))
+        else:
+            columns.append([Num(1)] * len(first))
+    results: list[Tensor] = []
+    for place, args in enumerate(zip(*columns, strict=True)):
+        out = str(given.call.outputs[place].dtype) if given.call.outputs else args[0].dtype
+        if entry.base == "copy":
+            assert isinstance(args[1], Tensor)  # noqa: S101  (its schema has a list there)
+            results.append(low.rounded(low.point("{0}", [args[1]], args[1].type), out))
+            continue
+        row = pointwise_rows()[entry.base]
+        used = args[: len(row.args)]
+        short = row.unless in entry.args and _is_default(row, args[entry.args.index(str(row.unless))])
+        if short:
+            used = tuple(a for a, n in zip(used, row.args, strict=True) if n != row.unless)
+        results.append(low.apply(row, used, out, short))
+    return tuple(results)
+
+
+# Other names of the same argument, by overload: Scalar, ScalarList, List, Tensor.
+_FOREACH_NAMES: Mapping[str, tuple[str, ...]] = {
+    "other": ("scalar", "scalars"),
+    "value": ("scalars", "value"),
+    "end": ("tensors1",),
+    "weight": ("weights", "weight", "scalars"),
+    "src": ("src",),
+}

@@ -1,0 +1,100 @@
+"""What is read at places that follow from a result's own: lookups, and views whose axes do not nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from tracemine.codegen.axes import Dim, Dims
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import LONG
+from tracemine.codegen.lowering.context import Lowering
+from tracemine.codegen.tensor_ir import Picked, Position, Regrouped, Tensor
+
+
+def picked(
+    low: Lowering,
+    weight: Tensor,
+    places: tuple[int | Tensor, ...],
+    asked: tuple[int, ...],
+    dims: Dims,
+    wraps: bool = False,
+) -> Tensor:
+    """Elements of a tensor at places that others hold, or that are the result's own."""
+    low.axes.keep_apart(dims)
+    return Picked(dims=dims, dtype=weight.dtype, origin=low.at, table=weight, places=places, asked=asked, wraps=wraps)
+
+
+def nests(sizes: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether axes can be split and merged into others without any that overlap.
+
+    >>> nests([6, 4], [2, 12]), nests([6, 4], [8, 3]), nests([8, 7], [7, 8])
+    (True, False, False)
+    """
+    left, right = [n for n in sizes if n != 1], [n for n in shape if n != 1]
+    while left and right:
+        a, b = left.pop(), right.pop()
+        big, small = max(a, b), min(a, b)
+        if big != small:
+            if small == 0 or big % small:
+                return False
+            (left if a == big else right).append(big // small)
+    return not left and not right
+
+
+def grid(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor:
+    """A view whose axes do not nest, as windows of an image that become a grid: which elements, is computed.
+
+    Raises Unsupported where there are none.
+    """
+    if 0 in shape:
+        raise Unsupported("a view regroups axes that do not nest, of no elements")
+    wanted = [n for n in shape if n != 1]
+    kept = [dim for dim, n in zip(source.dims, low.shape(source), strict=True) if n != 1]
+    table = Regrouped(dims=tuple(kept), dtype=source.dtype, origin=low.at, arg=source)
+    dims: list[Dim] = []
+    places: list[int | Tensor] = []
+    for here, there in _segments(low.shape(table), wanted):
+        if len(here) == len(there) == 1:
+            places.append(len(dims))
+            dims.append(kept[here[0]])
+            continue
+        for d in here:
+            low.axes.pin(kept[d])
+        fresh = low.fresh([wanted[d] for d in there], pinned=True)
+        flat = _flat(low, fresh, len(wanted) - len(dims))
+        dims += fresh
+        inner = prod(low.shape(table)[d] for d in here)
+        for d in here:
+            size = low.shape(table)[d]
+            inner //= size
+            outer = f"{{0}} // {inner}" if inner > 1 else "{0}"
+            places.append(low.point(outer if d == here[0] else f"{outer} % {size}", [flat], LONG))
+    found = picked(low, table, tuple(places), tuple(range(len(dims))), tuple(dims))
+    rest = iter(dims)
+    whole = tuple(() if n == 1 else next(rest) for n in shape)
+    return found if len(whole) == len(dims) else Regrouped(dims=whole, dtype=found.dtype, origin=low.at, arg=found)
+
+
+def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[range, range]]:
+    """The shortest stretches of either that have as many elements."""
+    begin = first = 0
+    while begin < len(sizes) or first < len(shape):
+        end, last = begin + 1, first + 1
+        while (ours := prod(sizes[begin:end])) != (theirs := prod(shape[first:last])):
+            end, last = (end + 1, last) if ours < theirs else (end, last + 1)
+        yield range(begin, end), range(first, last)
+        begin, first = end, last
+
+
+def _flat(low: Lowering, axes: Dims, behind: int) -> Tensor:
+    """The place along several axes in a row as one. behind: how many dimensions a result has from the first of them."""
+    steps = [Position(dims=(axis,), dtype=LONG, origin=low.at, along=0) for axis in axes]
+    upright = [
+        Regrouped(dims=(*step.dims, *((),) * (behind - 1 - k)), dtype=LONG, origin=low.at, arg=step)
+        for k, step in enumerate(steps)
+    ]
+    sizes = [low.axes.size(low.axes.leaves(axis)) for axis in axes]
+    steps_of = [prod(sizes[k + 1 :]) for k in range(len(axes))]
+    terms = [f"{{{k}}} * {step}" if step > 1 else f"{{{k}}}" for k, step in enumerate(steps_of)]
+    return low.point(" + ".join(terms), upright, LONG)

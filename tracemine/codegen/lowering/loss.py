@@ -1,0 +1,136 @@
+"""Rules for losses and their gradients."""
+
+from __future__ import annotations
+
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
+from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.context import Lowering, rule
+from tracemine.codegen.lowering.reduction import narrowed, reduced
+from tracemine.codegen.tensor_ir import Num, Picked, Point, Position, Regrouped, Tensor
+
+_NONE, _MEAN = 0, 1  # torch.nn._reduction
+
+
+def _beside_classes(low: Lowering, scores: Tensor, target: Tensor) -> Tensor:
+    """The target with an axis of one element where the scores have their classes."""
+    dims = (target.dims[0], (), *target.dims[1:])
+    return Regrouped(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
+
+
+def _scores(given: Given) -> Tensor:
+    scores = given.tensor("self")
+    if len(scores.dims) < 2:
+        raise Unsupported("a loss of a single row")
+    return scores
+
+
+@rule("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    scores, target = _scores(given), given.tensor("target")
+    ignored = Num(given.integer("ignore_index", -100))
+    valid = low.point("{0} != {1}", [target, ignored], LONG, BOOL)
+    place = low.point("tl.where({0} != {1}, {0}, 0)", [target, ignored], LONG)
+    for own, other in zip((scores.dims[0], *scores.dims[2:]), target.dims, strict=True):
+        low.axes.join(own, other)
+    asked = tuple(range(len(target.dims)))
+    places: tuple[int | Tensor, ...] = (0, place, *asked[1:])
+    score = Picked(dims=target.dims, dtype=scores.dtype, origin=low.at, table=scores, places=places, asked=asked)
+    share: Tensor = low.point("{0}", [valid], FLOAT)
+    loss: Tensor = low.point("tl.where({1} != 0, -{0}, 0.0)", [score, valid], FLOAT)
+    if "weight" in given:
+        weight = given.tensor("weight")
+        of = Picked(dims=target.dims, dtype=weight.dtype, origin=low.at, table=weight, places=(place,), asked=asked)
+        share = low.point("tl.where({1} != 0, {0}, 0.0)", [of, valid], FLOAT)
+        loss = low.op("mul", loss, share)
+    reduction = given.integer("reduction", _MEAN)
+    if reduction == _NONE:
+        zero = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
+        return narrowed(low, given, [loss, zero])
+    count = reduced(low, "sum", share, asked, False)
+    total = reduced(low, "sum", loss, asked, False)
+    return narrowed(low, given, [low.op("div", total, count) if reduction == _MEAN else total, count])
+
+
+@rule("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Each row's gradient is at its target's class, and 0 elsewhere."""
+    scores = _scores(given)
+    target = _beside_classes(low, scores, given.tensor("target"))
+    grad = given.tensor("grad_output")
+    reduction = given.integer("reduction", _MEAN)
+    if reduction == _NONE:
+        grad = _beside_classes(low, scores, grad)
+    elif reduction == _MEAN:
+        grad = low.op("div", grad, given.tensor("total_weight"))
+    if "weight" in given:
+        weight = given.tensor("weight")
+        dims = ((), weight.dims[0], *((),) * (len(scores.dims) - 2))
+        grad = low.op("mul", grad, Regrouped(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
+    own = Position(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
+    ignored = Num(given.integer("ignore_index", -100))
+    hit = low.point("({0} == {1}) & ({1} != {2})", [own, target, ignored], LONG, BOOL)
+    return narrowed(low, given, [low.point("tl.where({1} != 0, -{0}, 0.0)", [grad, hit], FLOAT)])
+
+
+@rule("mse_loss")
+def _mse_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    difference = low.op("sub", given.tensor("self"), given.tensor("target"))
+    square = low.op("mul", difference, difference)
+    return _gathered(low, given, square)
+
+
+def _gathered(low: Lowering, given: Given, each: Tensor) -> tuple[Tensor, ...]:
+    """A loss's elements as its `reduction` says: as they are, their mean or their sum."""
+    reduction = given.integer("reduction", _MEAN)
+    if reduction == _NONE:
+        return narrowed(low, given, [each])
+    total = reduced(low, "sum", each, tuple(range(len(each.dims))), False)
+    if reduction == _MEAN:
+        total = low.op("div", total, low.count(each, range(len(each.dims))))
+    return narrowed(low, given, [total])
+
+
+@rule("smooth_l1_loss", "huber_loss")
+def _bent_loss(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
+    row = "smooth_l1_each" if "beta" in given.values else "huber_each"
+    return _gathered(low, given, low.op(row, given.tensor("self"), given.tensor("target"), bent))
+
+
+@rule("smooth_l1_loss_backward", "huber_loss_backward")
+def _bent_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
+    row = "smooth_l1_slope" if "beta" in given.values else "huber_slope"
+    found: Tensor = low.op(row, given.tensor("self"), given.tensor("target"), bent)
+    if given.integer("reduction", _MEAN) == _MEAN:
+        found = low.op("div", found, low.count(found, range(len(found.dims))))
+    return narrowed(low, given, [low.op("mul", found, given.tensor("grad_output"))])
+
+
+@rule("binary_cross_entropy")
+def _binary_cross_entropy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    each: Tensor = low.op("surprise", given.tensor("self"), given.tensor("target"))
+    if "weight" in given:
+        each = low.op("mul", each, given.tensor("weight"))
+    return _gathered(low, given, each)
+
+
+@rule("binary_cross_entropy_backward")
+def _binary_cross_entropy_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    found: Tensor = low.op("surprise_slope", *(given.tensor(name) for name in ("grad_output", "self", "target")))
+    if "weight" in given:
+        found = low.op("mul", found, given.tensor("weight"))
+    if given.integer("reduction", _MEAN) == _MEAN:
+        found = low.op("div", found, low.count(found, range(len(found.dims))))
+    return narrowed(low, given, [found])
+
+
+@rule("mse_loss_backward")
+def _mse_loss_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    difference = low.op("sub", given.tensor("self"), given.tensor("target"))
+    factor: Operand = Num(2.0)
+    if given.integer("reduction", _MEAN) == _MEAN:
+        factor = low.point("2.0 / {0}", [low.count(difference, range(len(difference.dims)))], FLOAT)
+    scaled = low.op("mul", difference, factor)
+    return narrowed(low, given, [low.op("mul", scaled, given.tensor("grad_output"))])

@@ -1,0 +1,185 @@
+"""Rules for what is pointwise and yet no plain expression: powers by their exponent, copies, constants."""
+
+from __future__ import annotations
+
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
+from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
+from tracemine.codegen.lowering.views import joined, sliced
+from tracemine.codegen.operators import pointwise_rows, table
+from tracemine.codegen.tensor_ir import TYPE_OF, Num, Point, Position, Tensor
+
+
+@rule("pow")
+def _pow(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    base, exponent = given.operand("self"), given.operand("exponent")
+    power = table().powers.get(f"{exponent.value:g}") if isinstance(exponent, Num) else None
+    if power is None:
+        if TYPE_OF[result_dtype(given)] != FLOAT:
+            raise Unsupported("a power of whole numbers with no row in the table")
+        if isinstance(base, Num):  # eager makes a tensor of the exponent's type of it
+            number = Point(dims=(), dtype=FLOAT, origin=low.at, template="{0}", args=(base,), compute=FLOAT)
+            base = low.rounded(number, result_dtype(given), always=True)
+        return (low.rounded(low.op("power", base, exponent), result_dtype(given)),)
+    whole = isinstance(base, Tensor) and base.type != FLOAT
+    counts = isinstance(exponent, Num) and type(exponent.value) is int and exponent.value > 0
+    compute = base.type if whole and counts and isinstance(base, Tensor) else FLOAT
+    return (low.rounded(low.point(power.expr, [base], compute), result_dtype(given)),)
+
+
+@rule("floor_divide")
+def _floor_divide(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Of whole numbers as such: float32 does not hold large ones."""
+    args, dtype = [given.operand("self"), given.operand("other")], result_dtype(given)
+    if TYPE_OF[dtype] == FLOAT:
+        return (low.apply(pointwise_rows()["floor_divide"], args, dtype),)
+    return (low.rounded(low.point("({0} - _remainder({0}, {1})) // {1}", args, TYPE_OF[dtype]), dtype),)
+
+
+@rule("gelu")
+def _gelu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
+    return (low.apply(row, [given.tensor("self")], result_dtype(given)),)
+
+
+@rule("gelu_backward")
+def _gelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
+    return (low.apply(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
+
+
+@rule("glu")
+def _glu(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    value, gate = _halves(low, given)
+    return (low.rounded(low.op("mul", value, low.op("sigmoid", gate)), result_dtype(given)),)
+
+
+@rule("glu_backward")
+def _glu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, grad = given.tensor("self"), given.tensor("grad_output")
+    value, gate = _halves(low, given)
+    share = low.op("sigmoid", gate)
+    first = low.op("mul", share, grad)
+    second = low.op("mul", low.op("mul", low.op("rsub", share, Num(1.0)), first), value)
+    dim = given.integer("dim", -1) % len(source.dims)
+    return (joined(low, [first, second], dim, low.shape(source), result_dtype(given)),)
+
+
+def _halves(low: Lowering, given: Given) -> tuple[Tensor, Tensor]:
+    source = given.tensor("self")
+    dim = given.integer("dim", -1) % len(source.dims)
+    half = low.shape(source)[dim] // 2
+    return sliced(low, source, dim, 0, half), sliced(low, source, dim, half, half)
+
+
+@rule("_prelu_kernel_backward")
+def _prelu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Gradients of the tensor and, for each element, of the weight."""
+    grad, source = given.tensor("grad_output"), given.tensor("self")
+    found = low.op("_prelu_slope", source, grad, given.tensor("weight")), low.op("_prelu_weights_slope", source, grad)
+    return tuple(low.rounded(tensor, result_dtype(given, at)) for at, tensor in enumerate(found))
+
+
+@rule("elu_backward")
+def _elu_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    row = "elu_slope_by_result" if given.literal("is_result", False) else "elu_slope"
+    numbers = (given.operand(name, 1.0) for name in ("alpha", "scale", "input_scale"))
+    found = low.op(row, given.tensor("grad_output"), given.tensor("self_or_result"), *numbers)
+    return (low.rounded(found, result_dtype(given)),)
+
+
+@rule("log_sigmoid_forward")
+def _log_sigmoid(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """The second result is what a CPU's backward pass reads; a GPU's has no elements."""
+    source, dtype = given.tensor("self"), result_dtype(given)
+    found = low.rounded(low.op("log_sigmoid_forward", source), dtype)
+    kept: Tensor = low.op("exp", low.op("neg", low.op("abs", source)))
+    if len(given.call.outputs) > 1 and not given.call.outputs[1].elements:
+        none = low.fresh(given.call.outputs[1].shape, pinned=True)
+        kept = Point(dims=none, dtype=FLOAT, origin=low.at, template="{0}", args=(Num(0.0),), compute=FLOAT)
+    return (found, low.rounded(kept, dtype))[: len(given.call.outputs)]
+
+
+@rule("linspace")
+def _linspace(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """From both ends, as eager does, so that the last number is the end."""
+    start, end, count = given.operand("start"), given.operand("end"), given.output.shape[0]
+    if not isinstance(start, Num) or not isinstance(end, Num) or TYPE_OF[result_dtype(given)] != FLOAT:
+        raise Unsupported("ends that are tensors, or whole numbers")
+    step = (end.value - start.value) / max(count - 1, 1)
+    place = Position(dims=low.fresh(given.output.shape, pinned=True), dtype=LONG, origin=low.at, along=0)
+    template = f"tl.where({{0}} < {count // 2}, {{1}} + {{3}} * {{0}}, {{2}} - {{3}} * ({count - 1} - {{0}}))"
+    return (low.rounded(low.point(template, [place, start, end, Num(step)], FLOAT), result_dtype(given)),)
+
+
+_LARGEST = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38, "float16": 65504.0}
+
+
+@rule("nan_to_num")
+def _nan_to_num(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, most = given.tensor("self"), _LARGEST.get(result_dtype(given))
+    if most is None:
+        return (low.point("{0}", [source], source.type),)
+    numbers = [given.operand(n, d) for n, d in (("nan", 0.0), ("posinf", most), ("neginf", -most))]
+    template = "tl.where({0} != {0}, {1}, tl.where({0} == float('inf'), {2}, tl.where({0} == -float('inf'), {3}, {0})))"
+    return (low.rounded(low.point(template, [source, *numbers], FLOAT), result_dtype(given)),)
+
+
+@rule("bitwise_not")
+def _bitwise_not(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    if source.type == BOOL:
+        return (low.point("{0} == 0", [source], INT, BOOL),)
+    return (low.rounded(low.point("~{0}", [source], source.type), source.dtype),)
+
+
+@rule("arange")
+def _arange(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    dtype = result_dtype(given)
+    place: Tensor = Position(dims=low.fresh(given.output.shape), dtype=LONG, origin=low.at, along=0)
+    if TYPE_OF[dtype] != FLOAT:  # a place has as many bits as indices need, mostly 32: too few for what is made of it
+        place = low.point("tl.cast({0}, tl.int64)", [place], LONG)
+    start, step = given.operand("start", 0), given.operand("step", 1)
+    if (start, step) == (Num(0), Num(1)):
+        return (low.rounded(place, dtype),)
+    kind = FLOAT if TYPE_OF[dtype] == FLOAT else LONG
+    return (low.rounded(low.point("{1} + {0} * {2}", [place, start, step], kind), dtype),)
+
+
+@rule("_to_copy", "clone", "contiguous", "to", "alias", "detach", "lift_fresh", "copy")
+def _copy(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.operand("src" if "src" in given else "self")
+    if isinstance(source, Num):
+        raise Unsupported("a copy of a number")
+    copied = low.point("{0}", [source], source.type)
+    if "src" in given:  # broadcast to what it is written to
+        target = given.tensor("self")
+        copied = low.point("{0}", [source, target], source.type)
+    return (low.rounded(copied, result_dtype(given)),)
+
+
+_LIKE = frozenset({"zeros_like", "ones_like", "full_like", "fill", "zero"})
+
+
+@rule("zeros_like", "ones_like", "full_like", "zeros", "ones", "full", "fill", "zero")
+@rule("new_zeros", "new_ones", "new_full", "scalar_tensor")
+def _fill(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    name = given.call.operator.removeprefix("aten::")
+    plain: dict[str, float] = {"ones_like": 1, "ones": 1, "new_ones": 1}
+    value = next((given.operand(n) for n in ("fill_value", "value", "s") if n in given), Num(plain.get(name, 0)))
+    dtype = result_dtype(given)
+    like = (
+        given.tensor("self")
+        if name.removesuffix("_") in ("zeros_like", "ones_like", "full_like", "fill", "zero")
+        else None
+    )
+    dims = like.dims if like is not None else low.fresh(given.output.shape)
+    kind, template = TYPE_OF[dtype], "{0}"
+    compute = kind
+    if kind == BOOL and isinstance(value, Num) and value.name is not None:
+        template, compute = "{0} != 0", FLOAT
+    if kind in (INT, LONG) and isinstance(value, Num) and isinstance(value.value, float):
+        kind = compute = FLOAT  # what is behind its point is cut off
+    filled = Point(dims=dims, dtype=kind, origin=low.at, template=template, args=(value,), compute=compute)
+    return (low.rounded(filled, dtype),)

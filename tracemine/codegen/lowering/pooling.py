@@ -1,0 +1,364 @@
+"""Rules for what looks at a window of each image: pooling, enlargement, and their backwards, nothing added in memory.
+
+A result is a sum or a maximum over few places, which follow from its own place. In a backward pass an element looks at
+the windows that it lies in, so the order of summing is fixed. Images are the last two axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import inf
+from struct import pack, unpack
+
+from tracemine.codegen.axes import Dim
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
+from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.context import Lowering, rule
+from tracemine.codegen.lowering.gather import picked
+from tracemine.codegen.lowering.reduction import narrowed
+from tracemine.codegen.tensor_ir import Num, Permuted, Position, Regrouped, Tensor
+
+_MOST = 64  # elements that a result may be made of: each is a load of its own
+
+Pair = tuple[int, int]  # along rows and columns of an image
+
+
+def _pair(given: Given, name: str, other: Sequence[int] | None = None) -> Pair:
+    found = given.integers(name) or other or ()
+    if len(found) not in (1, 2):
+        raise Unsupported(f"{given.call.label}: {name} is not for two axes")
+    return int(found[0]), int(found[-1])
+
+
+class _Image:
+    """Elements of a tensor at places of its last two axes that follow from the places of a result."""
+
+    def __init__(self, low: Lowering, source: Tensor, shape: Sequence[int]) -> None:
+        self.low, self.source = low, source
+        self.height, self.width = low.shape(source)[-2:]
+        self.axes: tuple[Dim, Dim] = (low.fresh((shape[-2],), pinned=True)[0], low.fresh((shape[-1],), pinned=True)[0])
+        for dim in source.dims[-2:]:
+            low.axes.pin(dim)
+
+    def place(self, axis: int) -> Tensor:
+        """The result's own place along its rows (0) or columns (1)."""
+        dims = (self.axes[axis],)
+        return self.upright(Position(dims=dims, dtype=LONG, origin=self.low.at, along=0), axis)
+
+    def upright(self, tensor: Tensor, axis: int) -> Tensor:
+        """What changes along rows, as a column."""
+        if axis == 1:
+            return tensor
+        return Regrouped(dims=(*tensor.dims, ()), dtype=tensor.dtype, origin=self.low.at, arg=tensor)
+
+    def at(self, row: Tensor, column: Tensor, source: Tensor | None = None) -> Tensor:
+        """Its elements, or another's of the same shape, at a row and a column that must be inside."""
+        table = self.source if source is None else source
+        lead = len(table.dims) - 2
+        dims = (*table.dims[:-2], *self.axes)
+        return picked(self.low, table, (*range(lead), row, column), (lead, lead + 1), dims)
+
+
+@rule("max_pool2d_with_indices")
+def _max_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
+    step = _pair(given, "stride", kernel)
+    _few(kernel)
+    if _pair(given, "dilation", (1,)) != (1, 1):
+        raise Unsupported("a window with gaps")
+    image = _Image(low, source, given.output.shape)
+    first = [_whole(low, "{0} * {1} - {2}", image.place(a), step[a], pad[a]) for a in (0, 1)]
+    inside = [_whole(low, "tl.maximum({0}, 0)", f) for f in first]
+    best: Tensor | None = None
+    where: Tensor = _flat(low, image, *inside)
+    for i, j in product(range(kernel[0]), range(kernel[1])):
+        rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
+        reach = _reach(given, step, (i - pad[0], j - pad[1]))
+        value = _guarded(low, image, rows, columns, "-float('inf')", reach)
+        before: Tensor | Num = Num(-inf) if best is None else best
+        found = low.point("({0} > {1}) | ({0} != {0})", [value, before], FLOAT, BOOL)
+        where = low.point("tl.where({0}, {1}, {2})", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
+        best = value if best is None else low.op("maximum", best, value)
+    assert best is not None  # noqa: S101  (a window has elements)
+    return narrowed(low, given, [best, where])
+
+
+@rule("avg_pool2d")
+def _avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
+    step = _pair(given, "stride", kernel)
+    _few(kernel)
+    image = _Image(low, source, given.output.shape)
+    first = [_whole(low, "{0} * {1} - {2}", image.place(a), step[a], pad[a]) for a in (0, 1)]
+    parts = [
+        _guarded(
+            low,
+            image,
+            _moved(low, first[0], i),
+            _moved(low, first[1], j),
+            "0.0",
+            _reach(given, step, (i - pad[0], j - pad[1])),
+        )
+        for i, j in product(range(kernel[0]), range(kernel[1]))
+    ]
+    count = _count(low, given, first, kernel, pad, (image.height, image.width))
+    return narrowed(low, given, [low.op("div", _added(low, parts), count)])
+
+
+@rule("avg_pool2d_backward")
+def _avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    grad = given.tensor("grad_output")
+    kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
+    step = _pair(given, "stride", kernel)
+    _alike(low, grad, given.tensor("self"))
+    image = _Image(low, grad, given.output.shape)
+    sizes = given.output.shape[-2], given.output.shape[-1]
+    parts: list[Tensor] = []
+    for rows, columns, there in _windows(low, image, kernel, step, pad):
+        first = [_whole(low, "{0} * {1} - {2}", at, step[a], pad[a]) for a, at in enumerate((rows, columns))]
+        share = low.op("div", image.at(rows, columns), _count(low, given, first, kernel, pad, sizes))
+        parts.append(low.point("tl.where({0}, {1}, 0.0)", [there, share], FLOAT, as_is=(0,)))
+    return narrowed(low, given, [_added(low, parts)])
+
+
+@rule("_adaptive_avg_pool2d")
+def _adaptive_avg_pool(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Windows from ⌊place · size / results⌋ to ⌈(place + 1) · size / results⌉: they may overlap and differ in size."""
+    image = _Image(low, given.tensor("self"), given.output.shape)
+    sizes, results = (image.height, image.width), given.output.shape[-2:]
+    begins, ends, most = [], [], []
+    for a in (0, 1):
+        size, count = sizes[a], max(results[a], 1)
+        begins.append(_whole(low, "({0} * {1}) // {2}", image.place(a), size, count))
+        ends.append(_whole(low, "(({0} + 1) * {1} + ({2} - 1)) // {2}", image.place(a), size, count))
+        most.append(max((-(-(p + 1) * size // count) - p * size // count for p in range(results[a])), default=1))
+    _few((most[0], most[1]))
+    parts: list[Tensor] = []
+    for i, j in product(range(most[0]), range(most[1])):
+        rows, columns = _moved(low, begins[0], i), _moved(low, begins[1], j)
+        there = low.point("({0} < {1}) & ({2} < {3})", [rows, ends[0], columns, ends[1]], LONG, BOOL)
+        value = image.at(_clamped(low, rows, sizes[0]), _clamped(low, columns, sizes[1]))
+        parts.append(low.point("tl.where({0}, {1}, 0.0)", [there, value], FLOAT, as_is=(0,)))
+    tall, wide = (low.point("{0} - {1}", [e, b], LONG) for e, b in zip(ends, begins, strict=True))
+    # As eager does: by the window's height, then by its width.
+    return narrowed(low, given, [low.op("div", low.op("div", _added(low, parts), tall), wide)])
+
+
+@rule("_adaptive_avg_pool2d_backward")
+def _adaptive_avg_pool_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    _alike(low, given.tensor("grad_output"), given.tensor("self"))
+    image = _Image(low, given.tensor("grad_output"), given.output.shape)
+    times = [n // max(m, 1) for n, m in zip(given.output.shape[-2:], (image.height, image.width), strict=True)]
+    if (image.height * times[0], image.width * times[1]) != tuple(given.output.shape[-2:]):
+        raise Unsupported("windows that overlap")
+    rows, columns = (_whole(low, "{0} // {1}", image.place(a), times[a]) for a in (0, 1))
+    shared = low.op("div", low.op("div", image.at(rows, columns), Num(times[0])), Num(times[1]))
+    return narrowed(low, given, [shared])
+
+
+@rule("upsample_bilinear2d")
+def _bilinear(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    image = _Image(low, given.tensor("self"), given.output.shape)
+    sizes = (image.height, image.width)
+    corners = bool(given.literal("align_corners", False))
+    near, far, share = [], [], []
+    for a, name in ((0, "scales_h"), (1, "scales_w")):
+        scale = _scale(given, name, sizes[a], given.output.shape[-2 + a], corners)
+        template = "{0} * {1}" if corners else "tl.maximum({1} * ({0} + 0.5) - 0.5, 0.0)"
+        source = low.point(template, [image.place(a), Num(scale)], FLOAT)
+        whole = _clamped(low, low.rounded(low.point("tl.floor({0})", [source], FLOAT), "int64"), sizes[a])
+        near.append(whole)
+        far.append(_clamped(low, _moved(low, whole, 1), sizes[a]))
+        share.append(low.point("{0} - {1}", [source, whole], FLOAT))
+    tops = [image.at(near[0], column) for column in (near[1], far[1])]
+    bottoms = [image.at(far[0], column) for column in (near[1], far[1])]
+    upper, lower = (low.op("blend", *pair, share[1]) for pair in (tops, bottoms))
+    return narrowed(low, given, [low.op("blend", upper, lower, share[0])])
+
+
+@rule("upsample_nearest2d", "_upsample_nearest_exact2d")
+def _nearest(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    repeated = _repeated(low, given)
+    if repeated is not None:
+        return (repeated,)
+    image = _Image(low, given.tensor("self"), given.output.shape)
+    sizes = (image.height, image.width)
+    middle = 0.5 if "exact" in given.call.operator else 0.0
+    places: list[Tensor] = []
+    for a, name in ((0, "scales_h"), (1, "scales_w")):
+        size, result = sizes[a], given.output.shape[-2 + a]
+        scale = _scale(given, name, size, result, False)
+        source = low.point("tl.floor(({0} + {2}) * {1})", [image.place(a), Num(scale), Num(middle)], FLOAT)
+        places.append(_clamped(low, low.rounded(source, "int64"), size))
+    return (image.at(places[0], places[1]),)
+
+
+def _repeated(low: Lowering, given: Given) -> Tensor | None:
+    """Each element a whole number of times along both axes; None where an enlargement is another."""
+    source = given.tensor("self")
+    *lead, height, width = low.shape(source)
+    times: list[int] = []
+    for name, size, result in zip(("scales_h", "scales_w"), (height, width), given.output.shape[-2:], strict=True):
+        if not _times(_scale(given, name, size, result, False), size, result):
+            return None
+        times.append(result // size)
+    wide = (*lead, height, times[0], width, times[1])
+    fresh = low.fresh(wide, pinned=True)
+    for dim in source.dims[-2:]:
+        low.axes.pin(dim)
+    dims = (*source.dims[:-1], fresh[-3], source.dims[-1], fresh[-1])
+    low.axes.keep_apart(dims)
+    order = (*range(len(lead)), len(lead), None, len(lead) + 1, None)
+    repeated = Permuted(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=order)
+    return low.regroup(repeated, low.fresh(given.output.shape))
+
+
+@rule("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward")
+def _nearest_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    image = _Image(low, given.tensor("grad_output"), given.output.shape)
+    times: list[int] = []
+    for name, size, result in zip(
+        ("scales_h", "scales_w"), given.output.shape[-2:], (image.height, image.width), strict=True
+    ):
+        if not _times(_scale(given, name, size, result, False), size, result):
+            raise Unsupported("an enlargement by a factor that is no whole number")
+        times.append(result // size)
+    _few((times[0], times[1]))
+    first = [_whole(low, "{0} * {1}", image.place(a), times[a]) for a in (0, 1)]
+    parts = [
+        image.at(_moved(low, first[0], i), _moved(low, first[1], j))
+        for i, j in product(range(times[0]), range(times[1]))
+    ]
+    return narrowed(low, given, [_added(low, parts)])
+
+
+def _alike(low: Lowering, grad: Tensor, source: Tensor) -> None:
+    """A gradient and what it is of have the same images, of sizes that are part of the kernel."""
+    for own, other in zip(grad.dims[:-2], source.dims[:-2], strict=True):
+        if own and other:
+            low.axes.join(own, other)
+    for dim in source.dims[-2:]:
+        low.axes.pin(dim)
+
+
+def _few(kernel: Pair) -> None:
+    if kernel[0] * kernel[1] > _MOST:
+        raise Unsupported(f"windows of more than {_MOST} elements")
+
+
+def _whole(low: Lowering, template: str, place: Tensor, *numbers: int) -> Tensor:
+    """An expression over a place and numbers that shape the kernel."""
+    text = template.replace("{0}", "{{0}}").format(None, *numbers) if numbers else template
+    return low.point(text, [place], LONG)
+
+
+def _moved(low: Lowering, place: Tensor, by: int) -> Tensor:
+    return low.point(f"{{0}} + {by}", [place], LONG) if by else place
+
+
+def _clamped(low: Lowering, place: Tensor, size: int) -> Tensor:
+    return low.point(f"tl.minimum(tl.maximum({{0}}, 0), {max(size - 1, 0)})", [place], LONG)
+
+
+def _flat(low: Lowering, image: _Image, row: Tensor, column: Tensor) -> Tensor:
+    return low.point(f"{{0}} * {image.width} + {{1}}", [row, column], LONG)
+
+
+def _reach(given: Given, step: Pair, first: Pair) -> tuple[Pair, Pair]:
+    """The least and the largest place, along rows and along columns, of an element of all windows, from its first."""
+    counts = given.output.shape[-2:]
+    rows, columns = ((f, f + s * (n - 1)) for f, s, n in zip(first, step, counts, strict=True))
+    return rows, columns
+
+
+def _guarded(low: Lowering, image: _Image, row: Tensor, column: Tensor, other: str, reach: tuple[Pair, Pair]) -> Tensor:
+    """An element, or another number where the place lies beyond the image: asked of sides that it reaches alone."""
+    places: list[Tensor] = []
+    tests: list[str] = []
+    asked: list[Tensor] = []
+    for place, size, (least, most) in zip((row, column), (image.height, image.width), reach, strict=True):
+        at = f"{{{len(asked)}}}"
+        tests.extend([f"({at} >= 0)"] * (least < 0) + [f"({at} < {size})"] * (most >= size))
+        asked.extend([place] * (least < 0 or most >= size))
+        held = low.point("tl.maximum({0}, 0)", [place], LONG) if least < 0 else place
+        places.append(low.point(f"tl.minimum({{0}}, {max(size - 1, 0)})", [held], LONG) if most >= size else held)
+    value = image.at(places[0], places[1])
+    if not asked:
+        return value
+    there = low.point(" & ".join(tests), asked, LONG, BOOL)
+    return low.point(f"tl.where({{0}}, {{1}}, {other})", [there, value], FLOAT, as_is=(0,))
+
+
+def _windows(
+    low: Lowering, image: _Image, kernel: Pair, step: Pair, pad: Pair
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The windows that an element may lie in, in order: row and column of each, and whether it does."""
+    counts = [-(-k // s) for k, s in zip(kernel, step, strict=True)]
+    _few((counts[0], counts[1]))
+    last = [_whole(low, "({0} + {1}) // {2}", image.place(a), pad[a], step[a]) for a in (0, 1)]
+    for i, j in product(reversed(range(counts[0])), reversed(range(counts[1]))):
+        rows, columns = (_moved(low, at, -by) for at, by in zip(last, (i, j), strict=True))
+        reached = [
+            _whole(low, "{0} + {1}", image.place(a), pad[a] - kernel[a]) for a in (0, 1)
+        ]  # the last place before a window that ends there
+        there = low.point(
+            f"({{0}} >= 0) & ({{0}} < {image.height}) & ({{1}} >= 0) & ({{1}} < {image.width})"
+            f" & ({{0}} * {step[0]} > {{2}}) & ({{1}} * {step[1]} > {{3}})",
+            [rows, columns, *reached],
+            LONG,
+            BOOL,
+        )
+        yield _clamped(low, rows, image.height), _clamped(low, columns, image.width), there
+
+
+def _count(
+    low: Lowering, given: Given, first: Sequence[Tensor], kernel: Pair, pad: Pair, sizes: Sequence[int]
+) -> Tensor | Num:
+    """How many elements a window's sum is divided by."""
+    override = given.literal("divisor_override", None)
+    if isinstance(override, int):
+        return Num(override)
+    padded = bool(given.literal("count_include_pad", True))
+    if padded and not given.literal("ceil_mode", False):
+        return Num(kernel[0] * kernel[1])
+    spans: list[Tensor] = []
+    for a in (0, 1):
+        low_, high = (-pad[a], sizes[a] + pad[a]) if padded else (0, sizes[a])
+        text = f"tl.minimum({{0}} + {kernel[a]}, {high}) - tl.maximum({{0}}, {low_})"
+        spans.append(low.point(text, [first[a]], LONG))
+    return low.point("{0} * {1}", spans, LONG)
+
+
+def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:
+    """The sum, in order."""
+    low.reduces = True
+    total = parts[0]
+    for part in parts[1:]:
+        total = low.op("add", total, part)
+    return total
+
+
+def _scale(given: Given, name: str, size: int, result: int, corners: bool) -> float:
+    """How far a step of the result goes in the source, as eager's float32 has it."""
+    asked = given.literal(name, None) if name in given else None
+    if corners:
+        return _narrow((size - 1) / (result - 1)) if result > 1 else 0.0
+    if isinstance(asked, int | float) and asked > 0:
+        return _narrow(1 / asked)
+    return _narrow(size / result) if result else 0.0
+
+
+def _times(scale: float, size: int, result: int) -> bool:
+    """Whether each element is taken a whole number of times, as eager's float32 works it out."""
+    if result % max(size, 1):
+        return False
+    factor = result // max(size, 1)
+    return all(int(_narrow(place * scale)) == place // factor for place in range(result))
+
+
+def _narrow(value: float) -> float:
+    return float(unpack("f", pack("f", value))[0])

@@ -1,0 +1,270 @@
+"""Rules for what makes many elements one, and for the operators that are made of such: softmax, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
+from tracemine.codegen.lowering.args import Given, Operand
+from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
+from tracemine.codegen.operators import pointwise_rows
+from tracemine.codegen.recipes import columns_of, fronts
+from tracemine.codegen.schedule import LONGEST_ROW
+from tracemine.codegen.tensor_ir import (
+    Num,
+    Permuted,
+    Picked,
+    Position,
+    Reduced,
+    Regrouped,
+    Rounded,
+    Scanned,
+    Sliced,
+    Source,
+    Tensor,
+)
+
+
+def _axes(given: Given, source: Tensor, name: str = "dim") -> tuple[int, ...]:
+    """The dimensions that a call reduces: all where none are named."""
+    rank = len(source.dims)
+    named = given.integers(name) if name in given else None
+    return tuple(sorted(d % max(rank, 1) for d in named)) if named and rank else tuple(range(rank))
+
+
+_MANY = 128  # rows, for fewer of which one kernel leaves most of a GPU idle
+_IN_STAGES = frozenset({"sum", "max", "min"})  # what is reduced of them is reduced as they are
+
+
+def reduced(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool, type_: str = FLOAT) -> Tensor:
+    """A reduction in `type_`; over dimensions of size 1 alone it is the element itself.
+
+    What waits for a reduction over some of these dimensions is reduced over those first, in the same walk.
+    """
+    rank = len(source.dims)
+    first = _first(low, source, over) if kind in _IN_STAGES else ()
+    if first:
+        source = reduced(low, kind, source, first, True, type_)
+    dims = tuple(() if d in over else dim for d, dim in enumerate(source.dims) if keep or d not in over)
+    kept = tuple(None if d in over else d for d in range(rank) if keep or d not in over)
+    if not any(source.dims[d] for d in over):
+        if kind.startswith(("welford", "online")):
+            raise Unsupported("it reduces an axis of one element")
+        same = low.point("{0}", [source], type_)
+        return Regrouped(dims=dims, dtype=type_, origin=low.at, arg=same)
+    low.reduces = True
+    low.axes.keep_apart(dims)
+    return Reduced(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
+
+
+def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions, fewer than all, that a reduction walks which a value waits for."""
+    for front in fronts(source):
+        columns = {*columns_of(low.axes, front)}
+        inner = tuple(d for d in over if source.dims[d] and {*low.axes.leaves(source.dims[d])} <= columns)
+        found = {leaf for d in inner for leaf in low.axes.leaves(source.dims[d])}
+        rows = prod(low.axes.size(low.axes.leaves(source.dims[d])) for d in over if d not in inner)
+        if found == columns and rows > 1 and (rows >= _MANY or low.axes.size(tuple(columns)) <= LONGEST_ROW):
+            return inner
+    return ()
+
+
+def narrowed(low: Lowering, given: Given, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Each result rounded to the dtype that the call gives; those that were not recorded are left out."""
+    kept = results[: len(given.call.outputs) or len(results)]
+    return tuple(low.rounded(r, result_dtype(given, at)) for at, r in enumerate(kept))
+
+
+@rule("sum")
+def _sum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    type_ = FLOAT if source.type == FLOAT else LONG
+    keep = bool(given.literal("keepdim", False))
+    return narrowed(low, given, [reduced(low, "sum", source, _axes(given, source), keep, type_)])
+
+
+@rule("mean")
+def _mean(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    over = _axes(given, source)
+    total = reduced(low, "sum", source, over, bool(given.literal("keepdim", False)))
+    return narrowed(low, given, [low.op("div", total, low.count(source, over))])
+
+
+@rule("amax", "amin", "max", "min")
+def _extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    kind = given.call.operator.removeprefix("aten::").removeprefix("a")
+    source = given.tensor("self")
+    keep = bool(given.literal("keepdim", False))
+    if given.call.overload == "dim":
+        return narrowed(low, given, _extreme_and_place(low, kind, source, _axes(given, source), keep))
+    if "other" in given:  # the larger of two tensors: another operator by the same name
+        row = pointwise_rows()[f"{kind}imum"]
+        return (low.apply(row, [given.tensor("self"), given.tensor("other")], result_dtype(given)),)
+    type_ = FLOAT if source.type == FLOAT else source.type
+    if type_ == BOOL:
+        raise Unsupported("a maximum of booleans")
+    kind = kind if type_ == FLOAT else f"{kind}_{type_}"
+    return narrowed(low, given, [reduced(low, kind, source, _axes(given, source), keep, type_)])
+
+
+@rule("_amp_foreach_non_finite_check_and_unscale")
+def _unscaled(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """Gradients taken back to their scale, and whether any of them is no finite number."""
+    found: Tensor = given.tensor("found_inf")
+    scale = given.tensor("inv_scale")
+    results: list[Tensor] = []
+    for member in given.members("self"):
+        if member is not None:
+            bad = low.rounded(low.point("tl.where(tl.abs({0}) < float('inf'), 0, 1)", [member], FLOAT, INT), INT)
+            count = reduced(low, "count", bad, range(len(bad.dims)), False, INT)
+            found = low.point("tl.where({0} != 0, 1.0, {1})", [count, found], FLOAT, as_is=(0,))
+            scaled = low.point("{0} * {1}", [member, _number(low, scale)], FLOAT)
+            results.append(low.rounded(scaled, member.dtype))
+    return (*results, found)
+
+
+def _number(low: Lowering, tensor: Tensor) -> Tensor:
+    """A tensor of one element, without dimensions."""
+    return Regrouped(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
+
+
+@rule("argmax", "argmin")
+def _place_of_extreme(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, keep = given.tensor("self"), bool(given.literal("keepdim", False))
+    over = _axes(given, source)
+    if len(over) != 1:
+        raise Unsupported("the place of a maximum among several axes")
+    kind = given.call.operator.removeprefix("aten::arg")
+    return narrowed(low, given, _extreme_and_place(low, kind, source, over, keep)[1:])
+
+
+def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: bool) -> list[Tensor]:
+    """A row's maximum or minimum, and the first place where it is; of NaN the first."""
+    if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
+        raise Unsupported("the place of a maximum of booleans, or of one element")
+    named = kind if source.type == FLOAT else f"{kind}_{source.type}"
+    source = low.rounded(source, source.dtype, always=True)  # which of two is larger, rounding decides
+    top = reduced(low, named, source, over, True, source.type)
+    own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
+    there = low.point("({0} == {1}) | ({0} != {0})", [source, top], source.type, BOOL)
+    place = low.point("tl.where({0}, {1}, 2147483647)", [there, own], INT, as_is=(0,))
+    return [reduced(low, named, source, over, keep, source.type), reduced(low, "min_int32", place, over, keep, INT)]
+
+
+@rule("any", "all")
+def _any(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    keep = bool(given.literal("keepdim", False))
+    wanted = "!=" if given.call.operator == "aten::any" else "=="
+    hits = low.point(f"tl.where({{0}} {wanted} 0, 1, 0)", [source], source.type if source.type != BOOL else INT, None)
+    count = reduced(low, "count", low.rounded(hits, INT), _axes(given, source), keep, INT)
+    return (low.point("{0} != 0" if wanted == "!=" else "{0} == 0", [count], INT, BOOL),)
+
+
+@rule("var", "std", "var_mean", "std_mean")
+def _variance(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, name = given.tensor("self"), given.call.operator.removeprefix("aten::")
+    over = _axes(given, source)
+    keep = bool(given.literal("keepdim", False))
+    if "unbiased" in given.values:
+        correction: Operand = Num(int(bool(given.literal("unbiased", True))))
+    else:
+        correction = given.operand("correction", 1)
+    squares = reduced(low, "welford_squares", source, over, keep)
+    found = low.op("div", squares, low.op("sub", low.count(source, over), correction))
+    results: list[Tensor] = [low.op("sqrt", found) if name.startswith("std") else found]
+    if name.endswith("mean"):
+        results.append(reduced(low, "welford_mean", source, over, keep))
+    return narrowed(low, given, results)
+
+
+@rule("linalg_vector_norm", "norm")
+def _norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    over = _axes(given, source)
+    keep = bool(given.literal("keepdim", False))
+    return narrowed(low, given, [_vector_norm(low, given, source, over, keep)])
+
+
+def _vector_norm(low: Lowering, given: Given, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
+    name = "ord" if "ord" in given.values else "p"
+    order = given.operand(name, 2)
+    if not isinstance(order, Num) or order.value not in (1, 2):
+        raise Unsupported("a norm that is neither of order 1 nor 2")
+    alone = not any(source.dims[d] for d in over)  # of one element eager takes the size: no square is beyond float32
+    if order.value == 1 or alone:
+        return reduced(low, "sum", low.op("abs", source), over, keep)
+    return low.op("sqrt", reduced(low, "sum", low.op("mul", source, source), over, keep))
+
+
+@rule("_foreach_norm")
+def _foreach_norm(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    members = [m for m in given.members("self") if m is not None]
+    return narrowed(low, given, [_vector_norm(low, given, m, range(len(m.dims)), False) for m in members])
+
+
+def is_computed(tensor: Tensor) -> bool:
+    """Whether its elements are not just loaded."""
+    while not isinstance(tensor, Source):
+        if isinstance(tensor, Rounded | Regrouped | Permuted | Sliced):
+            tensor = tensor.arg
+        elif isinstance(tensor, Picked):
+            tensor = tensor.table
+        else:
+            return True
+    return False
+
+
+@rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")
+def _softmax(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    over = (given.integer("dim", -1) % len(source.dims),)
+    highest = reduced(low, "online_max", source, over, True)
+    total = reduced(low, "online_sum", source, over, True)
+    # A GPU makes a product and a difference one operation, rounded once: of a product that is the row's largest then
+    # something is left, which another walk over the row, whose sum was of rounded ones, does not know.
+    centred = low.point("_under({0}, {1}) - {1}" if is_computed(source) else "{0} - {1}", [source, highest], FLOAT)
+    if "log" in given.call.operator:
+        return narrowed(low, given, [low.op("sub", centred, low.op("log", total))])
+    # The row's sum is inverted once: a division is eight instructions an element.
+    raised = low.point("_exp({0})", [centred], FLOAT)
+    return narrowed(low, given, [low.op("mul", raised, low.op("reciprocal", total))])
+
+
+@rule("logsumexp")
+def _logsumexp(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    over = _axes(given, source)
+    keep = bool(given.literal("keepdim", False))
+    parts = (reduced(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
+    highest, total = parts
+    # An infinite maximum less itself is no number; it is the result, of a row of −inf alone too.
+    found = low.point("tl.where(tl.abs({0}) == float('inf'), {0}, {0} + tl.log({1}))", [highest, total], FLOAT)
+    return narrowed(low, given, [found])
+
+
+@rule("_softmax_backward_data", "_log_softmax_backward_data")
+def _softmax_backward(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    grad, output = given.tensor("grad_output"), given.tensor("output")
+    over = (given.integer("dim", -1) % len(output.dims),)
+    if "log" in given.call.operator:
+        total = reduced(low, "sum", grad, over, True)
+        return narrowed(low, given, [low.op("sub", grad, low.op("mul", low.op("exp", output), total))])
+    product = low.op("mul", grad, output)
+    total = reduced(low, "sum", product, over, True)
+    return narrowed(low, given, [low.op("sub", product, low.op("mul", output, total))])
+
+
+@rule("cumsum")
+def _cumsum(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    type_ = FLOAT if source.type == FLOAT else LONG
+    along = given.integer("dim", 0) % max(len(source.dims), 1)
+    if not source.dims or not source.dims[along]:
+        return (low.rounded(low.point("{0}", [source], type_), result_dtype(given)),)
+    low.reduces = True
+    scanned = Scanned(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
+    return narrowed(low, given, [scanned])

@@ -1,0 +1,359 @@
+"""Rules for what moves no value: views, slices, joins, lookups. Each is a map from an index to an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracemine.codegen.axes import Dim, Dims
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import BOOL, LONG
+from tracemine.codegen.lowering.args import Given
+from tracemine.codegen.lowering.context import ADDS_UP, WRITES_ANYWHERE, Lowering, rule
+from tracemine.codegen.lowering.gather import grid, nests, picked
+from tracemine.codegen.tensor_ir import (
+    Joined,
+    Num,
+    Permuted,
+    Point,
+    Position,
+    Regrouped,
+    Sliced,
+    Source,
+    Tensor,
+)
+
+
+@rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unsqueeze", "squeeze", "unflatten")
+def _view(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    shape = given.output.shape
+    if given.call.operator == "aten::squeeze":  # of one element, an axis that stays would go
+        low.axes.pin([a for d in given.integers("dim") or range(len(source.dims)) for a in source.dims[d]])
+    kept = [(size, dim) for size, dim in zip(low.shape(source), source.dims, strict=True) if size != 1]
+    if [size for size, _ in kept] == [size for size in shape if size != 1]:  # dimensions of 1 come or go
+        rest = iter(kept)
+        dims = tuple(() if size == 1 else next(rest)[1] for size in shape)
+        return (Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
+    if not nests([low.axes.size((leaf,)) for leaf in low.axes.flat(source.dims)], shape):
+        return (grid(low, source, shape),)
+    return (low.regroup(source, low.fresh(shape)),)
+
+
+def _permuted(low: Lowering, source: Tensor, order: Sequence[int | None], dims: Dims) -> Tensor:
+    return Permuted(dims=dims, dtype=source.dtype, origin=low.at, arg=source, source=tuple(order))
+
+
+@rule("permute", "transpose", "t", "swapaxes", "movedim", "numpy_T")
+def _permute(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    rank = len(source.dims)
+    order = list(range(rank))
+    name = given.call.operator.removeprefix("aten::")
+    if name == "permute":
+        order = [d % rank for d in given.integers("dims") or ()]
+    elif rank > 1:
+        first, second = (0, 1) if name == "t" else (given.integer("dim0", 0) % rank, given.integer("dim1", 1) % rank)
+        order[first], order[second] = order[second], order[first]
+    return (_permuted(low, source, order, tuple(source.dims[d] for d in order)),)
+
+
+@rule("expand", "expand_as", "broadcast_to")
+def _expand(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, shape = given.tensor("self"), given.output.shape
+    lead = len(shape) - len(source.dims)
+    sizes = (None,) * lead + low.shape(source)
+    fresh = low.axes.dims(shape)
+    repeats = [place < lead or sizes[place] != size for place, size in enumerate(shape)]
+    dims = tuple(fresh[at] if repeats[at] else source.dims[at - lead] for at in range(len(shape)))
+    low.axes.keep_apart(dims)
+    order = [None if repeats[at] else at - lead for at in range(len(shape))]
+    return (_permuted(low, source, order, dims),)
+
+
+def sliced(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
+    """`size` elements of a dimension; the sizes on both sides are pinned."""
+    here = low.shape(source)[dim]
+    if (start, size, step) == (0, here, 1):
+        return source
+    low.axes.pin(source.dims[dim])
+    (fresh,) = low.fresh((size,), pinned=True)
+    dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
+    low.axes.keep_apart(dims)
+    return Sliced(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
+
+
+def without(low: Lowering, source: Tensor, dim: int) -> Tensor:
+    """A dimension of size 1 goes."""
+    dims = source.dims[:dim] + source.dims[dim + 1 :]
+    return Regrouped(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
+
+
+@rule("slice", "narrow")
+def _slice(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    dim = given.integer("dim", 0) % len(source.dims)
+    here = low.shape(source)[dim]
+    start = given.integer("start", 0)
+    start = min(max(start + here if start < 0 else start, 0), here)
+    return (sliced(low, source, dim, start, given.output.shape[dim], given.integer("step", 1)),)
+
+
+@rule("select")
+def _select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    dim = given.integer("dim", 0) % len(source.dims)
+    here = low.shape(source)[dim]
+    return (without(low, sliced(low, source, dim, given.integer("index", 0) % here, 1), dim),)
+
+
+@rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
+def _split(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    dim = given.integer("dim", 0) % len(source.dims)
+    parts: list[Tensor] = []
+    start = 0
+    unbinds = given.call.operator == "aten::unbind"
+    for spec in given.call.outputs:
+        size = 1 if unbinds else spec.shape[dim]
+        part = sliced(low, source, dim, start, size)
+        parts.append(without(low, part, dim) if unbinds else part)
+        start += size
+    return tuple(parts)
+
+
+@rule("flip")
+def _flip(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    for dim in given.integers("dims") or ():
+        here = low.shape(source)[dim % len(source.dims)]
+        source = sliced(low, source, dim % len(source.dims), here - 1, here, -1) if here > 1 else source
+    return (source,)
+
+
+@rule("roll")
+def _roll(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, shifts, along = given.tensor("self"), given.integers("shifts") or (), given.integers("dims") or ()
+    if not along:  # all dimensions as one
+        if len(source.dims) != 1:
+            raise Unsupported("a roll over all elements")
+        along = (0,)
+    for shift, dim in zip(shifts, along, strict=True):
+        at = dim % len(source.dims)
+        here = low.shape(source)[at]
+        if shift:  # round and round at this size is a turn at another
+            low.axes.pin(source.dims[at])
+        if here and shift % here:
+            (fresh,) = low.fresh((here,), pinned=True)
+            dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
+            low.axes.keep_apart(dims)
+            start = here - shift % here
+            source = Sliced(
+                dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=at, start=start, step=1, turns=True
+            )
+    return (source,)
+
+
+@rule("constant_pad_nd")
+def _pad(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """A join with a constant before and behind, a dimension at a time, the last first."""
+    source, pad = given.tensor("self"), given.integers("pad") or ()
+    value = given.operand("value", 0)
+    for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = len(source.dims) - 1 - back
+        if min(before, behind) < 0:
+            raise Unsupported("padding that cuts")
+        shape = list(low.shape(source))
+        members: list[Tensor] = []
+        for size, member in ((before, None), (shape[dim], source), (behind, None)):
+            if size and member is None:
+                (fresh,) = low.fresh((size,), pinned=True)
+                dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
+                low.axes.keep_apart(dims)
+                kind = source.type
+                members.append(Point(dims=dims, dtype=kind, origin=low.at, template="{0}", args=(value,), compute=kind))
+            elif size and member is not None:
+                members.append(member)
+        shape[dim] += before + behind
+        source = joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+    return (source,)
+
+
+def joined(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
+    """Tensors one behind the other along a dimension; the shape is that of the result."""
+    sizes = tuple(low.shape(m)[dim] for m in members)
+    for member in members:
+        low.axes.pin(member.dims[dim])
+    dims: list[Dim] = []
+    for at in range(len(shape)):
+        if at == dim:
+            dims.extend(low.fresh((shape[at],), pinned=True))
+            continue
+        here = [m.dims[at] for m in members]
+        for other in here[1:]:
+            if shape[at] != 1:
+                low.axes.join(here[0], other)
+        dims.append(here[0])
+    low.axes.keep_apart(tuple(dims))
+    cast = tuple(low.rounded(m, dtype) for m in members)
+    return Joined(dims=tuple(dims), dtype=dtype, origin=low.at, args=cast, dim=dim, sizes=sizes)
+
+
+@rule("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
+def _pad_with_itself(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """A join of the tensor with its own edge, turned round or repeated, a dimension at a time, the last first."""
+    source, pad = given.tensor("self"), given.integers("padding") or ()
+    mirrors = "reflection" in given.call.operator
+    for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dim = len(source.dims) - 1 - back
+        here = low.shape(source)[dim]
+        if min(before, behind) < 0 or here < 2 or max(before, behind) > (here - 1 if mirrors else _MOST_REPEATED):
+            raise Unsupported("padding of another kind")
+        if mirrors:
+            first = [sliced(low, source, dim, before, before, -1)] if before else []
+            last = [sliced(low, source, dim, here - 2, behind, -1)] if behind else []
+        else:
+            first = [sliced(low, source, dim, 0, 1) for _ in range(before)]
+            last = [sliced(low, source, dim, here - 1, 1) for _ in range(behind)]
+        shape = list(low.shape(source))
+        shape[dim] += before + behind
+        members = [*first, source, *last]
+        source = joined(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+    return (source,)
+
+
+_MOST_REPEATED = 8  # times that an edge is repeated: each is a member of a join
+
+
+@rule("scatter", "scatter_add")
+def _scatter(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    """An index names one place of a row, and each element sees whether it is that one; a number may have several."""
+    source, index = given.tensor("self"), given.tensor("index")
+    rank, adds = len(source.dims), given.call.operator.startswith("aten::scatter_add")
+    if "reduce" in given or not rank or len(index.dims) != rank:
+        raise Unsupported(WRITES_ANYWHERE)
+    dim = given.integer("dim", 0) % rank
+    sizes, asked = low.shape(source), low.shape(index)
+    if any(a != b for d, (a, b) in enumerate(zip(sizes, asked, strict=True)) if d != dim):
+        raise Unsupported("indices for a part of the rows")
+    most = 1 if "src" in given else _MOST_REPEATED
+    if asked[dim] > most:
+        raise Unsupported(ADDS_UP if adds else WRITES_ANYWHERE)
+    own = Position(dims=source.dims, dtype=LONG, origin=low.at, along=dim)
+    result = source
+    for k in range(asked[dim]):
+        hit = low.point("{0} == {1}", [own, sliced(low, index, dim, k, 1)], LONG, BOOL)
+        value = sliced(low, given.tensor("src"), dim, k, 1) if "src" in given else given.operand("value")
+        if adds and isinstance(value, Tensor):
+            value = low.point("{0} + {1}", [result, value], source.type)
+        result = low.point("tl.where({0}, {1}, {2})", [hit, value, result], source.type, as_is=(0,))
+    return (low.rounded(result, source.dtype),)
+
+
+@rule("cat", "concat")
+def _cat(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    spec = given.output
+    members = [m for m in given.members("tensors") if m is not None and low.shape(m) != (0,)]
+    dim = given.integer("dim", 0) % len(spec.shape)
+    if len(members) == 1 and members[0].dtype == str(spec.dtype):
+        return (members[0],)  # walked along its own axes, with what reads it besides
+    return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
+
+
+@rule("stack")
+def _stack(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    spec = given.output
+    dim = given.integer("dim", 0) % len(spec.shape)
+    members: list[Tensor] = []
+    for member in given.members("tensors"):
+        if member is not None:
+            dims = (*member.dims[:dim], (), *member.dims[dim:])
+            members.append(Regrouped(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
+    return (joined(low, members, dim, spec.shape, str(spec.dtype)),)
+
+
+@rule("embedding")
+def _embedding(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    weight, indices = given.tensor("weight"), given.tensor("indices")
+    dims = (*indices.dims, weight.dims[1])
+    return (picked(low, weight, (indices, len(indices.dims)), tuple(range(len(indices.dims))), dims),)
+
+
+@rule("index_select")
+def _index_select(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, index = given.tensor("self"), given.tensor("index")
+    dim = given.integer("dim", 0) % len(source.dims)
+    places = tuple(index if d == dim else d for d in range(len(source.dims)))
+    dims = (*source.dims[:dim], *index.dims, *source.dims[dim + 1 :])
+    return (picked(low, source, places, (dim,), dims),)
+
+
+@rule("gather")
+def _gather(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source, index = given.tensor("self"), given.tensor("index")
+    dim = given.integer("dim", 0) % len(source.dims)
+    for d, (own, asked) in enumerate(zip(source.dims, index.dims, strict=True)):
+        same = low.shape(source)[d] == low.shape(index)[d]
+        if d != dim and same and own:
+            low.axes.join(own, asked)
+        elif d != dim and not same:
+            low.axes.pin(asked)
+    places = tuple(index if d == dim else d for d in range(len(source.dims)))
+    return (picked(low, source, places, tuple(range(len(index.dims))), index.dims),)
+
+
+@rule("index", "_unsafe_index")
+def _index(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    found = list(given.members("indices"))
+    found += [None] * (len(source.dims) - len(found))
+    used = [at for at, index in enumerate(found) if index is not None]
+    tensors = [t for t in found if t is not None]
+    if not used or used != list(range(used[0], used[-1] + 1)):
+        raise Unsupported("indices that are not next to each other")
+    if any(t.dtype == BOOL for t in tensors):
+        raise Unsupported("a mask as an index: the size of its result depends on values")
+    together = low.point("{0}", tensors, LONG) if len(tensors) > 1 else tensors[0]
+    rank = len(together.dims)
+    dims = (*source.dims[: used[0]], *together.dims, *source.dims[used[-1] + 1 :])
+    places: list[int | Tensor] = []
+    for at, index in enumerate(found):
+        later = at + rank - len(used) if at > used[-1] else at
+        places.append(later if index is None else index)
+    return (picked(low, source, tuple(places), tuple(range(used[0], used[0] + rank)), dims, wraps=True),)
+
+
+@rule("tril", "triu")
+def _triangle(low: Lowering, given: Given) -> tuple[Tensor, ...]:
+    source = given.tensor("self")
+    rank = len(source.dims)
+    row, column = (Position(dims=source.dims, dtype=LONG, origin=low.at, along=rank - 2 + at) for at in (0, 1))
+    side = "<=" if given.call.operator.startswith("aten::tril") else ">="
+    inside = low.point(f"({{1}} - {{0}}) {side} {{2}}", [row, column, Num(given.integer("diagonal", 0))], LONG, BOOL)
+    kept = low.point("tl.where({1} != 0, {0}, 0)", [source, inside], source.type)
+    return (low.rounded(kept, source.dtype),)
+
+
+def behind(low: Lowering, view: Tensor, root: Tensor, result: Tensor) -> Tensor:
+    """What a tensor holds after a view of it was written. Raises Unsupported where that is a part of an input."""
+    while view is not root:
+        if isinstance(view, Regrouped):
+            result = low.regroup(result, view.arg.dims)
+        elif isinstance(view, Permuted) and None not in view.source:
+            order = tuple(view.source.index(d) for d in range(len(view.arg.dims)))
+            result = _permuted(low, result, order, tuple(result.dims[d] for d in order))
+        elif isinstance(view, Sliced) and view.step == 1 and not view.turns and not isinstance(root, Source):
+            result = _between(low, view, result)
+        else:
+            raise Unsupported("it writes in place into a part of an input")
+        view = view.arg
+    return result
+
+
+def _between(low: Lowering, view: Sliced, result: Tensor) -> Tensor:
+    """What was there before, then what is written, then what was there behind it."""
+    shape, dim = low.shape(view.arg), view.dim
+    end = view.start + low.shape(view)[dim]
+    parts = [(0, view.start), (end, shape[dim] - end)]
+    first, last = (sliced(low, view.arg, dim, start, size) if size else None for start, size in parts)
+    members = [m for m in (first, result, last) if m is not None]
+    return joined(low, members, dim, shape, view.dtype)

@@ -1,0 +1,147 @@
+"""What one kernel in place of a chain has to read and write: each element once, none that the chain does not need.
+
+And what has to be read a second time, however few kernels there are: where a tensor's elements are wanted together with
+a reduction over more of them than any multiprocessor holds, they are gone by when the reduction is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tracemine.codegen.axes import Axes
+from tracemine.codegen.graph import Graph, reads
+from tracemine.codegen.lowering.context import Lowered
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.recipes import arguments
+from tracemine.codegen.tensor_ir import Reduced, Source, Tensor
+from tracemine.ops import itemsize
+
+# Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.
+_HELD_BYTES = 484 * 1024
+
+# What looks up as many elements of its first tensor as it gives; what gives some or all of them, in another shape.
+_LOOKUPS = frozenset({"index", "index_select", "gather", "embedding", "take"})
+_VIEWS = frozenset(
+    {"slice", "select", "split", "split_with_sizes", "narrow", "unbind", "as_strided", "alias", "detach", "expand"}
+    | {"view", "_unsafe_view", "reshape", "transpose", "t", "permute", "unsqueeze", "squeeze"}
+)
+
+
+class Compulsory(NamedTuple):
+    """Bytes."""
+
+    read: int
+    written: int
+
+    @property
+    def both(self) -> int:
+        """Read and written."""
+        return self.read + self.written
+
+
+def compulsory(chain: Graph) -> Compulsory:
+    """Of a table that indices are looked up in, as many elements count as are looked up.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("rows")
+    >>> table, ids = b.input("table", (1000, 8), "float32"), b.input("ids", (3,), "int64", below=1000)
+    >>> compulsory(b.done(b.call("aten::embedding", table, ids)))
+    Compulsory(read=120, written=96)
+    """
+    count = len(chain.inputs)
+    needed = _needed(chain)
+    widths = [itemsize(str(spec.dtype)) or 0 for spec in chain.specs]
+    return Compulsory(
+        read=sum(needed[v] * widths[v] for v in range(count)),
+        written=sum(_distinct(chain, v) * widths[v] for v in (*dict.fromkeys(chain.live), *chain.written)),
+    )
+
+
+def read_again(chain: Graph, cache_bytes: int) -> int:
+    """Bytes that have to be read from memory a second time.
+
+    Of each input that an output needs element by element and also under a reduction whose elements no multiprocessor
+    holds. As much as the cache holds (`cache_bytes`) is taken to be in it still, which is the most there can be.
+    Raises Unsupported where no kernel can be generated.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("softmax")
+    >>> rows = b.input("x", (8, 1 << 24), "float32")
+    >>> read_again(b.done(b.call("aten::_softmax", rows, -1, False)), 50 << 20) == (8 << 24) * 4 - (50 << 20)
+    True
+    """
+    lowered = lower(chain)
+    again: set[str] = set()
+    for wanted in (*lowered.live, *lowered.written.values()):
+        direct, sums = _reached(lowered, (wanted,))
+        under: set[str] = set()
+        while sums:
+            more, sums = _reached(lowered, [total.arg for total in sums])
+            under |= more
+        again |= direct & under
+    sized = {i.name: _distinct(chain, v) * (itemsize(str(i.spec.dtype)) or 0) for v, i in enumerate(chain.inputs)}
+    return max(sum(sized[name] for name in again) - cache_bytes, 0)
+
+
+def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduced]]:
+    """The inputs that recipes come to short of reductions that are too long to hold, and these."""
+    sources: set[str] = set()
+    long: set[Reduced] = set()
+    seen: set[Tensor] = set()
+    todo = list(begin)
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if isinstance(here, Source):
+            sources.add(here.buffer)
+        if isinstance(here, Reduced) and _row_bytes(lowered.axes, here) > _HELD_BYTES:
+            long.add(here)
+        else:
+            todo.extend(arguments(here))
+    return sources, long
+
+
+def _row_bytes(axes: Axes, total: Reduced) -> int:
+    """Of the inputs' elements that one element of a reduction is made of, short of other reductions."""
+    over = {leaf for d in total.over for leaf in axes.leaves(total.arg.dims[d])}
+    found: dict[str, int] = {}
+    todo: list[Tensor] = [total.arg]
+    seen: set[Tensor] = set()
+    while todo:
+        here = todo.pop()
+        if here in seen or isinstance(here, Reduced):
+            continue
+        seen.add(here)
+        if isinstance(here, Source):
+            found[here.buffer] = axes.size(over & {*axes.flat(here.dims)}) * (itemsize(here.dtype) or 0)
+        todo.extend(arguments(here))
+    return sum(found.values())
+
+
+def _needed(chain: Graph) -> list[int]:
+    """Elements of each value that are read."""
+    found = [0] * len(chain.specs)
+    for number in reversed(range(len(chain.calls))):
+        call, first = chain.calls[number], chain.first_output(number)
+        outputs = range(first, first + len(call.outputs))
+        name = call.operator.removeprefix("aten::")
+        for place, value in enumerate(reads(call)):
+            whole = _distinct(chain, value)
+            part = whole
+            if name in _LOOKUPS and place == 0:
+                part = sum(_distinct(chain, v) for v in outputs)
+            elif name in _VIEWS:
+                part = sum(_distinct(chain, v) if v in chain.live else found[v] for v in outputs)
+            found[value] = min(found[value] + part, whole)
+    return found
+
+
+def _distinct(chain: Graph, value: int) -> int:
+    """Elements of a value, those that are repeated once."""
+    spec, found = chain.specs[value], 1
+    for size, stride in zip(spec.shape, spec.strides or (), strict=True):
+        found *= size if stride else 1
+    return found

@@ -1,0 +1,336 @@
+"""Which kernels a chain becomes: as few as walk the same rows and columns, each after those that it loads from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.axes import Axes, Dim
+from tracemine.codegen.graph import Graph, Unsupported
+from tracemine.codegen.inline import Emitter, Piece
+from tracemine.codegen.loop_ir import Buffer, Kernel, Node, Nodes, Program, Store
+from tracemine.codegen.lowering.context import Lowered
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.passes.split_reduction import split
+from tracemine.codegen.recipes import columns_of, fronts
+from tracemine.codegen.schedule import LONGEST_ROW, by_memory, few_programs
+from tracemine.codegen.tensor_ir import Reduced, Tensor
+from tracemine.ops.infer.tensor import contiguous
+
+# Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
+_FEW_ROWS, _LONG_ROW = 32, 8192
+
+_LARGE = 16  # kernels of so many times the longest row's elements take longer than a launch
+_SHORTEST_PIECE, _MOST_PIECES = 4, 2  # of columns that are walked in pieces
+
+
+@dataclass(slots=True, eq=False)
+class _Target:
+    """A recipe to be stored, and the kernel that suits it."""
+
+    tensor: Tensor
+    buffer: str
+    columns: Dim
+    rows: Dim
+    part: Dim  # the axis of parts that its columns are walked in
+    level: int
+    pieces: tuple[Piece, ...] = ()  # its columns are a part of an axis, and it is stored once for each
+
+
+@dataclass(slots=True)
+class _Planner:
+    chain: Graph
+    lowered: Lowered
+    rounds: bool
+    large: int  # elements of a kernel that takes some microseconds
+    nodes: Nodes = field(default_factory=Nodes)
+    origins: dict[Node, int] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    targets: dict[Tensor, _Target] = field(default_factory=dict)
+    homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each recipe is stored in
+    names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
+    in_place: frozenset[Tensor] = frozenset()  # what inputs hold at the end
+
+    @property
+    def axes(self) -> Axes:
+        return self.lowered.axes
+
+
+def plan(chain: Graph, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Program:
+    """The kernels for a chain.
+
+    rounds: round after every call as eager does, which proves the wiring bit for bit; else values stay in float32
+    until they are stored. export_masks: what dropout kept is given back too, after the live values. longest_row:
+    elements of a row that a kernel may hold in registers.
+    Raises Unsupported where no kernel can be generated.
+    """
+    lowered = lower(chain)
+    program, starved = _planned(chain, lowered, rounds, export_masks, longest_row)
+    if starved:
+        program, _ = _planned(chain, split(lowered, starved), rounds, export_masks, longest_row)
+    return program
+
+
+def _planned(
+    chain: Graph, lowered: Lowered, rounds: bool, export_masks: bool, longest_row: int
+) -> tuple[Program, set[Reduced]]:
+    """A program, and the reductions in it that leave most of a GPU idle."""
+    p = _Planner(chain, lowered, rounds, _LARGE * longest_row, in_place=frozenset(lowered.written.values()))
+    for source, entry in zip(lowered.inputs, chain.inputs, strict=True):
+        p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
+    outputs = _homes(p, export_masks)
+    for tensor in tuple(p.homes):
+        _target(p, tensor)
+    kernels: list[Kernel] = []
+    starved: set[Reduced] = set()
+    for members in _groups(p):
+        kernel, reduces = _kernel(p, members)
+        kernels.append(kernel)
+        if few_programs(p.buffers, kernel, longest_row):
+            starved |= reduces
+    kernels = _ordered(p, kernels)
+    _check_in_place(p, kernels)
+    scalars = tuple((s.name, s.value) for s in chain.scalars)
+    origins = {node: f"{chain.calls[call].label}" for node, call in p.origins.items()}
+    if lowered.drawn:
+        scalars = (*scalars, ("seed", 0))
+    program = Program(
+        name=chain.name,
+        buffers=p.buffers,
+        kernels=tuple(kernels),
+        outputs=outputs,
+        scalars=scalars,
+        unknown=tuple(s.name for s in chain.scalars if not s.recorded),
+        origins=origins,
+    )
+    return program, starved
+
+
+def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> Buffer:
+    dims = tuple(tuple(p.axes.axis(leaf) for leaf in p.axes.leaves(dim)) for dim in tensor.dims)
+    shape = tuple(prod(a.size for a in dim) for dim in dims)
+    return Buffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
+
+
+def _homes(p: _Planner, export_masks: bool) -> tuple[str, ...]:
+    """Where each wanted recipe is stored; the names of what the launcher gives back."""
+    for value, tensor in p.lowered.written.items():
+        p.homes[tensor] = p.chain.inputs[value].name
+    specs = p.chain.specs
+    wanted = [(t, specs[v].strides or ()) for v, t in zip(p.chain.live, p.lowered.live, strict=True)]
+    if export_masks:
+        masks = (kept for _, kept in p.lowered.drawn)
+        wanted += [(t, contiguous([p.axes.size(p.axes.leaves(dim)) for dim in t.dims])) for t in masks]
+    found: list[str] = []
+    for place, (tensor, strides) in enumerate(wanted):
+        name = f"out{place}" if len(wanted) > 1 else "out"
+        if tensor not in p.homes:
+            p.homes[tensor] = name
+            p.buffers[name] = _buffer(p, name, tensor, strides, "output")
+        found.append(p.homes[tensor])
+    return tuple(found)
+
+
+def _target(p: _Planner, tensor: Tensor) -> _Target:
+    """Registers what must be stored, after what it needs stored before."""
+    known = p.targets.get(tensor)
+    if known is not None:
+        return known
+    if tensor not in p.homes:
+        p.homes[tensor] = f"scratch{sum(b.role == 'scratch' for b in p.buffers.values())}"
+        p.buffers[p.homes[tensor]] = _scratch(p, p.homes[tensor], tensor)
+    columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
+    part = tensor.part if isinstance(tensor, Reduced) else ()
+    rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
+    trial = Emitter(p.axes, p.nodes, p.origins, columns, p.rounds, p.large, p.in_place)
+    trial.store(tensor, p.homes[tensor])
+    if tensor in trial.demanded:
+        raise Unsupported("a reduction that needs its own result elsewhere")
+    needs = [_target(p, needed) for needed in trial.demanded]
+    p.names.update((placeholder, p.homes[needed]) for needed, placeholder in trial.demanded.items())
+    level = 1 + max((n.level for n in needs), default=-1)
+    pieces = _pieces(p, trial, columns, p.buffers[p.homes[tensor]])
+    if pieces:
+        columns = (p.axes.part(columns[0], pieces[1].start),)
+    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level, pieces)
+    return target
+
+
+def _pieces(p: _Planner, trial: Emitter, columns: Dim, buffer: Buffer) -> tuple[Piece, ...]:
+    """The parts of the columns between which joins change members, all of one size; none where they are no few.
+
+    A program walks all of them at once: no element is asked which member it is of, and halves that are turned into each
+    other are loaded once. Small kernels are sooner done by more programs.
+    """
+    if not trial.cuts or trial.reduces or trial.scans or buffer.role == "input" or len(columns) != 1:
+        return ()
+    whole = p.axes.size(columns)
+    if prod(buffer.shape) < p.large:
+        return ()
+    size = gcd(whole, *trial.cuts)
+    if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_PIECE or whole > size * _MOST_PIECES:
+        return ()
+    return tuple(Piece(columns[0], start) for start in range(0, whole, size))
+
+
+def _scratch(p: _Planner, name: str, tensor: Tensor) -> Buffer:
+    made = _buffer(p, name, tensor, (), "scratch")
+    return Buffer(
+        name=name, dtype=tensor.type, dims=made.dims, shape=made.shape, strides=contiguous(made.shape), role="scratch"
+    )
+
+
+def _columns(p: _Planner, tensor: Tensor, buffer: Buffer) -> Dim:
+    """The axes to walk inside a program: what is reduced, or else the innermost."""
+    leaves = p.axes.flat(tensor.dims)
+    if isinstance(tensor, Reduced):
+        return columns_of(p.axes, tensor)
+    walked = set(leaves)
+    # A reduction that is repeated along further axes would be computed again for each of their elements.
+    found = [
+        columns_of(p.axes, t)
+        for t in fronts(tensor)
+        if set(columns_of(p.axes, t)) <= walked or walked <= set(p.axes.flat(t.dims))
+    ]
+    best = max(found, key=p.axes.size, default=())
+    rows = p.axes.size([leaf for leaf in leaves if leaf not in best])
+    if best and set(best) <= set(leaves) and rows < _FEW_ROWS and p.axes.size(best) > _LONG_ROW:
+        best = ()
+    if best or not leaves:
+        return best
+    order = sorted(range(len(buffer.dims)), key=lambda d: (buffer.strides[d] if buffer.strides else 0, -d))
+    innermost = next(d for d in order if p.axes.leaves(tensor.dims[d]))
+    return (p.axes.leaves(tensor.dims[innermost])[-1],)
+
+
+def _groups(p: _Planner) -> list[list[_Target]]:
+    """Targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
+    groups: list[list[_Target]] = []
+    for target in sorted(p.targets.values(), key=lambda t: (not fronts(t.tensor), -t.level, not t.pieces)):
+        group = next((g for g in groups if _joins(p, target, g[0])), None)
+        if group is None:
+            groups.append([target])
+            continue
+        first = group[0]
+        if {*first.rows} != {*target.rows}:
+            target.rows = tuple(leaf for leaf in p.axes.flat(target.tensor.dims) if leaf in first.rows)
+        target.columns, target.pieces = first.columns, first.pieces
+        group.append(target)
+    return sorted(groups, key=lambda g: g[0].level)
+
+
+def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
+    """Whether a kernel that stores the one can store the other too."""
+    plain = not fronts(target.tensor)
+    columns = {piece.leaf for piece in first.pieces} or {*first.columns}
+    own = {piece.leaf for piece in target.pieces} or {*target.columns}
+    if first.pieces != target.pieces and (target.pieces or own != columns or p.buffers[target.buffer].role == "input"):
+        return False
+    walked = {*target.rows, *own} == {*first.rows, *columns}
+    same = ({*target.rows}, own, target.part) == ({*first.rows}, columns, first.part)
+    if not (same or (plain and walked)):
+        return False
+    return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
+
+
+def _kernel(p: _Planner, members: list[_Target]) -> tuple[Kernel, set[Reduced]]:
+    """A kernel, and what it reduces."""
+    emitter = Emitter(p.axes, p.nodes, p.origins, members[0].columns, p.rounds, p.large, p.in_place)
+    raw = [
+        emitter.store(target.tensor, target.buffer, piece) for target in members for piece in target.pieces or (None,)
+    ]
+    main = max(members, key=lambda t: p.axes.size(t.rows))
+    buffer = p.buffers[main.buffer]
+    by_leaf = {
+        leaf: stride
+        for dim, stride in zip(main.tensor.dims, buffer.strides, strict=False)
+        for leaf in p.axes.leaves(dim)
+    }
+    rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
+    kernel = Kernel(
+        rows=tuple(p.axes.axis(leaf) for leaf in rows),
+        columns=tuple(p.axes.axis(leaf) for leaf in members[0].columns),
+        level=max(t.level for t in members),
+        stores=tuple(raw),
+        split=p.axes.axis(members[0].part[0]) if members[0].part else None,
+        pieces=len(members[0].pieces) or 1,
+        after=frozenset(p.homes[needed] for needed in emitter.demanded if needed in p.in_place),
+    )
+    if any(load.buffer in kernel.after for load in ir.loads(kernel)):
+        raise Unsupported("a kernel reads what is written in place as it was before, and as it is after")
+    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in raw))
+    if emitter.reduces and not emitter.scans:  # a sum has no order
+        kernel = replace(kernel, columns=by_memory(p.buffers, kernel))
+    return kernel, emitter.reduces
+
+
+def _renamed(p: _Planner, store: Store) -> Store:
+    """Placeholders of demanded values become the names of their buffers."""
+    memo: dict[Node, Node] = {}
+    return Store(
+        store.buffer,
+        tuple(rebuilt(p.nodes, n, memo, p.names, p.origins) for n in store.index),
+        rebuilt(p.nodes, store.value, memo, p.names, p.origins),
+    )
+
+
+def rebuilt(
+    nodes: Nodes, node: Node, memo: dict[Node, Node], names: Mapping[str, str], origins: dict[Node, int]
+) -> Node:
+    """The same node with buffers renamed."""
+    found = memo.get(node)
+    if found is not None:
+        return found
+    fields: list[object] = []
+    for name in _fields(node):
+        value = getattr(node, name)
+        if isinstance(value, Node):
+            value = rebuilt(nodes, value, memo, names, origins)
+        elif isinstance(value, tuple):
+            value = tuple(rebuilt(nodes, v, memo, names, origins) if isinstance(v, Node) else v for v in value)
+        elif name == "buffer":
+            value = names.get(value, value)
+        fields.append(value)
+    found = memo[node] = nodes.make(type(node), *fields)
+    if node in origins:
+        origins.setdefault(found, origins[node])
+    return found
+
+
+def _fields(node: Node) -> tuple[str, ...]:
+    return tuple(type(node).__dataclass_fields__)
+
+
+def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Each after those that it loads from, and what is written in place after all that read what was there before."""
+    written = {p.chain.inputs[v].name for v in p.lowered.written}
+    if not written:
+        return list(kernels)
+    reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
+    gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
+    pairs = [(k, other) for k in range(len(kernels)) for other in range(len(kernels)) if k != other]
+    before = [(read & written) - kernel.after for read, kernel in zip(reads, kernels, strict=True)]
+    waits = [(k, o) for k, o in pairs if gives[o] & (reads[k] - before[k]) or before[o] & gives[k]]
+    levels = [kernel.level for kernel in kernels]
+    for _ in range(len(kernels)):
+        for k, other in waits:
+            levels[k] = max(levels[k], levels[other] + 1)
+    if any(levels[k] <= levels[other] for k, other in waits):
+        raise Unsupported("two kernels each write in place what the other still reads")
+    return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
+
+
+def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:
+    """What was in memory may be read only before it is written in place, or by the same program at the same place."""
+    written = {p.chain.inputs[v].name for v in p.lowered.written}
+    done: set[str] = set()
+    for kernel in kernels:
+        places = {s.buffer: s.index for s in kernel.stores if s.buffer in written}
+        for load in ir.loads(kernel):
+            if load.buffer in done and load.buffer not in kernel.after:
+                raise Unsupported("a later kernel reads what an earlier one writes in place")
+            if load.buffer in places and load.index != places[load.buffer]:
+                raise Unsupported("it writes in place what another program still reads")
+        done |= places.keys()

@@ -1,0 +1,131 @@
+"""Axes that lie behind each other without gaps in all tensors of a kernel: a launcher walks them as one.
+
+The kernel stays as it is. It is told that the outer ones have one place and the innermost all of them, so that a block
+holds more than one short row, and reads of a row are as wide as they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node
+
+_WIDE = 16  # elements that lie side by side: more are not read at once
+
+
+class Run(NamedTuple):
+    """Axes to walk as one, the outermost first, and what must hold of the tensors at a call."""
+
+    axes: tuple[Axis, ...]
+    conditions: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The launcher's line that says how they are walked.
+
+        >>> Run((Axis(1, 4, False), Axis(2, 8, False)), ("x.stride(1) == n2 * x.stride(2)",)).line
+        'n1_walked, n2_walked = (1, n1 * n2) if x.stride(1) == n2 * x.stride(2) else (n1, n2)'
+        """
+        names = [axis.name for axis in self.axes]
+        one = ", ".join([*("1" for _ in names[1:]), " * ".join(names)])
+        held = " and ".join(self.conditions) or "True"
+        return f"{', '.join(f'{n}_walked' for n in names)} = ({one}) if {held} else ({', '.join(names)})"
+
+
+def runs(buffers: Mapping[str, Buffer], kernels: Sequence[tuple[Kernel, bool]]) -> list[Run]:
+    """The axes that may be walked as one in kernels that share a launch, as their tensors were recorded.
+
+    With each kernel, whether it reduces nothing, so that its rows may become columns.
+    """
+    found: dict[tuple[Axis, ...], None] = {}
+    for kernel, pointwise in kernels:
+        for walk in _walks(kernel, pointwise):
+            for axes in _behind(buffers, kernel, walk):
+                if axes[-1] not in kernel.columns:
+                    continue  # rows that are walked as one save a division each
+                if axes[0] == walk[0] and axes[-1].size % _WIDE == 0:
+                    continue  # reads are wide as it is, and another batch would compile once more
+                found[axes] = None
+    return [
+        Run(axes, tuple(dict.fromkeys(text for kernel, _ in kernels for text in _conditions(buffers, kernel, axes))))
+        for axes in found
+        if all(_agrees(buffers, kernel, pointwise, axes) for kernel, pointwise in kernels)
+    ]
+
+
+def _walks(kernel: Kernel, pointwise: bool) -> tuple[tuple[Axis, ...], ...]:
+    """The axes that a kernel walks as one."""
+    if kernel.pieces > 1:
+        return (kernel.rows,)
+    return ((*kernel.rows, *kernel.columns),) if pointwise else (kernel.rows, kernel.columns)
+
+
+def _agrees(buffers: Mapping[str, Buffer], kernel: Kernel, pointwise: bool, axes: tuple[Axis, ...]) -> bool:
+    """Whether a kernel too walks axes one behind the other, or none of them."""
+    if not _may(buffers, kernel, axes):
+        return False
+    size = len(axes)
+    behind = any(walk[k : k + size] == axes for walk in _walks(kernel, pointwise) for k in range(len(walk)))
+    return behind or not {*axes} & {*kernel.rows, *kernel.columns}
+
+
+def _behind(buffers: Mapping[str, Buffer], kernel: Kernel, walk: Sequence[Axis]) -> Iterable[tuple[Axis, ...]]:
+    """The longest runs of a walk."""
+    run: list[Axis] = []
+    for axis in walk:
+        if run and not _may(buffers, kernel, (run[-1], axis)):
+            if len(run) > 1:
+                yield tuple(run)
+            run = []
+        run.append(axis)
+    if len(run) > 1:
+        yield tuple(run)
+
+
+def _may(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> bool:
+    """Whether axes lie behind each other in all tensors that have any of them, and their places say nothing else."""
+    mine = {*axes}
+    if any(axis.pinned for axis in axes):
+        return False
+    for node in ir.nodes_of(kernel):
+        sized = node.axes if isinstance(node, ir.Size | ir.Count) else ()
+        if mine & {*sized} and not mine <= {*sized}:
+            return False
+        if not isinstance(node, ir.Load) and mine & _places(ir.children(node)):
+            return False
+    for buffer, index in _accesses(kernel):
+        dims = [_dim(index, axis) for axis in axes]
+        if mine & _places(index) != (mine if None not in dims else set()):
+            return False
+        if None in dims:
+            continue
+        strides = buffers[buffer].strides
+        for (_, outer), (axis, inner) in pairwise(zip(axes, dims, strict=True)):
+            if outer is None or inner is None or strides[outer] != axis.size * strides[inner]:
+                return False
+    return True
+
+
+def _conditions(buffers: Mapping[str, Buffer], kernel: Kernel, axes: tuple[Axis, ...]) -> Iterable[str]:
+    """That they lie so at a call. What the launcher makes does."""
+    for buffer, index in _accesses(kernel):
+        if buffers[buffer].role == "input" and _dim(index, axes[0]) is not None:
+            for outer, inner in pairwise(axes):
+                first, second = _dim(index, outer), _dim(index, inner)
+                yield f"{buffer}.stride({first}) == {inner.name} * {buffer}.stride({second})"
+
+
+def _accesses(kernel: Kernel) -> list[tuple[str, tuple[Node, ...]]]:
+    return [*((n.buffer, n.index) for n in ir.loads(kernel)), *((s.buffer, s.index) for s in kernel.stores)]
+
+
+def _places(nodes: Iterable[Node]) -> set[Axis]:
+    return {node.axis for node in nodes if isinstance(node, ir.At)}
+
+
+def _dim(index: Sequence[Node], axis: Axis) -> int | None:
+    """The dimension along which an access goes with an axis."""
+    return next((d for d, place in enumerate(index) if isinstance(place, ir.At) and place.axis == axis), None)

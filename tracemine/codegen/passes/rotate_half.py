@@ -1,0 +1,110 @@
+"""Joins of two halves of one tensor that change places, as a rotary embedding's: one walk in place of two.
+
+Element by element such a join asks which half it is in, and loads of each. Where both members are the same expression
+of the same tensor, half a row apart, the other half's element is half a row on, and behind the row's end at its
+beginning: each element is loaded once, whichever half it is in, and computed on once. A half may have its sign changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.loop_ir import BOOL, LONG, Node, Nodes
+
+_NEGATIVE = "-{0}"
+AND = "{0} & {1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A join at `place` of two members of `half` elements each; `guard`: what must hold for either to be wanted.
+
+    guards: what must hold for each of them. origins: the call that each node is of.
+    """
+
+    nodes: Nodes
+    place: Node
+    half: int
+    guard: Node | None
+    guards: tuple[Node | None, Node | None]
+    origins: dict[Node, int]
+
+    def value(self, first: Node, second: Node) -> Node | None:
+        """What both members are at once; None where they differ in more than that."""
+        if first is second:
+            return first
+        found = self._both(first, second)
+        if found is not None and first in self.origins:
+            self.origins.setdefault(found, self.origins[first])
+        return found
+
+    def _both(self, first: Node, second: Node) -> Node | None:
+        if isinstance(first, ir.Load) and isinstance(second, ir.Load):
+            return self._load(first, second)
+        if isinstance(first, ir.Cast) and isinstance(second, ir.Cast):
+            arg = self.value(first.arg, second.arg)
+            same = (first.type, first.dtype) == (second.type, second.dtype)
+            return self.nodes.make(ir.Cast, first.type, arg, first.dtype) if same and arg is not None else None
+        one, other = (n if isinstance(n, ir.Compute) else None for n in (first, second))
+        if one is not None and other is not None and one.template == other.template:
+            args = _known(self.value(a, b) for a, b in zip(one.args, other.args, strict=True))
+            return None if args is None else self.nodes.make(ir.Compute, one.type, one.template, args)
+        if one is not None and one.template == _NEGATIVE:
+            return self._signed(one, self.value(one.args[0], second), before=True)
+        if other is not None and other.template == _NEGATIVE:
+            return self._signed(other, self.value(first, other.args[0]), before=False)
+        return None
+
+    def _signed(self, signed: ir.Compute, arg: Node | None, *, before: bool) -> Node | None:
+        """With another sign in the half before the place or behind it."""
+        if arg is None:
+            return None
+        left = self.nodes.make(ir.Place, LONG, self.place)
+        inside = self.nodes.make(ir.Compute, BOOL, f"{{0}} < {self.half}", (left,))
+        negative = self.nodes.make(ir.Compute, signed.type, _NEGATIVE, (arg,))
+        both = (negative, arg) if before else (arg, negative)
+        return self.nodes.make(ir.Compute, signed.type, "tl.where({0}, {1}, {2})", (inside, *both))
+
+    def _load(self, first: ir.Load, second: ir.Load) -> Node | None:
+        if (first.buffer, first.type) != (second.buffer, second.type):
+            return None
+        index = _known(self._index(a, b) for a, b in zip(first.index, second.index, strict=True))
+        guards = self._guard(first.guard, second.guard)
+        if index is None or guards is None:
+            return None
+        return self.nodes.make(ir.Load, first.type, first.buffer, index, *guards)
+
+    def _guard(self, first: Node | None, second: Node | None) -> tuple[Node | None] | None:
+        """What must hold for a load of either member; None where they ask for more than that, and not the same."""
+        if first is second:
+            return (first,)
+        if first is self.guards[0] and second is self.guards[1]:
+            return (self.guard,)
+        if not (isinstance(first, ir.Compute) and isinstance(second, ir.Compute)):
+            return None
+        if {first.template, second.template} != {AND} or first.args[1] is not second.args[1]:
+            return None
+        outer = self._guard(first.args[0], second.args[0])  # a join within asks for more, behind what this one does
+        if outer is None or outer[0] is None:
+            return None if outer is None else (first.args[1],)
+        return (self.nodes.make(ir.Compute, first.type, AND, (outer[0], first.args[1])),)
+
+    def _index(self, first: Node, second: Node) -> Node | None:
+        make, half = self.nodes.arithmetic, self.nodes.make(ir.Int, self.half)
+        if first is second:
+            return first
+        if first is make("+", self.place, half) and second is make("-", self.place, half):
+            return make("%", first, self.nodes.make(ir.Int, 2 * self.half))
+        if not (isinstance(first, ir.Arithmetic) and isinstance(second, ir.Arithmetic)):
+            return None
+        sides = _known((self._index(first.left, second.left), self._index(first.right, second.right)))
+        return None if sides is None or first.symbol != second.symbol else make(first.symbol, *sides)
+
+
+def _known(nodes: Iterable[Node | None]) -> tuple[Node, ...] | None:
+    """All of them, or none if one is not known."""
+    found = tuple(nodes)
+    known = tuple(n for n in found if n is not None)
+    return known if len(known) == len(found) else None

@@ -1,0 +1,140 @@
+"""Long reductions of few rows in parts: each part is reduced by a program of its own, and then the parts are.
+
+A recipe becomes two: what each part gives, and how the parts make the whole. Both have a fixed order: the bits are the
+same at each run. How many parts there are, the launcher decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import fields, replace
+from typing import Any
+
+from tracemine.codegen.axes import Dim
+from tracemine.codegen.loop_ir import FLOAT
+from tracemine.codegen.lowering.context import Lowered
+from tracemine.codegen.tensor_ir import Counted, Num, Point, Reduced, Tensor
+
+PARTS = 16  # of a row, as far as the plan knows
+
+
+def split(lowered: Lowered, chosen: Collection[Reduced]) -> Lowered:
+    """The same recipes with the chosen reductions made in parts."""
+    splitter = _Splitter(lowered, frozenset(chosen))
+    return replace(
+        lowered,
+        values=tuple(map(splitter, lowered.values)),
+        live=tuple(map(splitter, lowered.live)),
+        written={v: splitter(t) for v, t in lowered.written.items()},
+        drawn=tuple((number, splitter(t)) for number, t in lowered.drawn),
+    )
+
+
+class _Splitter:
+    def __init__(self, lowered: Lowered, chosen: frozenset[Reduced]) -> None:
+        self.axes, self.chosen = lowered.axes, chosen
+        self._known: dict[Tensor, Tensor] = {}
+        self._parts: dict[tuple[frozenset[int], frozenset[int]], Dim] = {}  # by the rows and columns that are walked
+        self._made: dict[tuple[object, ...], Tensor] = {}
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        found = self._known.get(tensor)
+        if found is None:
+            changed: dict[str, Any] = {}
+            for each in fields(tensor):
+                before = getattr(tensor, each.name)
+                after = self._field(before)
+                if after is not before:
+                    changed[each.name] = after
+            found = replace(tensor, **changed) if changed else tensor
+            if tensor in self.chosen:
+                assert isinstance(found, Reduced)  # noqa: S101  (it is chosen among those)
+                found = _WHOLES.get(found.kind, _plain)(self, found)
+            self._known[tensor] = found
+        return found
+
+    def _field(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self(value)
+        if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value):
+            after = tuple(self(v) if isinstance(v, Tensor) else v for v in value)
+            return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
+        return value
+
+    def each(self, row: Reduced, kind: str, arg: Tensor) -> Tensor:
+        """What each part of a row gives."""
+        over = frozenset(leaf for d in row.over for leaf in self.axes.leaves(row.arg.dims[d]))
+        rows = frozenset(self.axes.flat(row.dims))
+        if (rows, over) not in self._parts:
+            self._parts[rows, over] = self.axes.dims((PARTS,))[0]
+        part = self._parts[rows, over]
+        key = (kind, arg, row.over, row.dims)
+        if key not in self._made:
+            dims, kept = (part, *row.dims), (None, *row.kept)
+            self._made[key] = replace(row, dims=dims, kept=kept, kind=kind, arg=arg, part=part)
+        return self._made[key]
+
+    def whole(self, row: Reduced, kind: str, parts: Tensor) -> Tensor:
+        """What all parts of a row give together."""
+        key = (kind, parts)
+        if key not in self._made:
+            kept = tuple(range(1, 1 + len(row.dims)))
+            self._made[key] = replace(row, kind=kind, arg=parts, over=(0,), kept=kept)
+        return self._made[key]
+
+    def point(self, template: str, *args: Tensor | Num, like: Tensor | None = None) -> Tensor:
+        """An expression over what has the dimensions of the first, or none."""
+        key = (template, args, like)
+        if key not in self._made:
+            dims = max((t.dims for t in (*args, like) if isinstance(t, Tensor)), key=len)
+            self._made[key] = Point(dims=dims, dtype=FLOAT, template=template, args=args, compute=FLOAT)
+        return self._made[key]
+
+
+def _plain(s: _Splitter, row: Reduced) -> Tensor:
+    """The sum of sums, the largest of the largest."""
+    return s.whole(row, row.kind, s.each(row, row.kind, row.arg))
+
+
+def _highest(s: _Splitter, row: Reduced) -> Tensor:
+    return s.whole(row, "max", s.each(row, "online_max", row.arg))
+
+
+def _exponentials(s: _Splitter, row: Reduced) -> Tensor:
+    """Each part's sum of exponentials less its own maximum, as if less that of all; a part of −inf alone has none."""
+    highest, total = (s.each(row, kind, row.arg) for kind in ("online_max", "online_sum"))
+    shares = s.point("tl.where({0} == 0.0, 0.0, {0} * tl.exp({1} - {2}))", total, highest, _highest(s, row))
+    return s.whole(row, "sum", shares)
+
+
+def _welford(s: _Splitter, row: Reduced) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean of all parts', by how many elements each has; these; and how far each mean is from that of all.
+
+    What rounding left of the mean is added, as in a row that is held whole: equal numbers have no variance.
+    """
+    seen = s.each(row, "sum", s.point("{0}", Num(1.0), like=row.arg))
+    mean = s.each(row, "welford_mean", row.arg)
+    count = Counted(dims=(), dtype=FLOAT, over=tuple(a for d in row.over for a in row.arg.dims[d]))
+    first = s.point("{0} / {1}", s.whole(row, "sum", s.point("{0} * {1}", mean, seen)), count)
+    rest = s.whole(row, "sum", s.point("{0} * {1}", s.point("{0} - {1}", mean, first), seen))
+    whole = s.point("{0} + {1}", first, s.point("{0} / {1}", rest, count))
+    return whole, seen, s.point("{0} - {1}", mean, whole)
+
+
+def _mean(s: _Splitter, row: Reduced) -> Tensor:
+    return _welford(s, row)[0]
+
+
+def _squares(s: _Splitter, row: Reduced) -> Tensor:
+    """Chan's formula over the parts."""
+    _, seen, apart = _welford(s, row)
+    between = s.point("{0} * {1}", seen, s.point("{0} * {0}", apart))
+    return s.whole(row, "sum", s.point("{0} + {1}", s.each(row, "welford_squares", row.arg), between))
+
+
+_WHOLES: dict[str, Callable[[_Splitter, Reduced], Tensor]] = {
+    "online_max": _highest,
+    "online_sum": _exponentials,
+    "welford_mean": _mean,
+    "welford_squares": _squares,
+}

@@ -1,0 +1,156 @@
+"""Which shape a kernel has: by what it reduces, how long its rows are, and how what it reads and writes lies."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.graph import Unsupported
+from tracemine.codegen.loop_ir import Axis, Buffer, Kernel, Node
+
+POINTWISE, WHOLE, LOOPED = "pointwise", "whole", "looped"
+ALONG, ACROSS, MIXED = "along", "across", "mixed"
+
+LONGEST_ROW = 16_384  # elements of a row that is held in registers: 64 a thread of the largest block
+# Elements of a row that is held beside others, where elements side by side in memory are of several rows: so many rows
+# that 32 bytes of each column are taken at once, and 32 elements a thread.
+_LONGEST_ACROSS, _LONGEST_MIXED = 64, 1024
+# Rows that are walked in a loop by few programs, each by one or so many by one, leave most of a GPU idle: they are cut
+# into parts. Unless they are as short as that, where some lie side by side.
+_SHORT_ACROSS, _HIGH = 512, {ALONG: 1, MIXED: 16, ACROSS: 64}
+# Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
+# half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
+_VERY_LONG = 16
+SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how to walk
+
+
+def shape_of(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> str:
+    """Which of the three shapes a kernel has: see body.py. Raises Unsupported for a running sum that is too long."""
+    nodes = ir.nodes_of(kernel)
+    if not any(isinstance(n, ir.Reduce | ir.Scan) for n in nodes):
+        return POINTWISE
+    length = prod(axis.size for axis in kernel.columns)
+    if any(isinstance(n, ir.Scan) for n in nodes):
+        if length > LONGEST_ROW:
+            raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
+        return WHOLE
+    if kernel.split is not None:
+        return LOOPED
+    limits = {ALONG: longest_row, ACROSS: _LONGEST_ACROSS, MIXED: min(_LONGEST_MIXED, longest_row)}
+    return WHOLE if length <= limits[grain(buffers, kernel)] else LOOPED
+
+
+def few_programs(buffers: dict[str, Buffer], kernel: Kernel, longest_row: int) -> bool:
+    """Whether a kernel walks so long rows by so few programs that each should be cut into parts."""
+    if kernel.split is not None or shape_of(buffers, kernel, longest_row) != LOOPED:
+        return False
+    rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
+    lies = grain(buffers, kernel)
+    shortest = longest_row if lies == ALONG else min(_SHORT_ACROSS, longest_row)
+    few = max(4, longest_row // (32 if lies == ACROSS else 128))  # fewer where rows are walked in a loop for trial
+    if length >= _VERY_LONG * longest_row:
+        few *= 4
+    return length > shortest and rows < few * _HIGH[lies]
+
+
+def by_memory(buffers: dict[str, Buffer], kernel: Kernel) -> tuple[Axis, ...]:
+    """The columns in the order in which the largest tensor that is loaded along all of them lies in memory."""
+    sized = ((prod(buffers[n.buffer].shape), n) for n in ir.loads(kernel))
+    for _, load in sorted(sized, key=lambda item: -item[0]):
+        steps = {axis: abs(_step(buffers[load.buffer], load.index, axis)) for axis in kernel.columns}
+        if all(steps.values()):
+            return tuple(sorted(kernel.columns, key=lambda axis: -steps[axis]))
+    return kernel.columns
+
+
+def grain(buffers: dict[str, Buffer], kernel: Kernel) -> str:
+    """How the largest tensors that a kernel loads and stores lie: columns side by side, rows side by side, or both."""
+    if not kernel.columns or not kernel.rows:
+        return ALONG
+    accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
+    kinds = {(prod(buffers[name].shape), _kind(buffers[name], index, kernel)) for name, index in accesses}
+    largest = max((size for size, kind in kinds if kind), default=0)
+    found = {kind for size, kind in kinds if kind and size * SHARE >= largest}
+    return MIXED if len(found) > 1 else found.pop() if found else ALONG
+
+
+def reads_windows(kernel: Kernel) -> bool:
+    """Whether what it reads along the columns lies at places that are worked out, as a window's do."""
+    walked, columns = ir.Walked(()), {axis.number for axis in kernel.columns}
+    places = (place for load in ir.loads(kernel) for place in load.index)
+    return any(isinstance(p, ir.Fetched) and walked(p) & columns and not ir.reads(p) for p in places)
+
+
+def writes_across(buffers: dict[str, Buffer], kernel: Kernel) -> bool:
+    """Whether what it stores lies with elements of several rows side by side."""
+    return any(_kind(buffers[s.buffer], s.index, kernel) == ACROSS for s in kernel.stores)
+
+
+def _kind(buffer: Buffer, index: tuple[Node, ...], kernel: Kernel) -> str:
+    """How one access lies; empty where neither columns nor rows are side by side."""
+    column = abs(_step(buffer, index, kernel.columns[-1]))
+    if column == 1:
+        return ALONG
+    return ACROSS if column and any(abs(_step(buffer, index, row)) == 1 for row in kernel.rows) else ""
+
+
+def _step(buffer: Buffer, index: tuple[Node, ...], axis: Axis) -> int:
+    """How many elements further in memory the next place on an axis lies; 0 for the same, or where none can say."""
+    return sum(_moves(place, axis) * stride for place, stride in zip(index, buffer.strides, strict=False))
+
+
+def _moves(place: Node, axis: Axis) -> int:
+    if isinstance(place, ir.At):
+        return int(place.axis == axis)
+    if not isinstance(place, ir.Arithmetic):
+        return 0
+    left, right = _moves(place.left, axis), _moves(place.right, axis)
+    if place.symbol in "+-":
+        return left + right if place.symbol == "+" else left - right
+    size = place.right
+    count = (
+        size.value if isinstance(size, ir.Int) else prod(a.size for a in size.axes) if isinstance(size, ir.Size) else 0
+    )
+    return {"*": left * count, "//": left // max(count, 1), "%": left}[place.symbol]
+
+
+class Dense(NamedTuple):
+    """How a tensor must lie at a call for one place to say where its element is.
+
+    Its dimensions lie without gaps in the order `order`. Of one element, a dimension may have any stride; but `outer`,
+    the one of the outermost column, is walked beyond its end where all rows are one: its stride is as many elements as
+    `inner` have.
+    """
+
+    order: tuple[int, ...]
+    outer: int
+    inner: tuple[Axis, ...]
+
+
+def flat_orders(buffers: dict[str, Buffer], kernel: Kernel) -> dict[str, Dense]:
+    """How each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row.
+
+    Empty where it may not, as the tensors were recorded.
+    """
+    nodes = ir.nodes_of(kernel)
+    placed = (ir.Reduce, ir.Scan, ir.Place, ir.Random, ir.Fetched)
+    crooked = any(isinstance(n, placed) or getattr(n, "symbol", "") in ("//", "%") for n in nodes)
+    if not kernel.rows or not kernel.columns or kernel.pieces > 1 or crooked:
+        return {}
+    axes = (*kernel.rows, *kernel.columns)
+    steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
+    walked = ir.Walked(())
+    found: dict[str, Dense] = {}
+    accesses = [(n.buffer, n.index) for n in nodes if isinstance(n, ir.Load)]
+    for name, index in [*accesses, *((s.buffer, s.index) for s in kernel.stores)]:
+        buffer = buffers[name]
+        if not any(walked(place) for place in index):
+            continue  # one element, for all
+        if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
+            return {}
+        outer = next(d for d, place in enumerate(index) if _moves(place, kernel.columns[0]))
+        inner = tuple(axis for axis in kernel.columns[1:] if not _moves(index[outer], axis))
+        order = sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d))
+        found[name] = Dense(tuple(order), outer, inner)
+    return found

@@ -1,0 +1,172 @@
+"""Tensors of a chain as recipes: each says from which others, and how, any one of its elements comes.
+
+A recipe is not evaluated as a whole. A kernel asks for an element at an index, and the question is passed on through
+views, slices and casts down to what is loaded; so no layout call costs anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracemine.codegen.axes import Dim, Dims
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
+
+TYPE_OF = {
+    **dict.fromkeys(("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"), FLOAT),
+    **dict.fromkeys(("int8", "int16", "int32", "uint8"), INT),
+    "int64": LONG,
+    "bool": BOOL,
+}
+CODES = ("float8_e4m3fn", "float8_e5m2")
+NARROW = ("bfloat16", "float16")  # floats that the fp32-through build does not round to on the way
+
+
+@dataclass(frozen=True, slots=True)
+class Num:
+    """A scalar argument, or with no name a constant of the operator's own."""
+
+    value: float | int | bool
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Tensor:
+    """Base. `origin`: number of the call that gives it, −1 for inputs."""
+
+    dims: Dims
+    dtype: str
+    origin: int = -1
+
+    @property
+    def type(self) -> str:
+        """What its elements are computed in."""
+        return TYPE_OF[self.dtype]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Source(Tensor):
+    """In memory before the kernel starts."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Point(Tensor):
+    """An expression over the elements of others at the same place, broadcast. `as_is`: arguments not converted."""
+
+    template: str
+    args: tuple[Tensor | Num, ...]
+    compute: str  # the type that the arguments are converted to
+    as_is: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Rounded(Tensor):
+    """Another, rounded to `dtype`. `always`: in every build, for the rounding is the point (quantisation)."""
+
+    arg: Tensor
+    always: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Reduced(Tensor):
+    """Some dimensions of another made one element. `over`: dimensions of `arg`; `kept`: for each own dim the arg's.
+
+    `part`: where rows are reduced in parts, the own dimension that counts these, the first.
+    """
+
+    kind: str
+    arg: Tensor
+    over: tuple[int, ...]
+    kept: tuple[int | None, ...]
+    part: Dim = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Scanned(Tensor):
+    """Running sum of another along a dimension."""
+
+    arg: Tensor
+    along: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Regrouped(Tensor):
+    """The same axes in the same order, in other dimensions: view, squeeze, unsqueeze."""
+
+    arg: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Permuted(Tensor):
+    """Dimensions in another order; `source`: for each own dimension that of the arg, None where it repeats."""
+
+    arg: Tensor
+    source: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Sliced(Tensor):
+    """Every `step`-th element of a dimension from `start` on; a step may be negative.
+
+    `turns`: what would lie beyond the dimension's end is found at its beginning.
+    """
+
+    arg: Tensor
+    dim: int
+    start: int
+    step: int
+    turns: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Joined(Tensor):
+    """Others one behind the other along a dimension; their sizes there."""
+
+    args: tuple[Tensor, ...]
+    dim: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Picked(Tensor):
+    """Elements of `table` at indices that tensors hold.
+
+    For each dimension of the table: own dimensions that it takes over, or the index tensor to ask. An index tensor is
+    asked at the own dimensions in `asked`, aligned to its last ones.
+    """
+
+    table: Tensor
+    places: tuple[int | Tensor, ...]
+    asked: tuple[int, ...]
+    wraps: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Drawn(Tensor):
+    """Uniform random numbers of 24 bits, by place. `stream`: what else than the seed tells them from others'."""
+
+    seed: str
+    stream: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Position(Tensor):
+    """Each element is its own place along a dimension."""
+
+    along: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Counted(Tensor):
+    """How many elements some axes have together."""
+
+    over: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Complex(Tensor):
+    """Complex numbers: no recipe, but two. Dimensions are those of `real`."""
+
+    real: Tensor
+    imaginary: Tensor

@@ -1,0 +1,272 @@
+"""The body of one kernel as text: where a program stands, and its walks over rows and columns.
+
+Three shapes of kernel: `pointwise` tiles rows and columns; `whole` holds rows in registers; `looped` walks rows that
+are too long for that, once for each reduction that needs an earlier one's result, and once more to store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.loop_ir import Axis, Kernel, Node, Program
+from tracemine.codegen.online_reductions import RUNNING
+from tracemine.codegen.operators import table
+from tracemine.codegen.places import spans
+from tracemine.codegen.schedule import LOOPED, POINTWISE, WHOLE
+from tracemine.codegen.triton.expressions import TRITON_TYPE, sizes
+from tracemine.codegen.triton.printer import COLUMN, Printer, least
+
+_ROW = "row"
+_ROW_MASK = "row_mask = (row < rows) | (XBLOCK == 1)"  # there are no more programs than blocks
+_ROW_HEAD = ("row = (tl.program_id(0).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]", _ROW_MASK)
+_HEADS = {
+    POINTWISE: (
+        "blocks = tl.cdiv(columns, RBLOCK)",
+        "row = ((tl.program_id(0) // blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
+        _ROW_MASK,
+        "column = ((tl.program_id(0) % blocks).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK))[None, :]",
+    ),
+    WHOLE: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
+    LOOPED: _ROW_HEAD,
+}
+# Loads that come before everything else: of a row, each some 8 registers of a thread; of tiles fewer, as `cuts` gives
+# a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of 64
+# calls from 44 µs to 206.
+_MOST_HELD, _MOST_OF_TILES = 16, 64
+# Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
+# Rows in parts: `parts` programs for each block of rows, which take turns at the blocks of columns: all of them read in
+# one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
+_SPLIT_HEAD = (
+    "row_blocks = tl.cdiv(rows, XBLOCK)",
+    "row = ((tl.program_id(0) % row_blocks).to(INDEX) * XBLOCK + tl.arange(0, XBLOCK))[:, None]",
+    _ROW_MASK,
+    "part = tl.program_id(0) // row_blocks",
+    "first, step = part * RBLOCK, parts * RBLOCK",
+    "length = columns // step * RBLOCK + tl.minimum(tl.maximum(columns % step - first, 0), RBLOCK)",
+)
+_FLAT_HEAD = ("column = tl.program_id(0).to(INDEX) * RBLOCK + tl.arange(0, RBLOCK)",)
+
+
+class Body(Printer):
+    """Prints one kernel. `one_row`: whether all rows may be walked as one."""
+
+    def __init__(
+        self, program: Program, kernel: Kernel, mode: str, exact: bool, one_row: bool = False, long: bool = False
+    ) -> None:
+        super().__init__(program, kernel, mode, exact, long)
+        self.one_row = one_row
+        self._spans = spans(kernel)
+        self._depths: dict[Node, int] = {}
+
+    def print(self) -> list[str]:
+        """The lines, indented."""
+        for line in self._head():
+            self.say(line.replace("parts", self.kernel.split.name) if self.kernel.split else line)
+        if self.kernel.split:
+            self._note_sizes((self.kernel.split,))
+            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.At) and n.axis == self.kernel.split}
+        self._places(self.kernel.rows, _ROW)
+        values = [s.value for s in self.kernel.stores]
+        if self.mode != LOOPED:
+            self._column_places()
+            if self.mode == WHOLE or len(self.kernel.stores) > 1:
+                self._load_first()
+            for store in self.kernel.stores:
+                self.store(store)
+            return self.lines
+        self._load_rows()
+        deepest = max(map(self._depth, values), default=0)
+        early = [s for s in self.kernel.stores if self._in_loop(s) and self._early(s, deepest)]
+        inside = [s for s in self.kernel.stores if self._in_loop(s) and s not in early]
+        self.walks = deepest + bool(inside)
+        for depth in range(1, 1 + deepest):
+            self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
+        rowwise = [s for s in self.kernel.stores if not self._in_loop(s)]
+        for store in rowwise:
+            self.store(store)
+        if inside:
+            self._hoist(n for s in inside for n in (s.value, *s.index))
+            with self._loop():
+                for store in inside:
+                    self.store(store)
+        return self.lines
+
+    def _head(self) -> tuple[str, ...]:
+        if self.flat:
+            return _FLAT_HEAD
+        if self.kernel.split:
+            return _SPLIT_HEAD
+        return _HEADS[self.mode][self.one_row :]  # where all may be one row, the launcher says how many blocks one has
+
+    @contextmanager
+    def _loop(self) -> Iterator[None]:
+        """A walk over the columns: what is named inside is forgotten after it."""
+        before = dict(self._names)
+        # There and back again: what was walked last is what the cache still has.
+        back = self._walks % 2 == 1 and not self.kernel.split
+        self._walks += 1
+        # All blocks but the last of a row lie within it whole, and need no masks.
+        first, step = self._stride["first"], self._stride["step"]
+        rest = "rest" if self.kernel.split else "full"
+        self.say("full = columns // RBLOCK * RBLOCK")
+        if self.kernel.split:
+            self.say("rest = first + tl.cdiv(tl.maximum(full - first, 0), step) * step")
+        self.say("for tail in tl.static_range(2):")
+        self._indent += 1
+        self.say(f"for start in range({rest} if tail else {first}, columns if tail else full, {step}):")
+        self._indent += 1
+        self._begin = "(start if tail else full - RBLOCK - start)" if back else "start"
+        self.say(f"column = ({self._begin} + tl.arange(0, RBLOCK)[None, :]).to(INDEX)")
+        self._column_places("(column < columns) | (tail == 0)")
+        yield
+        self._indent -= 2
+        self._names = before
+
+    @property
+    def _stride(self) -> dict[str, str]:
+        """From which column on a loop walks, how far a step goes, and how many columns it meets."""
+        if self.kernel.split:
+            return {"first": "first", "step": "step", "count": "length"}
+        return {"first": "0", "step": "RBLOCK", "count": "columns"}
+
+    def _column_places(self, inside: str = "column < columns") -> None:
+        self.say(f"column_mask = {inside}")
+        if not self.flat:
+            self.say("mask = row_mask & column_mask")
+        self._places(self.kernel.columns, COLUMN)
+
+    def _places(self, axes: tuple[Axis, ...], whole: str) -> None:
+        """Where the program stands on each of several axes that are walked as one, or on some of them together."""
+        for node, (first, last) in self._spans.get(axes, {}).items():
+            inner, here = axes[last:], axes[first:last]
+            text = f"{whole} // {_grouped(sizes(inner))}" if inner else whole
+            if first > 0:
+                text = f"{text} % {_grouped(sizes(here))}"
+                self._note_sizes(here)
+            self._note_sizes(inner)
+            if len(here) < len(axes):
+                self.say(f"{whole}_{'_'.join(a.name for a in here)} = {text}")
+                text = f"{whole}_{'_'.join(a.name for a in here)}"
+            self._names[node] = text
+
+    def _all(self) -> list[Node]:
+        found: dict[Node, None] = {}
+        todo = [n for s in self.kernel.stores for n in (s.value, *s.index)]
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found[node] = None
+                todo.extend(ir.children(node))
+        return list(found)
+
+    def _early(self, store: ir.Store, deepest: int) -> bool:
+        """Whether a store can be done on the first walk: it waits for no reduction, and no later walk reads there."""
+        last_walk = deepest == 1 and all(self._depth(s.value) == 0 for s in self.kernel.stores if self._in_loop(s))
+        return self._depth(store.value) == 0 and (last_walk or self.program.buffers[store.buffer].role != "input")
+
+    def _depth(self, node: Node) -> int:
+        if node not in self._depths:
+            below = max((self._depth(c) for c in ir.children(node)), default=0)
+            self._depths[node] = below + isinstance(node, ir.Reduce)
+        return self._depths[node]
+
+    def _reductions(self) -> list[ir.Reduce]:
+        return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
+
+    def _load_first(self) -> None:
+        """Everything whose place needs no other load: what follows a reduction or a store is waited for once more."""
+        waits = (ir.Load, ir.Reduce, ir.Scan, ir.Random)
+        loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
+        first = [n for n in loads if not any(isinstance(below, waits) for below in _below(n))]
+        if len(first) <= (_MOST_OF_TILES if self.mode == POINTWISE else _MOST_HELD):
+            for node in first:
+                self.value(node)
+
+    def _load_rows(self) -> None:
+        """What rows have one of each, as a target's score: waited for while the columns are walked, not after."""
+        loads = (n for n in reversed(self._all()) if isinstance(n, ir.Load))
+        first = [n for n in loads if self._depth(n) == 0 and not self._across(n)]
+        if len(first) <= _MOST_HELD:
+            for node in first:
+                self.value(node)
+
+    # Passes of a looped kernel.
+
+    def _hoist(self, nodes: Iterable[Node]) -> None:
+        """Compute before the loop what does not change along the columns."""
+        seen: set[Node] = set()
+
+        def visit(node: Node) -> None:
+            if node in seen or node in self._names:
+                return
+            seen.add(node)
+            if isinstance(node, ir.Value) and not self._across(node):
+                self.value(node)
+                return
+            for child in ir.children(node):
+                visit(child)
+
+        for node in nodes:
+            visit(node)
+
+    def _reduce_pass(self, found: list[ir.Reduce], stores: list[ir.Store]) -> None:
+        jobs: dict[tuple[str, Node], list[ir.Reduce]] = {}
+        for node in found:
+            if node.kind == "sum" and isinstance(node.arg, ir.Constant):  # how many there are
+                self._names[node] = f"({self._stride['count']} * {self.value(node.arg)})"
+                continue
+            family = node.kind.partition("_")[0]
+            jobs.setdefault((family if family in RUNNING else node.kind, node.arg), []).append(node)
+        self._hoist([*(n.arg for n in found), *(n for s in stores for n in (s.value, *s.index))])
+        if any("GROUP" in RUNNING[kind].lanes for kind, _ in jobs if kind in RUNNING):
+            self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 and RBLOCK > 8 else 1  # elements of a thread")
+        lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
+        with self._loop():
+            for (kind, arg), names in lanes.items():
+                text = self.value(arg)
+                if kind in RUNNING:
+                    lower = least("held", "top[:, :, None]", arg)
+                    for line in RUNNING[kind].step:
+                        self.say(line.format(x=text, least=lower, **self._stride, **names))
+                else:
+                    acc = names["acc"]
+                    more = table().reductions[kind].lanes.format(acc, text)
+                    plain = self._nothing_beyond(jobs[kind, arg][0])
+                    self.say(f"{acc} = {more}" if plain else f"{acc} = tl.where(mask, {more}, {acc})")
+            for store in stores:
+                self.store(store)
+        for key, members in jobs.items():
+            self._end(key[0], members, lanes[key])
+
+    def _lanes(self, kind: str, node: ir.Reduce) -> dict[str, str]:
+        """Start the running values of a reduction."""
+        running = kind in RUNNING
+        parts = RUNNING[kind].start if running else {"acc": table().reductions[kind].other}
+        lanes = RUNNING[kind].lanes if running else "RBLOCK"
+        names = {part: self._fresh(kind if running and part == "a" else part) for part in parts}
+        for part, start in parts.items():
+            self.say(f"{names[part]} = tl.full((XBLOCK, {lanes}), {start}, {TRITON_TYPE[node.type]})")
+        return names
+
+    def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
+        """The lanes of a row become one."""
+        if kind not in RUNNING:
+            self._named(members[0], table().reductions[kind].end.format(names["acc"]))
+            return
+        for line in RUNNING[kind].end:
+            self.say(line.format(**self._stride, **names))
+        for node in members:
+            self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """The nodes that a node is made of, and those that they are made of."""
+    for child in ir.children(node):
+        yield child
+        yield from _below(child)
+
+
+def _grouped(text: str) -> str:
+    return f"({text})" if " " in text else text

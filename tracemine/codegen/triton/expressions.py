@@ -1,0 +1,110 @@
+"""Nodes as text in Triton's language. Everything printed is a name of ours, a number of ours, or a template's text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Axis, Node
+from tracemine.codegen.operators import exact_templates
+from tracemine.codegen.tensor_ir import CODES, NARROW
+
+TRITON_TYPE = {
+    "float32": "tl.float32",
+    "bfloat16": "tl.bfloat16",
+    "float16": "tl.float16",
+    "float8_e4m3fn": "tl.float8e4nv",
+    "float8_e5m2": "tl.float8e5",
+    "int8": "tl.int8",
+    "int16": "tl.int16",
+    "int32": "tl.int32",
+    "int64": "tl.int64",
+    "uint8": "tl.uint8",
+    "bool": "tl.int1",
+}
+_SHORT = (*NARROW, *CODES)
+
+
+def number(value: float | int | bool) -> str:
+    """A number as source.
+
+    >>> number(1e-6), number(float("-inf")), number(3)
+    ('1e-06', "float('-inf')", '3')
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return repr(value)
+
+
+def sizes(axes: Sequence[Axis]) -> str:
+    """A product of sizes: pinned ones as one number, the others by name. No axes: 1.
+
+    >>> sizes([Axis(0, 4, True), Axis(1, 8, False), Axis(2, 2, True)])
+    '8 * n1'
+    """
+    fixed = math.prod(a.size for a in axes if a.pinned)
+    names = [a.name for a in axes if not a.pinned]
+    return " * ".join([str(fixed)] * (fixed != 1 or not names) + names)
+
+
+def typed(text: str, from_type: str, to: str) -> str:
+    """A value in another type.
+
+    >>> typed("x", "float32", "bfloat16"), typed("x", "int64", "bool")
+    ('x.to(tl.bfloat16)', '(x != 0)')
+
+    Codes of 8 bits are cut from whole numbers of 32, which takes an instruction less than from those of 16.
+
+    >>> typed("x", "float32", "int8")
+    'x.to(tl.int32).to(tl.int8)'
+    >>> typed("x", "int32", "float16")
+    'x.to(tl.float32).to(tl.float16)'
+    """
+    if from_type == to:
+        return text
+    if (from_type, to) == (FLOAT, "int8"):
+        return f"{text}.to(tl.int32).to(tl.int8)"
+    if from_type in (INT, LONG, BOOL) and to in _SHORT:  # as eager does; Triton knows no other way to all of them
+        return f"{text}.to(tl.float32).to({TRITON_TYPE[to]})"
+    return f"({text} != 0)" if to == BOOL else f"{text}.to({TRITON_TYPE[to]})"
+
+
+def tensor(text: str, type_: str) -> str:
+    """A number as a tensor of no axes: there are functions that take no other, and Triton 3.6 has no `tl.to_tensor`.
+
+    >>> tensor("0.5", "float32")
+    'tl.cast(0.5, tl.float32)'
+    """
+    return f"tl.cast({text}, {TRITON_TYPE[type_]})"
+
+
+def template(text: str, args: Sequence[str], exact: bool) -> str:
+    """A template filled in. exact: in its correctly rounded form."""
+    return (exact_templates().get(text, text) if exact else text).format(*args)
+
+
+def index(node: Node, names: dict[Node, str], inner: bool = False) -> str:
+    """An index expression; names: of the places on axes and of values that were computed."""
+    if node in names:
+        return names[node]
+    if isinstance(node, ir.Int):
+        return str(node.value)
+    if isinstance(node, ir.Size):
+        return f"({sizes(node.axes)})"
+    if isinstance(node, ir.Arithmetic):
+        text = f"{index(node.left, names, True)} {node.symbol} {index(node.right, names, True)}"
+        return f"({text})" if inner else text
+    if isinstance(node, ir.Fetched):
+        value = names[node.value]
+        if node.wrap is None:
+            return value
+        return f"tl.where({value} < 0, {value} + {index(node.wrap, names, True)}, {value})"
+    raise AssertionError(f"{type(node).__name__} is no index")
+
+
+def constant(node: ir.Constant) -> str:
+    """A constant in the type that it is computed in."""
+    if node.type == FLOAT:
+        return number(float(node.value))
+    return number(int(node.value)) if node.type in (INT, LONG) else str(bool(node.value))

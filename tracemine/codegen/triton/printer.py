@@ -1,0 +1,300 @@
+"""The values of one kernel as text: loads, one line a computed node with the call it comes from, stores.
+
+Where a program stands in rows and columns, and in which walk of them, is body.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeGuard
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, Buffer, Kernel, Node, Program
+from tracemine.codegen.online_reductions import RUNNING
+from tracemine.codegen.operators import DIFFERENCE, DROPPED, QUOTIENT, table
+from tracemine.codegen.schedule import POINTWISE
+from tracemine.codegen.tensor_ir import CODES
+from tracemine.codegen.triton.expressions import constant, index, sizes, template, tensor, typed
+
+COLUMN = "column"
+_MASKS = {
+    (True, True): "mask",
+    (True, False): "column_mask",
+    (False, True): "row_mask",
+    (False, False): "",
+}  # across, down
+_ZERO_OF_ZERO = frozenset({DIFFERENCE, "{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} * {0}", "-{0}", "tl.abs({0})"})
+
+
+class Printer:
+    """Prints what a kernel computes, and notes what it takes for that.
+
+    `mode`: its shape. `exact`: correctly rounded division and roots. `long`: rows that are walked in a loop lie one
+    behind the other, and those that programs walk at a time may be more than the cache holds.
+    """
+
+    def __init__(self, program: Program, kernel: Kernel, mode: str, exact: bool, long: bool) -> None:
+        self.program, self.kernel, self.mode, self.exact, self.long = program, kernel, mode, exact, long
+        self.lines: list[str] = []
+        self.strides: dict[str, None] = {}
+        self.sizes: dict[Axis, None] = {}
+        self.scalars: dict[str, None] = {}
+        self.pointers: dict[str, None] = {}
+        self.walks = 0  # over the columns, all together
+        self._walks = 0  # over the columns, so far
+        self._begin = "(tl.program_id(0) % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
+        self._indent = 1
+        self._names: dict[Node, str] = {}
+        self._taken: dict[str, int] = {}
+        self._given = dict(program.scalars)
+        self._reserved = set(self._given)
+        self._pairs: dict[tuple[str, Node], str] = {}  # results of reductions that are made together
+        self._rows = {a.number for a in kernel.rows}
+        self._columns = {a.number for a in kernel.columns}
+        self.walked = ir.Walked(self._columns)
+        self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
+
+    # Lines.
+
+    def say(self, text: str, node: Node | None = None) -> None:
+        """A line, with the call that a node comes from."""
+        origin = self.program.origins.get(node) if node is not None else None
+        self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
+
+    def _named(self, node: Node, text: str, name: str | None = None) -> str:
+        origin = self.program.origins.get(node, "")
+        stem = name or origin.removeprefix("aten::").partition(".")[0].strip("_") or "value"
+        fresh = self._fresh(stem)
+        self.say(f"{fresh} = {text}", node)
+        self._names[node] = fresh
+        return fresh
+
+    def _fresh(self, stem: str) -> str:
+        """A name that is no other's."""
+        while True:
+            count = self._taken[stem] = self._taken.get(stem, 0) + 1
+            if (name := f"{stem}_{count}") not in self._reserved:
+                return name
+
+    def _note_sizes(self, axes: Iterable[Axis]) -> None:
+        self.sizes.update((a, None) for a in axes if not a.pinned)
+
+    # What nodes change along.
+
+    def _across(self, *nodes: Node) -> bool:
+        return any(self.walked(n) & self._columns for n in nodes)
+
+    def _down(self, *nodes: Node) -> bool:
+        return any(self.walked(n) & self._rows for n in nodes)
+
+    def _in_loop(self, store: ir.Store) -> bool:
+        return self._across(store.value, *store.index)
+
+    # Nodes.
+
+    def value(self, node: Node) -> str:
+        """The text of a value, computed on lines before where it is not a name or a number already."""
+        if node in self._names:
+            return self._names[node]
+        if isinstance(node, ir.Number):
+            self.scalars[node.name] = None
+            # Correctly rounded division takes nothing but floats.
+            return f"({node.name} * 1.0)" if self.exact and self._is_whole(node) else node.name
+        if isinstance(node, ir.Constant):
+            return constant(node)
+        if isinstance(node, ir.Count):
+            self._note_sizes(node.axes)
+            return f"({sizes(node.axes)} * 1.0)"
+        if isinstance(node, ir.Place):
+            text = self._index(node.index)
+            return tensor(text, INT) if isinstance(node.index, ir.Int) else f"({text})"
+        if isinstance(node, ir.Load):
+            return self._load(node)
+        if isinstance(node, ir.Compute):
+            args = [self.value(a) for a in node.args]
+            numbers = [a for a in node.args if _is_number(a)]
+            if len(numbers) == len(args):  # which no function of Triton's takes alone
+                args = [tensor(arg, number.type) for arg, number in zip(args, numbers, strict=True)]
+            if self._by_row(node):
+                top = largest(*node.args) if self.exact else None
+                if top is not None:
+                    return self._named(node, f"_share_of_top({', '.join([*args, self.value(top)])})")
+                return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
+            return self._named(node, template(node.template, args, self.exact))
+        if isinstance(node, ir.Cast):
+            assert isinstance(node.arg, ir.Value)  # noqa: S101
+            arg = self.value(node.arg)
+            arg = tensor(arg, node.arg.type) if _is_number(node.arg) else arg
+            text = typed(arg, node.arg.type, node.dtype)
+            return self._named(node, typed(text, node.dtype, node.type))
+        if isinstance(node, ir.Random):
+            return self._random(node)
+        if isinstance(node, ir.Scan):
+            arg = self.value(node.arg)
+            if not self._across(node.arg):  # one number for the whole row has no columns yet
+                arg = f"tl.where(column_mask, {arg}, 0)"
+            return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
+        assert isinstance(node, ir.Reduce)  # noqa: S101
+        return self._reduce(node)
+
+    def _random(self, node: ir.Random) -> str:
+        """A number drawn for a place: where the program walks whole rows of them, four at once."""
+        self.scalars[node.seed] = None
+        before, column = self._index(node.before), self._index(node.column)
+        if column != COLUMN or self.flat or self._down(node.column):
+            return self._named(node, f"_drawn({node.seed}, {node.stream}, {before}, {column})", "random")
+        text = f"_draws({node.seed}, {node.stream}, {before}, {self._begin}, RBLOCK)"
+        return self._named(node, text, "random")
+
+    def _reduce(self, node: ir.Reduce) -> str:
+        """A reduction of rows that are held whole."""
+        arg = self.value(node.arg)
+        family, _, part = node.kind.partition("_")
+        if family in RUNNING:
+            known = self._pairs.get((family, node.arg))
+            if known is None:
+                known = self._pairs[family, node.arg] = self._fresh(family)
+                kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
+                lower = least(arg, f"{known}_max", node.arg)
+                for line in RUNNING[family].whole:
+                    self.say(line.format(a=known, x=arg, kept=kept, least=lower), node)
+            self._names[node] = f"{known}_{part}"
+            return self._names[node]
+        row = table().reductions[node.kind]
+        kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
+        return self._named(node, row.end.format(kept))
+
+    def _by_row(self, node: ir.Compute) -> bool:
+        """Whether many elements are divided by one number: then its inverse is worked out once."""
+        if node.template != QUOTIENT or (self.exact and self.mode == POINTWISE):
+            return False
+        return self._across(node.args[0]) and not self._across(node.args[1])
+
+    def _nothing_beyond(self, node: ir.Reduce) -> bool:
+        """Whether lanes beyond the row add nothing as they are."""
+        return node.kind == "sum" and self._zero(node.arg)
+
+    def _zero(self, value: Node) -> bool:
+        """Whether a value is 0 beyond the row: what is loaded there is."""
+        if isinstance(value, ir.Load):
+            return self._across(*value.index, *([value.guard] if value.guard is not None else []))
+        if isinstance(value, ir.Cast):
+            return self._zero(value.arg)
+        if isinstance(value, ir.Compute) and value.template == "tl.where({0}, {1}, {2})":
+            return self._zero(value.args[1]) and self._zero(value.args[2])
+        if isinstance(value, ir.Compute) and value.template == DROPPED:
+            return self._zero(value.args[0])
+        return isinstance(value, ir.Compute) and value.template in _ZERO_OF_ZERO and all(map(self._zero, value.args))
+
+    def _load(self, node: ir.Load) -> str:
+        buffer = self.program.buffers[node.buffer]
+        guard = None if node.guard is None else self.value(node.guard)
+        across, down = self._across(*node.index), self._down(*node.index)
+        if node.guard is not None:
+            across, down = across or self._across(node.guard), down or self._down(node.guard)
+        pointer = self._pointer(buffer, node.index, across, down)
+        masks = [m for m in (_MASKS[across, down], guard) if m]
+        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+        text = f"tl.load({pointer}{mask}{self._kept(across and down)})"
+        return self._named(node, typed(text, buffer.dtype, node.type), buffer.name)
+
+    def _kept(self, large: bool) -> str:
+        """What is walked again is to stay in the cache, what is walked for the last time is not."""
+        if not (large and self.long and self.walks > 1):
+            return ""
+        return f', eviction_policy="evict_{"first" if self._walks == self.walks else "last"}"'
+
+    def _pointer(self, buffer: Buffer, places: tuple[Node, ...], across: bool, down: bool) -> str:
+        """Address of an element, as wide as what it is masked with."""
+        self.pointers[buffer.name] = None
+        terms: list[str] = []
+        for d, place in enumerate(places):
+            if isinstance(place, ir.Int) and place.value == 0:
+                continue
+            self.strides[f"{buffer.name}_s{d}"] = None
+            text = self._index(place)
+            terms.append(f"({text}) * {buffer.name}_s{d}" if " " in text else f"{text} * {buffer.name}_s{d}")
+        if across and not self._across(*places):
+            terms.append("column * 0")
+        if down and not self.flat and not self._down(*places):
+            terms.append("row * 0")
+        return " + ".join([f"{buffer.name}_ptr", *terms])
+
+    def _index(self, node: Node) -> str:
+        """An index expression; values in it are computed first."""
+        todo = [node]
+        while todo:
+            here = todo.pop()
+            if isinstance(here, ir.Fetched):
+                self._names.setdefault(here.value, self.value(here.value))
+                todo.extend((here.wrap,) if here.wrap is not None else ())
+            elif isinstance(here, ir.Size):
+                self._note_sizes(here.axes)
+            else:
+                todo.extend(ir.children(here) if isinstance(here, ir.Arithmetic) else ())
+        return index(node, self._names)
+
+    def _is_whole(self, node: ir.Number) -> bool:
+        """Whether a number that is computed with as a float was given as a whole one."""
+        return node.type == FLOAT and isinstance(self._given.get(node.name), int)
+
+    def store(self, store: ir.Store) -> None:
+        """Write one value."""
+        buffer = self.program.buffers[store.buffer]
+        node = store.value
+        if isinstance(node, ir.Cast) and node.dtype == buffer.dtype:  # the store casts
+            node = node.arg
+        value = self.value(node)
+        across = self._across(*store.index)
+        pointer = self._pointer(buffer, store.index, across, True)
+        assert isinstance(node, ir.Value)  # noqa: S101
+        # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
+        plain = isinstance(node, ir.Constant | ir.Number | ir.Count)
+        if isinstance(node, ir.Number) and buffer.dtype in (
+            *CODES,
+            BOOL,
+        ):  # a whole number becomes no code, and a half no truth
+            plain, value = False, tensor(value, node.type)
+        text = value if plain else typed(value, node.type, buffer.dtype)
+        if isinstance(node, ir.Number) and text == node.name and self._is_whole(node):
+            text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
+        mask = "column_mask" if self.flat else "mask" if across else "row_mask"
+        kept = self._kept(across and self._walks == self.walks)
+        self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
+
+
+def _is_number(node: Node) -> TypeGuard[ir.Constant | ir.Number]:
+    """Whether it is a number of Python's, or to the compiler may be one."""
+    return isinstance(node, ir.Constant | ir.Number)
+
+
+_AT_LEAST = "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"
+_SCALED = frozenset({QUOTIENT, "{0} * {1}", _AT_LEAST})
+_WITH_INFINITIES = frozenset({"float32", "bfloat16", "float16"})
+
+
+def largest(x: Node, y: Node) -> Node | None:
+    """The largest |x| of the row, where y is that, or at least some number, by numbers that are the same for all rows.
+
+    Then y is infinite or NaN where an x is, and by its row's share no element is beyond the largest.
+    """
+    while isinstance(y, ir.Cast | ir.Compute):
+        if isinstance(y, ir.Cast):
+            if y.dtype not in _WITH_INFINITIES:
+                return None
+            y = y.arg
+        elif y.template in _SCALED and isinstance(y.args[1], ir.Number | ir.Constant):
+            y = y.args[0]
+        else:
+            return None
+    if not (isinstance(y, ir.Reduce) and y.kind == "max"):
+        return None
+    size = y.arg
+    return y if isinstance(size, ir.Compute) and size.template == "tl.abs({0})" and size.args == (x,) else None
+
+
+def least(x: str, top: str, node: Node) -> str:
+    """An element that the largest is taken off: `_under` it where it is computed, as it is where it is loaded."""
+    while isinstance(node, ir.Cast):
+        node = node.arg
+    return x if isinstance(node, ir.Load) else f"_under({x}, {top})"

@@ -1,0 +1,86 @@
+"""What each cut of a kernel into blocks takes of a multiprocessor, told without a GPU: registers and spills, by ptxas.
+
+The compiler runs in a process of its own (`resources_worker.py`): triton's driver is replaced there.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from tracemine.processes import Ended, Process, TooLate
+
+_TABLE = re.compile(r"^BLOCKS = (\{.*?^\})", re.MULTILINE | re.DOTALL)
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kernel takes, cut in one way. stack_bytes: of a thread, in memory: where spilled registers lie."""
+
+    kernel: str
+    cut: tuple[int, int]
+    warps: int
+    registers: int
+    stack_bytes: int
+
+
+class Compiler:
+    """Tells what kernels take, one reproduction after another, in a process that begins when it is first asked.
+
+    Close it at the end.
+    """
+
+    def __init__(self, time_limit_s: float = 120.0) -> None:
+        self._time_limit_s = time_limit_s
+        compiles = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        self._process = Process((sys.executable, "-m", "tracemine.codegen.triton.resources_worker"), compiles)
+        self._folder = tempfile.TemporaryDirectory()
+        self._count = count()
+
+    def close(self) -> None:
+        """The process ends."""
+        self._process.close()
+        self._folder.cleanup()
+
+    def resources(self, text: str) -> list[Resources]:
+        """Of each kernel of a reproduction and each of its cuts, for sm_90. Empty where nothing is compiled in time."""
+        path = Path(self._folder.name) / f"source_{next(self._count)}.py"  # Python keeps what it has read of a file
+        try:
+            path.write_text(text, "utf-8")
+            answer = self._process.ask(msgspec.json.encode(str(path)), self._time_limit_s)
+            return msgspec.json.decode(answer, type=list[Resources])
+        except (TooLate, Ended, OSError, msgspec.DecodeError):
+            return []
+
+
+def fitting(text: str, found: Iterable[Resources]) -> str:
+    """A reproduction without the cuts that spill, unless all do; what registers the others take stands beside them.
+
+    >>> text = 'BLOCKS = {\\n    "k": [(1024, 32), (1024, 8)],\\n}\\n'
+    >>> short = Resources(kernel="k", cut=(1024, 8), warps=4, registers=40, stack_bytes=0)
+    >>> wide = Resources(kernel="k", cut=(1024, 32), warps=1, registers=255, stack_bytes=96)
+    >>> print(fitting(text, [short, wide]), end="")
+    BLOCKS = {
+        "k": [(1024, 8)],  # registers on sm_90: 40
+    }
+    """
+    table = _TABLE.search(text)
+    known = {(r.kernel, r.cut): r for r in found}
+    if table is None or not known:
+        return text
+    rows = []
+    for kernel, cuts in ast.literal_eval(table[1]).items():
+        told = [known[kernel, cut] for cut in cuts if (kernel, cut) in known]
+        least = min((r.stack_bytes for r in told), default=0)
+        kept = [r for r in told if r.stack_bytes == least]
+        listed = ", ".join(str(r.cut) for r in kept) if told else ", ".join(map(str, cuts))
+        says = f"  # registers on sm_90: {', '.join(str(r.registers) for r in kept)}" if told else ""
+        rows.append(f'    "{kernel}": [{listed}],{says}')
+    return text[: table.start(1)] + "\n".join(["{", *rows, "}"]) + text[table.end(1) :]

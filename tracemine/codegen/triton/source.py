@@ -1,0 +1,88 @@
+"""A program as Python source: its Triton kernels and a function `fused` that launches them.
+
+The source stands alone: it needs torch and triton, nothing of this package, and may be pasted into a model. Sizes
+that the chain does not fix, strides and scalars are arguments; what the kernels rely on is checked at each call.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.loop_ir import Program
+from tracemine.codegen.operators import table
+from tracemine.codegen.partition import plan
+from tracemine.codegen.schedule import LONGEST_ROW
+from tracemine.codegen.tiles import blocks_text
+from tracemine.codegen.triton.launch import launches
+from tracemine.codegen.triton.wrapper import called, calling
+
+_HEAD = "import torch\nimport triton\nimport triton.language as tl"
+_LIBRARY = "\nfrom triton.language.extra import libdevice"
+_CODES = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Generated source. `masks`: how many of what `fused` gives back are what dropout kept, after the live values."""
+
+    text: str
+    kernels: tuple[str, ...]  # names
+    masks: int = 0
+
+
+def generate(chain: Graph, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Source:
+    """Kernels in place of a chain, as source. Raises Unsupported, with the reason, where there are none.
+
+    rounds: the build that rounds after every call as eager does, to prove that the wiring is right. longest_row:
+    elements of a row that a kernel may hold in registers; longer ones are walked in a loop.
+    """
+    program = plan(chain, rounds, export_masks, longest_row)
+    masks = len(program.outputs) - len(chain.live)
+    return print_program(program, rounds, masks, [i.name for i in chain.inputs], longest_row)
+
+
+def print_program(program: Program, exact: bool, masks: int, parameters: list[str], longest_row: int) -> Source:
+    """A program as source."""
+    stem = _stem(program.name)
+    # Quantised codes are eager's own: a quotient that is one bit off may fall on the other side of a tie.
+    codes = any(b.dtype in _CODES for b in program.buffers.values() if b.role != "input")
+    found = launches(program, stem, exact or codes, longest_row)
+    bodies = "\n\n\n".join(launch.text for launch in found)
+    calls = calling(program, found, parameters)
+    helpers = _helpers(bodies)
+    parts = [
+        _HEAD + (_LIBRARY if any("libdevice." in text for text in (*helpers, bodies)) else ""),
+        *helpers,
+        bodies,
+        *called(calls),
+        blocks_text((launch.name, launch.cuts) for launch in found),
+        calls,
+    ]
+    text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return Source(text=text, kernels=tuple(launch.name for launch in found), masks=masks)
+
+
+def _stem(name: str) -> str:
+    """What kernels of a chain are called, whatever it is called itself: a rule of a file may have any name.
+
+    >>> _stem("RMS norm"), _stem("3d_conv"), _stem("²")
+    ('rms_norm', 'chain_3d_conv', 'chain')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:40]
+    return plain if plain[:1].isalpha() else f"chain_{plain}".rstrip("_")
+
+
+def _helpers(text: str) -> list[str]:
+    """The functions that a text calls, and those that they call, in an order that defines first."""
+    found: dict[str, str] = {}
+
+    def visit(body: str) -> None:
+        for name, helper in table().helpers.items():
+            if name not in found and re.search(rf"(?<!\w){name}\b", body):
+                visit(helper.partition(":")[2])
+                found[name] = helper
+
+    visit(text)
+    return list(found.values())

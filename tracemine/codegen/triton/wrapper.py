@@ -1,0 +1,180 @@
+"""The function that a model calls, and the plan that it keeps of its launches.
+
+A launch costs the host more than an ATen call does where every argument is looked at each time. So `fused` looks at its
+tensors once, works out everything that follows from that, and keeps it: the next call with such tensors allocates and
+launches, and does nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tracemine.codegen.loop_ir import Axis, Buffer, Program
+from tracemine.codegen.triton.expressions import number, sizes
+from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
+from tracemine.codegen.triton.launch import Launch, split_lines
+
+_NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+_NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
+
+_EXPECT = '''
+def _expect(name, tensor, shape, dtype):
+    """The kernels were generated for such tensors and no others."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
+'''
+_INDEX_TYPE = '''
+def _index_type(*tensors):
+    """int64 where a tensor reaches so far that its places do not fit into 32 bits."""
+    reach = max(sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride())) + t.numel() for t in tensors)
+    return tl.int64 if reach >= 2**31 - 65536 else tl.int32
+'''
+_PARTS = '''
+def _parts(rows, columns, rblock, xblock):
+    """Into how many parts rows are cut, for 1024 programs or as many as there are blocks."""
+    length = triton.cdiv(columns, rblock * triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock)))
+    return max(1, triton.cdiv(columns, rblock * max(1, length)))
+'''
+_WARPS = """
+def _warps(elements, each, most=16):
+    return max(1, min(most, elements // (32 * each)))
+"""
+_KIND = '''
+def _kind(number):
+    """What Triton compiles for: floats are all alike; of whole numbers, whether 1, divisible by 16, and how wide."""
+    if isinstance(number, float):
+        return float
+    return type(number), number == 1, number % 16 == 0, -(2**31) <= number < 2**31, number < 2**63
+'''
+_LAUNCH = '''
+class _Launch:
+    """A kernel, how many blocks of it, and what it takes behind tensors and numbers.
+
+    Triton looks at every argument of a launch to find what it compiled for such. Plans are kept by all that it looks
+    at, so what it found is called from the second launch on.
+    """
+
+    def __init__(self, kernel, blocks, rest, **options):
+        self.kernel, self.grid, self.rest, self.options = kernel, (blocks, 1, 1), rest, options
+        self.compiled = None
+
+    def __call__(self, *given):
+        if self.compiled is not None:
+            self.compiled(*given, *self.rest)
+        elif self.grid[0] > 0:
+            found = self.kernel[self.grid](*given, *self.rest, **self.options)
+            if getattr(found, "module", None) is not None:  # Triton's interpreter compiles nothing
+                self.compiled = found[self.grid]
+'''
+_KEPT = """
+# Launches, by all that they depend on: how tensors look, and whether they begin at a multiple of 16 bytes; new ones do.
+PLANS = {}
+
+
+def _kept(looks, plan):
+    if len(PLANS) >= 1024:
+        PLANS.clear()
+    return PLANS.setdefault(looks, plan)
+"""
+_HELPERS = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, _KIND, _LAUNCH, _KEPT)
+
+
+def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> str:
+    """The functions `_plan` and `fused`."""
+    made = [b for b in program.buffers.values() if b.role != "input"]
+    names = ["launch"] if len(found) == 1 else [f"launch_{k}" for k in range(len(found))]
+    return "\n".join([*_plan(program, found, names, made), "", "", *_fused(program, found, names, parameters, made)])
+
+
+def called(text: str) -> list[str]:
+    """The functions that these call, of those that every source may have."""
+    texts = [each.strip("\n") for each in _HELPERS]
+    if "_members(" in text:  # which calls another
+        text += _MEMBERS
+    return [each for each in texts if any(f"{name}(" in text for name in _NAME.findall(each))]
+
+
+def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made: Sequence[Buffer]) -> list[str]:
+    inputs = [b for b in program.buffers.values() if b.role == "input"]
+    lines = [*_size_lines(program, inputs)]
+    lines += [f'_expect("{b.name}", {b.name}, {_shape(b.dims)}, torch.{b.dtype})' for b in inputs]
+    lines += [text for launch in found for part in launch.parts for text in split_lines(part)]
+    lines += [f"{b.name} = {_empty(b)}" for b in made]
+    lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
+    told: dict[str, str] = {}  # how axes are walked, as it was said last
+    for name, launch in zip(names, found, strict=True):
+        walked = [run.line for run in launch.merged]
+        lines += [text for text in walked if told.get(text.partition(" = ")[0]) != text]
+        told.update((text.partition(" = ")[0], text) for text in walked)
+        lines += launch.lines(name)
+    new = "".join(f"{b.name}, " for b in made).rstrip()
+    return [
+        f"def _plan({', '.join(b.name for b in inputs)}):",
+        '    """Shape and strides of new tensors, and the launches, for tensors that look like these."""',
+        *(f"    {line}" for line in lines),
+        f"    new = tuple((t.shape, t.stride()) for t in ({new}))",
+        f"    return {', '.join(['new', *names])}",
+    ]
+
+
+def _fused(
+    program: Program, found: Sequence[Launch], names: Sequence[str], parameters: Sequence[str], made: Sequence[Buffer]
+) -> list[str]:
+    scalars = [f"{name}={number(value)}" for name, value in program.scalars]
+    calls = dict.fromkeys(program.origins.values())
+    inputs = [b.name for b in program.buffers.values() if b.role == "input"]
+    lines = [f'"""In place of {", ".join(calls) or "copies"}."""', *_unknown(program.unknown)]
+    device = f"{inputs[0]}.device" if inputs else "device"
+    lines += [] if inputs else ['device = torch.empty(0, device="cuda").device']
+    kinds = {text: None for launch in found for text in launch.scalars}
+    first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
+    looks = [f"{x}.dtype, {x}.shape, {x}.stride(), {x}.data_ptr() % 16," for x in inputs]
+    lines += ["looks = (", f"    {', '.join(first)},", *(f"    {text}" for text in looks), ")"]
+    lines += ["plan = PLANS.get(looks)", "if plan is None:", f"    plan = _kept(looks, _plan({', '.join(inputs)}))"]
+    lines.append(f"{', '.join(['new', *names])} = plan")
+    for k, b in enumerate(made):
+        lines.append(f"{b.name} = torch.empty_strided(*new[{k}], dtype=torch.{b.dtype}, device={device})")
+    for name, launch in zip(names, found, strict=True):
+        lines.append(f"{name}({', '.join(launch.given)})")
+    if program.outputs:
+        lines.append(f"return {', '.join(program.outputs)}" + ("," if len(program.outputs) == 1 else ""))
+    signature = ", ".join([*parameters, *(["*"] if scalars else []), *scalars])
+    return [f"def fused({signature}):", *(f"    {line}" for line in lines)]
+
+
+def _unknown(names: Sequence[str]) -> list[str]:
+    """What whoever pastes the function has to know of numbers that were not recorded."""
+    if not names:
+        return []
+    said = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
+    return [f"# Not recorded, the default is no value of the model's: pass {said}."]
+
+
+def _size_lines(program: Program, inputs: Sequence[Buffer]) -> list[str]:
+    """Where each size that is not part of the kernels is read."""
+    lines: dict[str, str] = {}
+    for buffer in inputs:
+        for d, dim in enumerate(buffer.dims):
+            free = [a for a in dim if not a.pinned]
+            if len(free) == 1 and free[0].name not in lines:
+                rest = sizes([a for a in dim if a.pinned])
+                text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
+                lines[free[0].name] = f"{free[0].name} = {text}"
+    return list(lines.values())
+
+
+def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:
+    texts = [sizes(dim) for dim in dims]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def _empty(buffer: Buffer) -> str:
+    """A tensor without memory, in the layout that the chain's own has: its order of dimensions, without gaps."""
+    order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
+    shape = _shape(tuple(buffer.dims[d] for d in order))
+    text = f'torch.empty({shape}, device="meta")'
+    if order == list(range(len(order))):
+        return text
+    back = [order.index(d) for d in range(len(order))]
+    return f"{text}.permute({', '.join(map(str, back))})"

@@ -1,0 +1,245 @@
+"""Between which numbers the values of a chain lie, as far as its calls tell: places that it computes must be valid.
+
+Interval arithmetic over the calls. Where nothing is known of a value, nothing is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, product
+from typing import Any
+
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Value, mutated, settled
+from tracemine.codegen.index_inputs import KEEPS, pointing, wraps
+
+Range = tuple[float, float]  # the least and the largest, both included
+_Sizes = tuple[int, int]  # elements of the first tensor that a call takes, and of the first that it gives
+
+_WHOLE, _BROKEN = (2, 0, 1), (0.5, 0.0, 1.0)  # what is tried for a number that was not recorded
+_MOST_TRIED = 81
+
+
+def in_tables(chain: Graph) -> tuple[Graph, bool]:
+    """The chain with unrecorded numbers for which the places that it computes lie in their tables.
+
+    Also says whether there are such: where not, or where nothing tells, the chain is as it was.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("positions")
+    >>> table = b.input("table", (512, 8), "float32")
+    >>> places = b.call("aten::add.Tensor", b.call("aten::arange.start_step", 0, 512, 1, dtype="int64"), 2)
+    >>> chain = b.done(b.call("aten::embedding", table, places))
+    >>> in_tables(chain)[1]  # the number 2 was recorded: the last places are outside
+    False
+    """
+    unknown = [s for s in chain.scalars if not s.recorded]
+    others = [_WHOLE if isinstance(s.value, int) else _BROKEN for s in unknown]
+    choices = [[s.value, *(n for n in more if n != s.value)] for s, more in zip(unknown, others, strict=True)]
+    for numbers in islice(product(*choices), _MOST_TRIED):
+        tried = settled(chain, {s.name: n for s, n in zip(unknown, numbers, strict=True)})
+        if _all_inside(tried):
+            return tried, True
+    return chain, False
+
+
+def _all_inside(chain: Graph) -> bool:
+    known, specs = ranges(chain), chain.specs
+    for call in chain.calls:
+        for value, below in pointing(call, specs):
+            found = known[value]
+            if found is None or found[1] >= below or found[0] < (-below if wraps(call) else 0):
+                return False
+    return True
+
+
+def ranges(chain: Graph) -> list[Range | None]:
+    """Of each value of a chain the range of its elements as its call gives it; None where it is not known.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("positions")
+    >>> valid = b.input("valid", (4, 8), "int64", below=2)
+    >>> places = b.call("aten::mul.Tensor", b.call("aten::cumsum", valid, 1), valid)
+    >>> ranges(b.done(b.call("aten::add.Tensor", places, 1)))
+    [(0, 1), (0, 8), (0, 8), (1, 9)]
+    """
+    specs = chain.specs
+    known: list[Range | None] = []
+    memory = chain.memory
+    for entry in chain.inputs:
+        below = 2 if entry.spec.dtype == "bool" else entry.below
+        known.append(None if below is None else (0, max(below - 1, 0)))
+    for call in chain.calls:
+        first = next((a.value for a in call.arguments if isinstance(a, Ref)), None)
+        sizes = (
+            specs[first].elements if first is not None else 1,
+            call.outputs[0].elements if call.outputs else 1,
+        )
+        given = {name: _range(value, known) for name, value in call.given().items()}
+        found = _called(call, given, sizes)
+        for target in mutated(call):
+            alike = [v for v in range(len(known)) if memory[v] == memory[target]]
+            for v in alike:
+                known[v] = found if len(alike) == 1 else None  # what views of what is written hold is not followed
+        outputs: list[Range | None] = [(0, 1) if spec.dtype == "bool" else None for spec in call.outputs]
+        if outputs and outputs[0] is None:
+            outputs[0] = found
+        if call.operator.removeprefix("aten::") in _ALL_ALIKE:
+            outputs = [found] * len(outputs)
+        known += outputs
+    return known
+
+
+_ALL_ALIKE = ("split", "split_with_sizes", "chunk", "unbind")
+
+
+def _range(value: Value, known: Sequence[Range | None]) -> Any:
+    """Of a tensor or a number its range, of a list those of its members; a literal as it is."""
+    if isinstance(value, Ref):
+        return known[value.value]
+    if isinstance(value, Refs):
+        return [known[v] for v in value.values if v is not None]
+    if isinstance(value, Scalar):
+        return (value.value, value.value)
+    return value.value if isinstance(value, Literal) else None
+
+
+def _called(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
+    name = call.operator.removeprefix("aten::").removesuffix("_")
+    rule = _RULES.get(name)
+    if rule is None and (name in KEEPS or name in _SAME):
+        rule = _same
+    try:
+        found = None if rule is None else rule(call, given, sizes)
+    except (TypeError, KeyError, IndexError, ZeroDivisionError, OverflowError):  # something it takes is not known
+        return None
+    if found is None or any(math.isnan(n) for n in found):
+        return None
+    whole = bool(call.outputs) and "int" in str(call.outputs[0].dtype)
+    return (math.trunc(found[0]), math.trunc(found[1])) if whole and all(map(math.isfinite, found)) else found
+
+
+def _number(value: Any) -> Range:
+    """The range of an argument that may be a literal number."""
+    return (value, value) if isinstance(value, int | float) else value
+
+
+def _first(given: Mapping[str, Any]) -> Any:
+    return next(iter(given.values()))
+
+
+def _same(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
+    found: Range | None = _first(given)
+    return found
+
+
+def _sum(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    low, high = given["other"]
+    sign = -1 if call.operator.startswith("aten::sub") else 1
+    factors = _number(given["alpha"]) if given.get("alpha") is not None else (1, 1)
+    scaled = [sign * f * n for f in factors for n in (low, high)]
+    return given["self"][0] + min(scaled), given["self"][1] + max(scaled)
+
+
+def _product(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    found = [a * b for a in given["self"] for b in given["other"]]
+    return min(found), max(found)
+
+
+def _total(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    count = sizes[0] // max(sizes[1], 1)
+    return given["self"][0] * count, given["self"][1] * count
+
+
+def _running(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    low, high = given["self"]
+    shape = call.outputs[0].shape
+    count = shape[int(given["dim"])] if shape else 1
+    return min(low, low * count), max(high, high * count)
+
+
+def _clamped(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    low, high = _first(given) or (-math.inf, math.inf)
+    least, most = given.get("min"), given.get("max")
+    if least is not None:
+        low, high = max(low, _number(least)[0]), max(high, _number(least)[1])
+    if most is not None:
+        low, high = min(low, _number(most)[0]), min(high, _number(most)[1])
+    return low, high
+
+
+def _either(*names: str) -> Callable[[Call, Mapping[str, Any], _Sizes], Range]:
+    def rule(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+        found = [_number(given[name]) for name in names]
+        return min(f[0] for f in found), max(f[1] for f in found)
+
+    return rule
+
+
+def _joined(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    return min(f[0] for f in given["tensors"]), max(f[1] for f in given["tensors"])
+
+
+def _counted(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    start, step = (_number(given.get(n) if given.get(n) is not None else d)[0] for n, d in (("start", 0), ("step", 1)))
+    last = start + step * max(sizes[1] - 1, 0)
+    return min(start, last), max(start, last)
+
+
+def _filled(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    plain = 1 if "ones" in call.operator else 0
+    value = next((given[n] for n in ("fill_value", "value") if given.get(n) is not None), plain)
+    return _number(value)
+
+
+def _negated(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    low, high = given["self"]
+    return -high, -low
+
+
+def _size(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    low, high = given["self"]
+    return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+
+
+def _divided(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    by = given["other"]
+    if by[0] <= 0 <= by[1]:
+        raise ZeroDivisionError
+    found = [a / b for a in given["self"] for b in by]
+    rounds = given.get("rounding_mode") or "floor" in call.operator
+    return (math.floor(min(found)), math.ceil(max(found))) if rounds else (min(found), max(found))
+
+
+def _remainder(call: Call, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+    low, high = given["other"]
+    if low != high or low <= 0:
+        raise ZeroDivisionError
+    return 0, low
+
+
+_SAME = frozenset(
+    (
+        *("unsqueeze", "squeeze", "transpose", "t", "reshape", "_unsafe_view", "_reshape_alias", "contiguous", "alias"),
+        *("detach", "roll", "amax", "amin", "lift_fresh"),
+        *_ALL_ALIKE,
+    )
+)
+_RULES: Mapping[str, Callable[[Call, Mapping[str, Any], _Sizes], Range | None]] = {
+    **dict.fromkeys(("add", "sub"), _sum),
+    "mul": _product,
+    "sum": _total,
+    "cumsum": _running,
+    "copy": _either("src"),
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), _clamped),
+    "where": _either("self", "other"),
+    "masked_fill": _either("self", "value"),
+    **dict.fromkeys(("maximum", "minimum"), _either("self", "other")),
+    **dict.fromkeys(("cat", "stack"), _joined),
+    "arange": _counted,
+    **dict.fromkeys(("full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "fill", "zero"), _filled),
+    "neg": _negated,
+    "abs": _size,
+    **dict.fromkeys(("div", "floor_divide"), _divided),
+    "remainder": _remainder,
+}

@@ -1,0 +1,54 @@
+"""What all rules share while findings are made: the facts, what is claimed so far, what was left out and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracemine.devices import Device
+from tracemine.findings.accounting import Accounts
+from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
+from tracemine.findings.steps import Steps, steps_of
+from tracemine.fusion import Groups
+from tracemine.perfmodel import Curves
+from tracemine.rows.arrow import categories
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
+from tracemine.timeline import Timeline
+
+
+@dataclass(slots=True)
+class Book:
+    """What all rules share: the facts, what is claimed so far, what was left out and why."""
+
+    timeline: Timeline
+    rows: dict[str, Rows]
+    device: Device | None
+    accounts: Accounts
+    groups: Groups | None = None  # where dataflow is known
+    dropped: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(init=False)
+    claimed: dict[str, BoolArray] = field(init=False)
+    kernel_names: Categories = field(init=False)
+    curves: Curves | None = field(init=False)
+    has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
+    steps: Steps = field(init=False)
+    # Of each gap, nobody recording: least, usual, most.
+    alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = {
+            "activities": activity_facts(self.timeline, self.rows["activities"]),
+            "gaps": gap_facts(self.rows["gaps"]),
+        }
+        self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
+        self.curves = None if self.device is None else Curves.of(self.device)
+        self.kernel_names = categories(self.timeline.activities["name"])
+        bound = category(self.rows["activities"], "bound")
+        self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}
+        self.steps = steps_of(self.timeline, self.rows["gaps"])
+        self.alone_ns = self.steps.gaps_ns()
+
+    def drop(self, reason: str, occurrences: int) -> None:
+        if occurrences:
+            self.dropped[reason] = self.dropped.get(reason, 0) + occurrences

@@ -1,0 +1,126 @@
+"""What the step gains of each finding, all done at once; and which findings are reported for that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tracemine.findings.context import Book
+from tracemine.findings.estimates import ESTIMATES, Estimated
+from tracemine.findings.record import Finding
+from tracemine.matching.rule import Rule
+from tracemine.perfmodel import NOTHING, Range
+from tracemine.rows.table import IntArray
+
+# A finding whose larger saving is at least this share of the span is of this severity.
+SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
+# Findings of little GPU time that are tried for what the step gains, those with most launches first, and how many times
+# of activities are kept for that: 160 MB each for starts and ends.
+_MOST_TRIED, _MOST_TIMES = 64, 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A finding, its rule, and for each class of its matches the rows and the saving of GPU time."""
+
+    finding: Finding
+    rule: Rule
+    matrices: list[IntArray]
+    savings: list[Range]
+    first: int  # the class with the first occurrence
+
+
+def felt(book: Book, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int) -> list[Reported]:
+    """Of findings that save little GPU time those that the step feels: launches that are not made any more.
+
+    They claim what no other finding has claimed, and count after all others. The rest are dropped.
+    """
+    on_gpu = [one for one in reported if one.finding.on_gpu]
+    tried = _untouched(book, [one for one in little if one.finding.on_gpu])
+    tried = _most_launches(tried, min(_MOST_TRIED, _MOST_TIMES // max(len(book.accounts.dur_ns), 1) - len(on_gpu)))
+    if tried:
+        both = [*on_gpu, *tried]
+        gains = book.steps.usual_gains([one.matrices for one in both], [one.savings for one in both])
+        tried = [one for one, ns in zip(tried, gains[len(on_gpu) :], strict=True) if ns >= threshold_ns]
+    kept = {id(one) for one in tried}
+    for one in tried:
+        for matrix in one.matrices:
+            book.claimed[one.rule.rows][matrix] = True
+    for one in little:
+        if id(one) not in kept:
+            book.drop("below_threshold", one.finding.occurrences)
+    return tried
+
+
+def _untouched(book: Book, little: Sequence[Reported]) -> list[Reported]:
+    """Those of which nothing is claimed, and that have nothing of one before them."""
+    taken = {kind: claimed.copy() for kind, claimed in book.claimed.items()}
+    found = []
+    for one in little:
+        claimed = taken[one.rule.rows]
+        if not any(claimed[matrix].any() for matrix in one.matrices):
+            found.append(one)
+            for matrix in one.matrices:
+                claimed[matrix] = True
+    return found
+
+
+def _most_launches(little: Sequence[Reported], most: int) -> list[Reported]:
+    """Those with the most launches that are not made any more, in the order in which they are given."""
+    launches = [-sum(matrix[:, 1:].size for matrix in one.matrices) for one in little]
+    chosen = sorted(range(len(little)), key=launches.__getitem__)[: max(most, 0)]
+    return [little[i] for i in sorted(chosen)]
+
+
+def severity(book: Book, gpu: Range, step: Range) -> str:
+    share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
+    return next(name for least, name in SEVERITIES if share >= least)
+
+
+def with_steps(book: Book, reported: Sequence[Reported], threshold_ns: int) -> list[Finding]:
+    """The findings with what the step gains, all done at once: on the GPU first, then gaps that are still there.
+
+    A gap that the fusions leave little or nothing of is not reported.
+    """
+    on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
+    idle = [one for one in reported if not one.finding.on_gpu]
+    findings = [_refuted(one.finding) for one in reported if one.finding.refuted]
+    if not on_gpu:
+        return [*findings, *(one.finding for one in idle)]
+    gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
+    left = book.accounts.span_ns
+    for one, gained in zip(on_gpu, gains, strict=True):
+        # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
+        gained = gained.at_most(min(left, one.finding.measured_ns + book.accounts.gpu_idle_ns))
+        left -= gained.high
+        findings.append(_gaining(book, one.finding, gained))
+    changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
+    book.alone_ns = book.steps.gaps_ns(changes)
+    for one in idle:
+        again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
+        step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING).at_most(left)
+        if step.mid < max(threshold_ns, 1):
+            book.drop("below_threshold" if step.mid else "nothing_to_win", one.finding.occurrences)
+            continue
+        left -= step.high
+        rank = severity(book, NOTHING, step)
+        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step, severity=rank))
+    return findings
+
+
+def _refuted(finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, step_saving_ns=NOTHING, severity=SEVERITIES[-1][1])
+
+
+def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:
+    note = (
+        "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
+        "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
+        if gained.high
+        else "something else sets the pace here, and the step gains nothing"
+    )
+    rank = severity(book, finding.gpu_saving_ns, gained)
+    assumptions = (*finding.assumptions, note)
+    return msgspec.structs.replace(finding, step_saving_ns=gained, severity=rank, assumptions=assumptions)

@@ -1,0 +1,136 @@
+"""The rules as a catalogue: what `tracemine rules list|show|lint|test` print, and the page docs/rules.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tracemine.errors import UsageError
+from tracemine.matching.cases import CaseResult, read_cases, run_cases
+from tracemine.matching.lint import Problem, lint
+from tracemine.matching.load import RowDocs
+from tracemine.matching.nearest import nearest
+from tracemine.matching.rule import Measure, Rule
+from tracemine.rows import ROW_DOCS
+
+SAVING_TEXT: Final = {
+    "fuse": "device time: one kernel in place of several moves each tensor once",
+    "close_gap": "idle time of the device",
+    "close_break": "idle time of the device while the host is between two compiled graphs",
+    "pin_memory": "device time of copies that pageable memory slows down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """One line of `rules list`."""
+
+    id: str
+    title: str
+    status: str
+    rows: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """What `rules show` has: the rule, its documentation in Markdown, and the headings of its cases."""
+
+    rule: Rule
+    text: str
+    cases: tuple[str, ...]
+
+
+def list_rules(rules: Sequence[Rule]) -> tuple[RuleLine, ...]:
+    """A line a rule, in the order in which they claim."""
+    return tuple(RuleLine(rule.id, rule.title, rule.status, rule.rows, rule.pattern.text) for rule in rules)
+
+
+def show_rule(rules: Sequence[Rule], rule_id: str, docs: RowDocs = ROW_DOCS) -> RulePage:
+    """Everything a rule says. Raises UsageError for an id that is not there."""
+    rule = chosen(rules, [rule_id])[0]
+    return RulePage(rule, rule_text(rule), tuple(case.heading for case in read_cases(rule, docs)))
+
+
+def lint_rules(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
+    """The problems of the rules named; of all where none is named."""
+    return tuple(problem for rule in chosen(rules, ids) for problem in lint(rule, docs))
+
+
+def case_results(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[CaseResult, ...]:
+    """The cases of the rules named; of all where none is named."""
+    return tuple(result for rule in chosen(rules, ids) for result in run_cases(rule, docs))
+
+
+def chosen(rules: Sequence[Rule], ids: Sequence[str]) -> tuple[Rule, ...]:
+    """The rules with these ids, in that order; all where none is given. Raises UsageError."""
+    by_id = {rule.id: rule for rule in rules}
+    for rule_id in ids:
+        if rule_id not in by_id:
+            raise UsageError(f"there is no rule {rule_id!r}", hint=nearest(rule_id, by_id))
+    return tuple(by_id[rule_id] for rule_id in ids) if ids else tuple(rules)
+
+
+# --- documentation ---------------------------------------------------------------------------------------------------
+
+
+def rule_text(rule: Rule) -> str:
+    """One rule as Markdown, from a second-level heading on; ends with a newline."""
+    parts = [f"## {rule.id}", f"**{rule.title}** ({rule.status})", rule.what]
+    parts += [f"**Why.** {rule.why}", f"**Fix.** {rule.fix}", f"**Saves** {SAVING_TEXT[rule.saving]}."]
+    for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
+        if texts:
+            parts.append(f"**{title}.**\n\n{_bullets(texts)}")
+    if rule.needs:
+        parts.append(f"**Needs** {', '.join(f'`{need}`' for need in rule.needs)} in the trace.")
+    parts.append(_matched(rule))
+    if rule.references:
+        parts.append(f"**References.**\n\n{_bullets([f'<{reference}>' for reference in rule.references])}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _matched(rule: Rule) -> str:
+    partition = ", ".join(rule.partition_by) or "nothing"
+    lines = [f"pattern   {rule.pattern.text}"]
+    width = max(len(variable) for variable in rule.define)
+    for variable, tests in rule.define.items():
+        lines.append(f"  {variable:{width}}  {' and '.join(map(str, tests)) or 'any row'}")
+    lines += [f"  {measure_text(measure)}" for measure in rule.measures]
+    lines.append(f"over      {rule.rows}, partitioned by {partition}, ordered by {', '.join(rule.order_by)}")
+    lines.append(f"after     {rule.after_match}")
+    lines.append(f"grouped   {', '.join(rule.group_by) or 'all matches together'}")
+    lines.append(f"priority  {rule.priority}")
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def measure_text(measure: Measure) -> str:
+    """A measure as a rule file writes it.
+
+    >>> measure_text(Measure("removable_ns", "sum", ("bias", "act"), "dur_ns"))
+    'removable_ns = sum(bias.dur_ns, act.dur_ns)'
+    """
+    column = "" if measure.column is None else f".{measure.column}"
+    return f"{measure.name} = {measure.function}({', '.join(variable + column for variable in measure.variables)})"
+
+
+def _bullets(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def rules_page(rules: Sequence[Rule]) -> str:
+    """docs/rules.md: a table of all rules, then each rule.
+
+    >>> rules_page(()).splitlines()[0]
+    '# Rules'
+    """
+    head = (
+        "# Rules\n\nGenerated from the folders in rules/. Rules claim activities and gaps in this order: what one has "
+        "claimed no later one reports.\n\n| rule | finds | over | status |\n|---|---|---|---|\n"
+    )
+    table = "".join(f"| [{r.id}](#{r.id}) | {_cell(r.title)} | {r.rows} | {r.status} |\n" for r in rules)
+    return head + table + "".join("\n" + rule_text(rule) for rule in rules)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,157 @@
+"""What a rule must have beyond what loading checks: one short function a check, listed in CHECKS.
+
+A check returns the problems it sees, each a sentence; the rule can be used all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tracemine.errors import Location
+from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
+from tracemine.matching.load import RowDocs, key_line
+from tracemine.matching.rule import Rule
+from tracemine.rows import ROW_DOCS
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something a rule lacks: the check's name, the place, and a sentence."""
+
+    rule: str
+    check: str
+    where: Location
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message} [{self.check}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Linted:
+    """What the checks look at; read once."""
+
+    rule: Rule
+    content: str  # of rule.toml
+    cases: tuple[Case, ...]
+    results: tuple[CaseResult, ...]
+
+
+_Found = Iterator[tuple[str | None, str]]  # key of rule.toml (None: cases.md), sentence
+_Check = Callable[[_Linted], _Found]
+
+
+def lint(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
+    """Every problem of one rule, in the order of CHECKS. Raises RuleError where cases.md cannot be read."""
+    cases = read_cases(rule, docs)
+    content = (rule.folder / "rule.toml").read_text("utf-8")
+    linted = _Linted(rule, content, cases, tuple(run_case(rule, case) for case in cases))
+    return tuple(
+        Problem(rule.id, check.__name__, _place(linted, key), message)
+        for check in CHECKS
+        for key, message in check(linted)
+    )
+
+
+def _place(linted: _Linted, key: str | None) -> Location:
+    if key is None:
+        return Location(str(linted.rule.folder / "cases.md"))
+    return Location(linted.rule.where.path, key_line(linted.content, key), key)
+
+
+# --- the checks ------------------------------------------------------------------------------------------------------
+
+
+def a_case_matches(linted: _Linted) -> _Found:
+    if not any(case.matching and not case.known_miss for case in linted.cases):
+        yield None, "no case shows what the rule finds"
+
+
+def a_case_is_a_near_miss(linted: _Linted) -> _Found:
+    if not any(not case.matching for case in linted.cases):
+        yield None, "no case shows what looks alike and is not found: a table whose expect column is blank"
+
+
+def every_case_passes(linted: _Linted) -> _Found:
+    for result in linted.results:
+        for problem in result.problems:
+            yield None, f"{result.heading}: {problem}"
+
+
+def every_variable_is_shown(linted: _Linted) -> _Found:
+    shown = {variable for case in linted.cases for expected in case.expected for variable in expected}
+    for variable in linted.rule.define:
+        if linted.cases and variable not in shown:
+            yield f"define.{variable}", f"no case expects {variable!r}"
+
+
+def headings_differ(linted: _Linted) -> _Found:
+    headings = [case.heading for case in linted.cases]
+    for heading in dict.fromkeys(headings):
+        if headings.count(heading) > 1:
+            yield None, f"{heading!r} heads more than one case"
+
+
+def a_stable_rule_knows_its_limits(linted: _Linted) -> _Found:
+    if linted.rule.status == "stable":
+        for key in ("limits", "false_positives"):
+            if not getattr(linted.rule, key):
+                yield key, f"a stable rule says its {key.replace('_', ' ')}"
+
+
+def texts_say_different_things(linted: _Linted) -> _Found:
+    seen: dict[str, str] = {}
+    for key in ("title", "what", "why", "fix"):
+        text = re.sub(r"\W+", " ", getattr(linted.rule, key)).strip().casefold()
+        if text in seen:
+            yield key, f"{key} says the same as {seen[text]}"
+        seen.setdefault(text, key)
+
+
+def texts_are_sentences(linted: _Linted) -> _Found:
+    for key in ("what", "why"):  # a fix may end with code
+        if not getattr(linted.rule, key).endswith((".", "!", "?", "`")):
+            yield key, f"{key} does not end like a sentence"
+    if linted.rule.title.endswith("."):
+        yield "title", "a title has no full stop"
+
+
+def lists_hold_text(linted: _Linted) -> _Found:
+    for key in ("limits", "false_positives", "references", "needs"):
+        if not all(text.strip() for text in getattr(linted.rule, key)):
+            yield key, f"{key} has an empty entry"
+
+
+def references_are_addresses(linted: _Linted) -> _Found:
+    for reference in linted.rule.references:
+        if not re.fullmatch(r"https?://[^\s/]+\.[^\s]+", reference):
+            yield "references", f"{reference!r} is no http address"
+
+
+def repetition_is_bounded_or_explained(linted: _Linted) -> _Found:
+    """The reason is a comment at the pattern's line or right above it."""
+    unbounded = [str(step) for step in linted.rule.pattern.steps if step.high is None]
+    line = key_line(linted.content, "pattern")
+    if unbounded and line is not None:
+        lines = linted.content.splitlines()
+        here, above = lines[line - 1], lines[line - 2].strip() if line > 1 else ""
+        if "#" not in here and not above.startswith("#"):
+            yield "pattern", f"{', '.join(unbounded)} has no bound: give one, or the reason in a comment at the pattern"
+
+
+CHECKS: Final[Sequence[_Check]] = (
+    a_case_matches,
+    a_case_is_a_near_miss,
+    every_case_passes,
+    every_variable_is_shown,
+    headings_differ,
+    a_stable_rule_knows_its_limits,
+    texts_say_different_things,
+    texts_are_sentences,
+    lists_hold_text,
+    references_are_addresses,
+    repetition_is_bounded_or_explained,
+)

@@ -1,0 +1,416 @@
+"""Matching rules against row sets: each row becomes one byte, a partition a run of bytes, and `re` does the rest.
+
+A row's byte stands for the set of variables it satisfies, so definitions may overlap; byte 0 is a row that satisfies
+none, and also what is put between partitions, because no match can cross it. Nothing here loops over rows in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.errors import Location, RuleError
+from tracemine.matching.define import category_holds, column_holds
+from tracemine.matching.nearest import nearest
+from tracemine.matching.pattern import binding_regex, search_regex
+from tracemine.matching.rule import ColumnTest, Matches, Measure, Measured, Rule
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+
+_BLOCK: Final = 1 << 18  # rows symbolised, and bytes searched, at a time: what a core's cache holds
+_LETTERS: Final = 256
+
+Bytes = npt.NDArray[np.uint8]
+Order = npt.NDArray[np.intp]
+
+
+def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matches]:
+    """All matches of every rule that is not deprecated, lower priority number first, ties by id.
+
+    Raises RuleError where a rule reads a row set or column that is not there.
+
+    >>> from tracemine.matching.load import load_rules
+    >>> mine({}, ())
+    []
+    """
+    arrangements: dict[tuple[object, ...], Arrangement] = {}
+    found = []
+    for rule in sorted(rules, key=lambda rule: (rule.priority, rule.id)):
+        if rule.status == "deprecated":
+            continue
+        if rule.rows not in rows_by_kind:
+            raise RuleError(
+                f"there are no rows of {rule.rows!r} here",
+                where=Location(rule.where.path, rule.where.line, "rows"),
+                hint=f"there are: {', '.join(rows_by_kind)}",
+            )
+        rows = rows_by_kind[rule.rows]
+        key = (rule.rows, rule.partition_by, rule.order_by)
+        if key not in arrangements:
+            _check_columns(rule, rows)
+            arrangements[key] = arrange(rows, rule.partition_by, rule.order_by)
+        found.append(find(rule, rows, arrangements[key]))
+    return found
+
+
+def find(
+    rule: Rule, rows: Rows, arrangement: Arrangement | None = None, *, without: BoolArray | None = None
+) -> Matches:
+    """All matches of one rule; `arrangement` is that of its partition_by and order_by, where it is at hand.
+
+    Rows that `without` marks satisfy no variable: they stay where they are, and no match crosses them.
+
+    Raises RuleError where the rule reads a column that the rows do not have, or has so many variables that the rows
+    satisfy more than 255 different sets of them.
+    """
+    _check_columns(rule, rows)
+    if arrangement is None:
+        arrangement = arrange(rows, rule.partition_by, rule.order_by)
+    symbols, sets = _symbols(rule, rows)
+    if without is not None:
+        symbols = np.where(without, np.uint8(0), symbols)
+    if arrangement.order is not None:
+        symbols = symbols[arrangement.order]
+    alphabet = {
+        variable: bytes(letter for letter, bound in sets.items() if bound >> bit & 1)
+        for bit, variable in enumerate(rule.define)
+    }
+    starts, lengths, texts = _spans(rule, symbols, arrangement.bounds, alphabet)
+
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    positions = np.arange(offsets[-1], dtype=np.int64)
+    positions += np.repeat(starts - offsets[:-1], lengths)
+    matched = positions if arrangement.order is None else arrangement.order[positions].astype(np.int64, copy=False)
+    variables = _bindings(rule, symbols, positions, sets, alphabet, texts)
+    measures, unknown = _measures(rule, rows, matched, offsets, variables)
+    return Matches(rule, matched, offsets, variables, measures, unknown, arrangement.left_out)
+
+
+def _check_columns(rule: Rule, rows: Rows) -> None:
+    for column in rule.columns:
+        if column not in rows.columns:
+            raise RuleError(
+                f"the {rows.kind} rows have no column {column!r}", where=rule.where, hint=nearest(column, rows.columns)
+            )
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrangement:
+    """Rows in partition order: `order` lists row numbers (None: as they stand), partition i is bounds[i]:bounds[i + 1].
+
+    A row with a null in a partition_by or order_by column is in no partition: which stream it ran on, or when, is not
+    known, so neither is what stands beside it. Such rows are counted in `left_out`.
+    """
+
+    order: Order | None
+    bounds: IntArray
+    left_out: int
+
+
+def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) -> Arrangement:
+    """Sorts rows by partition and then by order_by, equal ones as they stand; does nothing where they are sorted.
+
+    >>> import numpy as np
+    >>> rows = Rows("activities", 4, {"stream": Numbers(np.array([7, 5, 7, 5])), "start_ns": Numbers(np.arange(4))})
+    >>> arranged = arrange(rows, ["stream"], ["start_ns"])
+    >>> arranged.order.tolist(), arranged.bounds.tolist()
+    ([1, 3, 0, 2], [0, 2, 4])
+    """
+    columns = [rows.columns[name] for name in (*partition_by, *order_by)]
+    known = _all_known(columns)
+    order: Order | None = None if known is None else np.flatnonzero(known)
+    left_out = 0 if order is None else rows.count - len(order)
+
+    keys = [_values(rows.columns[name], order) for name in order_by]
+    parts: npt.NDArray[np.generic] = np.zeros(rows.count - left_out, np.uint16)
+    count = 1
+    for name in partition_by:
+        parts, count = _combine(parts, count, _values(rows.columns[name], order))
+    if not _sorted([parts, *keys]):
+        # Most row sets are in order of time already; a stable sort by partition then keeps that order.
+        by_key = None if _sorted(keys) else np.lexsort(keys[::-1])
+        by_part = np.argsort(parts if by_key is None else parts[by_key], kind="stable")
+        by_both = by_part if by_key is None else by_key[by_part]
+        parts = parts[by_both]
+        order = by_both if order is None else order[by_both]
+    inner = np.flatnonzero(parts[1:] != parts[:-1]) + 1
+    return Arrangement(order, np.concatenate(([0], inner, [len(parts)])).astype(np.int64), left_out)
+
+
+def _all_known(columns: Sequence[Column]) -> BoolArray | None:
+    """Rows where no column is null; None where there are no nulls."""
+    known = [
+        column.codes >= 0 if isinstance(column, Categories) else column.valid
+        for column in columns
+        if not isinstance(column, Flags)
+    ]
+    masks = [mask for mask in known if mask is not None]
+    if not masks:
+        return None
+    mask = np.logical_and.reduce(masks)
+    return None if mask.all() else mask
+
+
+def _values(column: Column, order: Order | None) -> npt.NDArray[np.generic]:
+    values: npt.NDArray[np.generic] = column.codes if isinstance(column, Categories) else column.values
+    return values if order is None else values[order]
+
+
+def _combine(
+    parts: npt.NDArray[np.generic], count: int, values: npt.NDArray[np.generic]
+) -> tuple[npt.NDArray[np.generic], int]:
+    """Numbers pairs (part, value) densely, in order. Small numbers stay uint16, which numpy sorts in linear time."""
+    if not len(values):
+        return parts, count
+    low, high = values.min(), values.max()
+    if values.dtype.kind in "iu" and int(high) - int(low) < 1 << 15:
+        codes, width = (values - low).astype(np.uint16), int(high) - int(low) + 1
+    else:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        codes, width = inverse, len(distinct)
+    if width == 1:
+        return parts, count
+    if count == 1:
+        return codes, width
+    pairs = parts.astype(np.int64) * width + codes
+    if count * width <= 1 << 16:
+        return pairs.astype(np.uint16), count * width
+    distinct_pairs, inverse = np.unique(pairs, return_inverse=True)
+    return inverse.astype(np.uint16 if len(distinct_pairs) <= 1 << 16 else np.int64), len(distinct_pairs)
+
+
+def _sorted(keys: Sequence[npt.NDArray[np.generic]]) -> bool:
+    """Whether rows stand in the order of these keys, the first one first."""
+    if not keys or len(keys[0]) < 2:
+        return True
+    rises: BoolArray | None = None
+    for key in reversed(keys):
+        before, after = key[:-1], key[1:]
+        rises = after >= before if rises is None else (after > before) | ((after == before) & rises)
+    return rises is None or bool(rises.all())
+
+
+# --- rows to bytes ---------------------------------------------------------------------------------------------------
+
+
+def _symbols(rule: Rule, rows: Rows) -> tuple[Bytes, dict[int, int]]:
+    """One byte a row, and for each byte that occurs the set of variables it stands for, as bits in define's order."""
+    variables = list(rule.define.items())
+    symbols, sets = _eight(variables[:8], rows)
+    for first in range(8, len(variables), 8):
+        more, more_sets = _eight(variables[first : first + 8], rows)
+        pairs = symbols.astype(np.uint16) << np.uint16(8) | more
+        present = np.flatnonzero(np.bincount(pairs, minlength=1 << 16)).tolist()
+        joined = sorted({0, *(sets[pair >> 8] | more_sets[pair & 255] << first for pair in present)})
+        if len(joined) > _LETTERS:
+            raise RuleError(
+                f"the rows satisfy more than {_LETTERS - 1} different sets of its {len(variables)} variables; "
+                "no more can be told apart",
+                where=Location(rule.where.path, rule.where.line, "define"),
+                hint="define fewer variables, or variables that no row satisfies two of",
+            )
+        letter_of = {bound: letter for letter, bound in enumerate(joined)}
+        table = np.zeros(1 << 16, np.uint8)
+        for pair in present:
+            table[pair] = letter_of[sets[pair >> 8] | more_sets[pair & 255] << first]
+        symbols, sets = table[pairs], dict(enumerate(joined))
+    return symbols, sets
+
+
+def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) -> tuple[Bytes, dict[int, int]]:
+    """As _symbols for at most eight variables: the byte is the set."""
+    every = (1 << len(variables)) - 1
+    tests = [(1 << bit, test) for bit, (_, tests) in enumerate(variables) for test in tests]
+    tables: list[tuple[Categories, Bytes]] = []
+    for name in dict.fromkeys(test.column for _, test in tests):
+        column = rows.columns[name]
+        if isinstance(column, Categories):
+            table = np.full(len(column.values) + 1, every, np.uint8)
+            for bit, test in tests:
+                if test.column == name:
+                    table[~category_holds(test, column)] &= every ^ bit
+            tables.append((column, table))
+    compared = [(bit, test, rows.columns[test.column]) for bit, test in tests]
+    compared = [(bit, test, column) for bit, test, column in compared if not isinstance(column, Categories)]
+
+    symbols = np.empty(rows.count, np.uint8)
+    seen = np.zeros(_LETTERS, np.bool_)
+    for start in range(0, rows.count, _BLOCK):
+        block = slice(start, min(start + _BLOCK, rows.count))
+        letters = np.full(block.stop - start, every, np.uint8)
+        for category, table in tables:
+            letters &= table[category.codes[block]]
+        for bit, test, column in compared:
+            passed = column_holds(test, column, block).view(np.uint8)
+            letters &= passed * np.uint8(bit) | np.uint8(every ^ bit)
+        symbols[block] = letters
+        seen[letters] = True
+    return symbols, {letter: letter for letter in np.flatnonzero(seen).tolist()}
+
+
+# --- bytes to spans --------------------------------------------------------------------------------------------------
+
+
+def _spans(
+    rule: Rule, symbols: Bytes, bounds: IntArray, alphabet: Mapping[str, bytes]
+) -> tuple[IntArray, IntArray, list[bytes]]:
+    """Where matches start, their lengths, and their bytes (only where a byte may be bound by two variables).
+
+    One split by the pattern's own group gives text, match, text, match, … as bytes, and their lengths give the spans:
+    about three times faster than asking each match for its span.
+    """
+    overlapping = rule.overlapping_matches
+    regex = search_regex(rule.pattern, alphabet, overlapping_matches=overlapping)
+    keep = not _one_variable_a_byte(alphabet)
+    inner = bounds[1:-1]
+    data = (np.insert(symbols, inner, 0) if len(inner) else symbols).tobytes()
+    all_starts, all_lengths, texts = [], [], []
+    for at, text in _chunks(data):
+        pieces = regex.split(text)
+        if len(pieces) == 1:
+            continue
+        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        # Where matches may overlap they are seen and not consumed: only the text between their starts counts.
+        starts = np.cumsum(lengths[0:-1:2]) if overlapping else np.cumsum(lengths)[0:-1:2]
+        all_starts.append(starts + at)
+        all_lengths.append(lengths[1::2])
+        if keep:
+            texts.extend(pieces[1::2])
+    none = np.empty(0, np.int64)
+    starts = np.concatenate([none, *all_starts])
+    # Before partition i stand i bytes that are no row.
+    starts -= np.searchsorted(inner + np.arange(len(inner)), starts)
+    return starts, np.concatenate([none, *all_lengths]), texts
+
+
+def _chunks(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The text in pieces that end after a byte 0, where no match can be cut, so that few pieces exist at a time."""
+    start = 0
+    while start < len(data):
+        cut = data.find(b"\0", start + _BLOCK) + 1 or len(data)
+        yield start, data[start:cut]
+        start = cut
+
+
+# --- which variable bound each row -----------------------------------------------------------------------------------
+
+
+def _one_variable_a_byte(alphabet: Mapping[str, bytes]) -> bool:
+    letters = b"".join(alphabet.values())
+    return len(set(letters)) == len(letters)
+
+
+def _bindings(
+    rule: Rule,
+    symbols: Bytes,
+    positions: IntArray,
+    sets: Mapping[int, int],
+    alphabet: Mapping[str, bytes],
+    texts: Sequence[bytes],
+) -> Bytes:
+    """For each matched row the position in define of its variable."""
+    if _one_variable_a_byte(alphabet):
+        table = np.zeros(_LETTERS, np.uint8)
+        for letter, bound in sets.items():
+            table[letter] = max(bound.bit_length() - 1, 0)
+        return table[symbols[positions]]
+    # Equal bytes are bound alike: each distinct match is parsed once.
+    regex = binding_regex(rule.pattern, alphabet)
+    names = list(rule.define)
+    bits = [names.index(step.variable) for step in rule.pattern.steps]
+    parsed: dict[bytes, bytes] = {}
+    for text in dict.fromkeys(texts):
+        found = regex.fullmatch(text)
+        if found is None:
+            raise AssertionError(f"rule {rule.id}: a match that its own pattern does not match")
+        names_of = bytearray(len(text))
+        for step, bit in enumerate(bits, 1):
+            start, end = found.span(step)
+            if end - start == 1:
+                names_of[start] = bit
+            elif end > start:
+                names_of[start:end] = bytes((bit,)) * (end - start)
+        parsed[text] = bytes(names_of)
+    return np.frombuffer(b"".join(map(parsed.__getitem__, texts)), np.uint8)
+
+
+# --- measures --------------------------------------------------------------------------------------------------------
+
+
+def _measures(
+    rule: Rule, rows: Rows, matched: IntArray, offsets: IntArray, variables: Bytes
+) -> tuple[dict[str, Measured], dict[str, BoolArray]]:
+    measures: dict[str, Measured] = {}
+    unknown: dict[str, BoolArray] = {}
+    names = list(rule.define)
+    for measure in rule.measures:
+        chosen = np.zeros(len(names), np.bool_)
+        chosen[[names.index(variable) for variable in measure.variables]] = True
+        bound = chosen[variables]
+        values, null = _measure(measure, rows, matched, offsets, bound)
+        measures[measure.name] = values
+        if null.any():
+            unknown[measure.name] = null
+            measures[measure.name] = values * ~null
+    return measures, unknown
+
+
+def _measure(
+    measure: Measure, rows: Rows, matched: IntArray, offsets: IntArray, bound: BoolArray
+) -> tuple[Measured, BoolArray]:
+    """One value a match from its bound rows; and where it is null.
+
+    A sum is null when a value in it was not recorded: less than everything is not a sum. It is 0 over no rows. The
+    others are null over no rows, `first` and `last` also where that row's value is null; `min` and `max` skip nulls.
+    """
+    counts = _sums(bound, offsets)
+    if measure.column is None:
+        return counts, np.zeros(len(counts), np.bool_)
+    column = rows.columns[measure.column]
+    if not isinstance(column, Numbers):
+        raise RuleError(f"{measure.column!r} holds no numbers", where=Location(rows.kind, None, measure.name))
+    known = bound if column.valid is None else bound & column.valid[matched]
+    if measure.function == "sum":
+        values = np.where(known, column.values[matched], 0)
+        return _sums(values, offsets), _sums(known, offsets) < counts
+    if measure.function in ("min", "max"):
+        recorded = _sums(known, offsets)
+        inner = np.zeros(len(recorded) + 1, np.int64)
+        np.cumsum(recorded, out=inner[1:])
+        reduce = np.minimum if measure.function == "min" else np.maximum
+        filled = recorded > 0
+        result = _nothing(column, len(recorded))
+        if filled.any():
+            result[filled] = reduce.reduceat(column.values[matched[known]], inner[:-1][filled])
+        return result, ~filled
+    at = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=at[1:])
+    which = at[:-1] if measure.function == "first" else at[1:] - 1
+    some = counts > 0
+    row = matched[bound][which[some]]
+    result = _nothing(column, len(counts))
+    result[some] = column.values[row]
+    null = ~some
+    if column.valid is not None:
+        null[some] |= ~column.valid[row]
+    return result, null
+
+
+def _sums(values: npt.NDArray[np.generic], offsets: IntArray) -> Measured:
+    if len(offsets) < 2:
+        return np.zeros(0, np.int64)
+    # A match has at least one row, so no span is empty, for which reduceat would give its first value.
+    dtype = np.float64 if values.dtype.kind == "f" else np.int64
+    sums: Measured = np.add.reduceat(values, offsets[:-1], dtype=dtype)
+    return sums
+
+
+def _nothing(column: Numbers, count: int) -> Measured:
+    return np.zeros(count, np.float64) if column.values.dtype.kind == "f" else np.zeros(count, np.int64)

@@ -1,0 +1,417 @@
+"""The pattern language: text to a checked tree, and the tree to a regular expression over bytes.
+
+    pattern  = sequence ("|" sequence)*
+    sequence = (variable quantifier? | "(" pattern ")")*
+    quantifier = "?" | "*" | "+" | "{n}" | "{n,}" | "{n,m}"
+
+The meaning is that of SQL:2016 MATCH_RECOGNIZE: the leftmost match, as many rows as a quantifier can take, the left
+alternative first. `re` prefers in the same order, so each row becomes one byte and `re` does the matching.
+
+A trace is something a stranger mails, so a pattern whose matching time can grow faster than the number of rows is
+refused when the rule is loaded, whatever the rows are. Two bounds make it linear:
+
+* A repetition of more than `SHORT` rows ("long") must scan each row once, which holds where
+  (a) everything after it may be left out, so that reaching it is a match and what it scanned is consumed; or
+  (b) it stands after a variable, and before one, that no row of the repetition can be: then it can start only where
+      its run of rows starts, and giving rows back cannot help; or
+  (c) it may open the pattern, is unbounded, and neither what follows nor what may end the pattern can be a row of it:
+      then a match starts only where its run starts, which a lookbehind says.
+* All other freedom is bounded: the ways to divide rows between repetitions are at most `WAYS` from one row.
+
+Where no row can be both a repetition's and the next variable's, the repetition is written possessive: it gives nothing
+back because that could never help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+SHORT: Final = 64  # a longer repetition is "long": re-scanning it from every row would be quadratic
+WAYS: Final = 256  # 100,000 hostile rows take about a second at most (tests/matching/test_pattern_cost.py)
+COUNT_LIMIT: Final = 1000  # the largest n or m in {n,m}
+OVERLAP_ROWS: Final = 256  # rows of one match where matches may overlap: output is rows x this at worst
+
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<repeat>[?*+]|\{[^}]*\}?)|(?P<mark>[|()]))")
+_BRACES = re.compile(r"\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}")
+_QUANTIFIERS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
+_NESTING_LIMIT = 50
+
+
+class PatternError(Exception):
+    """What is wrong with a pattern, in words that name the column; the loader adds file and line."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One variable in the pattern: between `low` and `high` rows (None: any number) at text column `column`."""
+
+    variable: str
+    low: int
+    high: int | None
+    number: int  # 0, 1, … in the order of the text: tells two uses of one variable apart
+    column: int  # 1-based
+
+    @property
+    def long(self) -> bool:
+        """More rows than may be scanned again from every start."""
+        return self.high is None or self.high > SHORT
+
+    def __str__(self) -> str:
+        if (self.low, self.high) == (1, 1):
+            return self.variable
+        for sign, counts in _QUANTIFIERS.items():
+            if (self.low, self.high) == counts:
+                return self.variable + sign
+        if self.low == self.high:
+            return f"{self.variable}{{{self.low}}}"
+        return f"{self.variable}{{{self.low},{'' if self.high is None else self.high}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Parts one after another."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the options, the left one first."""
+
+    options: tuple[Node, ...]
+
+
+Node = Step | Chain | Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern that was checked: its text, tree, steps in order, and how each step may be written."""
+
+    text: str
+    tree: Node
+    steps: tuple[Step, ...]
+    possessive: frozenset[int]  # steps that need give nothing back
+    anchored: frozenset[int]  # steps that, opening a match, must stand at the start of their run
+
+
+# --- text to tree ----------------------------------------------------------------------------------------------------
+
+
+def parse(text: str) -> Node:
+    """The tree of a pattern's text. Raises PatternError naming the column.
+
+    >>> parse("a{2,}")
+    Step(variable='a', low=2, high=None, number=0, column=1)
+    """
+    return _Parser(text).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self._tokens())
+        self.at = 0
+        self.steps = 0
+
+    def _tokens(self) -> list[tuple[str, str, int]]:
+        tokens, at = [], 0
+        end = len(self.text.rstrip())
+        while at < end:
+            found = _TOKEN.match(self.text, at)
+            if found is None:
+                at += len(self.text[at:]) - len(self.text[at:].lstrip())
+                raise PatternError(
+                    f"column {at + 1}: {self.text[at]!r} means nothing in a pattern",
+                    "a pattern has variables, ( ) and |, and ? * + {n} {n,} {n,m} after a variable",
+                )
+            kind = str(found.lastgroup)
+            tokens.append((kind, found[kind], found.start(kind) + 1))
+            at = found.end()
+        return [*tokens, ("end", "", end + 1)]
+
+    def parse(self) -> Node:
+        tree = self._choice(0)
+        kind, text, column = self.tokens[self.at]
+        if kind != "end":
+            raise PatternError(f"column {column}: {text!r} closes a group that was never opened")
+        return tree
+
+    def _choice(self, depth: int) -> Node:
+        if depth > _NESTING_LIMIT:
+            raise PatternError(f"column {self.tokens[self.at][2]}: more than {_NESTING_LIMIT} groups inside each other")
+        options = [self._sequence(depth)]
+        while self.tokens[self.at][1] == "|":
+            self.at += 1
+            options.append(self._sequence(depth))
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _sequence(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while True:
+            kind, text, column = self.tokens[self.at]
+            if kind == "name":
+                parts.append(self._step())
+            elif text == "(":
+                parts.append(self._group(depth))
+            elif kind == "repeat":
+                previous = self.tokens[self.at - 1][1] if self.at else ""
+                what = "a group" if previous == ")" else "nothing" if previous in ("", "(", "|") else f"{previous!r}"
+                raise PatternError(
+                    f"column {column}: {text!r} follows {what}; only a variable can be repeated",
+                    "define one variable for the choice and repeat that" if what == "a group" else None,
+                )
+            else:
+                return parts[0] if len(parts) == 1 else Chain(tuple(parts))
+
+    def _group(self, depth: int) -> Node:
+        opened = self.tokens[self.at][2]
+        self.at += 1
+        inside = self._choice(depth + 1)
+        if self.tokens[self.at][1] != ")":
+            raise PatternError(f"column {opened}: '(' is never closed")
+        self.at += 1
+        following, sign, column = self.tokens[self.at]
+        if following == "repeat":
+            raise PatternError(
+                f"column {column}: {sign!r} follows a group; only a variable can be repeated",
+                "define one variable for the choice and repeat that; (a |) says that a may be left out",
+            )
+        return inside
+
+    def _step(self) -> Step:
+        _, name, column = self.tokens[self.at]
+        self.at += 1
+        low: int = 1
+        high: int | None = 1
+        kind, sign, sign_column = self.tokens[self.at]
+        if kind == "repeat":
+            self.at += 1
+            low, high = _QUANTIFIERS[sign] if sign in _QUANTIFIERS else _counts(sign, sign_column)
+        self.steps += 1
+        return Step(name, low, high, self.steps - 1, column)
+
+
+def _counts(text: str, column: int) -> tuple[int, int | None]:
+    found = _BRACES.fullmatch(text)
+    if found is None:
+        raise PatternError(f"column {column}: {text!r} is not a count", "write {n}, {n,} or {n,m} with whole numbers")
+    low = int(found[1])
+    high = int(found[3]) if found[3] else None if found[2] else low
+    if high is not None and high < max(low, 1):
+        raise PatternError(f"column {column}: {text!r} allows no row", "write {n,m} with n ≤ m and m ≥ 1")
+    if max(low, high or 0) > COUNT_LIMIT:
+        raise PatternError(f"column {column}: {text!r} counts beyond {COUNT_LIMIT}", "write {n,} for any number")
+    return low, high
+
+
+# --- what may stand beside what --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Which steps a node may begin and end with, whether it may match no row, and how many ways it has."""
+
+    first: tuple[Step, ...]
+    last: tuple[Step, ...]
+    empty: bool
+
+
+def _edges(node: Node, follow: dict[int, list[Step]]) -> _Edges:
+    """Glushkov's sets: fills `follow` with the steps that may come right after each step (itself left out)."""
+    if isinstance(node, Step):
+        return _Edges((node,), (node,), node.low == 0)
+    if isinstance(node, Choice):
+        options = [_edges(option, follow) for option in node.options]
+        return _Edges(
+            tuple(step for option in options for step in option.first),
+            tuple(step for option in options for step in option.last),
+            any(option.empty for option in options),
+        )
+    before = _Edges((), (), True)
+    for part in node.parts:
+        after = _edges(part, follow)
+        for step in before.last:
+            follow.setdefault(step.number, []).extend(after.first)
+        before = _Edges(
+            before.first + after.first if before.empty else before.first,
+            before.last + after.last if after.empty else after.last,
+            before.empty and after.empty,
+        )
+    return before
+
+
+def _ways(node: Node, fixed: frozenset[int]) -> int:
+    """From one row, in how many ways rows can be divided; steps in `fixed` have one way."""
+    if isinstance(node, Step):
+        return 1 if node.number in fixed or node.high is None else node.high - node.low + 1
+    if isinstance(node, Choice):
+        return sum(_ways(option, fixed) for option in node.options)
+    return prod(_ways(part, fixed) for part in node.parts)
+
+
+def _most_rows(node: Node) -> int | None:
+    """The most rows that one match can have; None where there is no bound."""
+    if isinstance(node, Step):
+        return node.high
+    rows = [_most_rows(part) for part in (node.options if isinstance(node, Choice) else node.parts)]
+    bounded = [count for count in rows if count is not None]
+    if len(bounded) < len(rows):
+        return None
+    return max(bounded) if isinstance(node, Choice) else sum(bounded)
+
+
+def _steps(node: Node) -> tuple[Step, ...]:
+    if isinstance(node, Step):
+        return (node,)
+    return tuple(step for part in (node.options if isinstance(node, Choice) else node.parts) for step in _steps(part))
+
+
+def variables(node: Node) -> tuple[str, ...]:
+    """Variables in the order of their first use.
+
+    >>> variables(parse("mm (bias | cast) mm"))
+    ('mm', 'bias', 'cast')
+    """
+    return tuple(dict.fromkeys(step.variable for step in _steps(node)))
+
+
+Exclusive = Callable[[str, str], bool]
+
+
+def checked(
+    tree: Node,
+    *,
+    text: str = "",
+    exclusive: Exclusive = lambda one, other: False,
+    overlapping_matches: bool = False,
+) -> Pattern:
+    """The pattern, once it is known to match something and to take time linear in the rows.
+
+    `exclusive(one, other)` is whether no row at all can satisfy both variables; without it nothing is excluded.
+    `overlapping_matches` is the after_match of "skip to next row". Raises PatternError.
+
+    >>> checked(parse("a+ b"))
+    Traceback (most recent call last):
+    tracemine.matching.pattern.PatternError: column 1: a+ would be scanned again from each of its rows
+    >>> checked(parse("a+ b"), exclusive=lambda one, other: one != other).anchored
+    frozenset({0})
+    """
+    follow: dict[int, list[Step]] = {}
+    edges = _edges(tree, follow)
+    steps = _steps(tree)
+    if edges.empty:
+        raise PatternError("the pattern can match no row at all", "make one variable mandatory")
+
+    def apart(step: Step, others: Sequence[Step]) -> bool:
+        return all(exclusive(step.variable, other.variable) for other in others)
+
+    precede: dict[int, list[Step]] = {}
+    for step in steps:
+        for next_step in follow.get(step.number, ()):
+            precede.setdefault(next_step.number, []).append(step)
+    # A step that may end the pattern is followed only by what may be left out: reaching it is a match.
+    ends = {step.number for step in edges.last}
+    starts = {step.number for step in edges.first}
+    possessive = frozenset(
+        step.number for step in steps if step.number in ends or apart(step, follow.get(step.number, ()))
+    )
+    anchored = set()
+    for step in steps:
+        if not step.long or step.number in ends:
+            continue
+        gives_nothing_back = step.number in possessive
+        after_another = apart(step, precede.get(step.number, ()))
+        if gives_nothing_back and after_another and step.number not in starts:
+            continue
+        if gives_nothing_back and after_another and step.high is None and apart(step, edges.last):
+            anchored.add(step.number)
+            continue
+        raise PatternError(f"column {step.column}: {step} would be scanned again from each of its rows", _way_out(step))
+
+    ways = _ways(tree, possessive)
+    if ways > WAYS:
+        raise PatternError(
+            f"the pattern has {ways:,} ways to divide the rows from one start; at most {WAYS:,} are tried",
+            "lower the counts, or define variables that no row satisfies two of",
+        )
+    most = _most_rows(tree)
+    if overlapping_matches and (most is None or most > OVERLAP_ROWS):
+        raise PatternError(
+            f"matches may overlap and one may have {'any number of' if most is None else f'{most:,}'} rows",
+            f'bound the repetitions to {OVERLAP_ROWS} rows in all, or use after_match = "skip past last row"',
+        )
+    return Pattern(text, tree, steps, possessive, frozenset(anchored))
+
+
+def _way_out(step: Step) -> str:
+    return (
+        f"bound it to at most {SHORT} rows, such as {step.variable}{{{max(1, min(step.low, SHORT))},{SHORT}}}; or let "
+        f"{step.variable} and the variables beside it, and the pattern's last, test one column for different values"
+    )
+
+
+# --- tree to regular expression --------------------------------------------------------------------------------------
+
+
+def search_regex(
+    pattern: Pattern, alphabet: Mapping[str, bytes], *, overlapping_matches: bool = False
+) -> re.Pattern[bytes]:
+    """Finds matches: one group around the whole. `alphabet` has each variable's bytes; byte 0 is no variable's.
+
+    >>> regex = search_regex(checked(parse("a b?")), {"a": b"\\x01", "b": b"\\x02"})
+    >>> regex.findall(b"\\x01\\x02\\x00\\x01")
+    [b'\\x01\\x02', b'\\x01']
+    """
+    body = b"(" + _regex(pattern.tree, pattern, alphabet, b"") + b")"
+    return re.compile(b"(?=" + body + b")" if overlapping_matches else body, re.DOTALL)
+
+
+def binding_regex(pattern: Pattern, alphabet: Mapping[str, bytes]) -> re.Pattern[bytes]:
+    """Matches exactly the rows of one match: group n + 1 has the rows of step n.
+
+    The parse it finds is the search's own: the search took the first parse, in order of preference, that succeeded; an
+    earlier one of the same length would have succeeded there too.
+    """
+    return re.compile(_regex(pattern.tree, pattern, alphabet, b"("), re.DOTALL)
+
+
+def _regex(node: Node, pattern: Pattern, alphabet: Mapping[str, bytes], group: bytes) -> bytes:
+    if isinstance(node, Step):
+        step = _step_regex(node, pattern, alphabet[node.variable])
+        return group + step + b")" if group else step
+    if isinstance(node, Choice):
+        return b"(?:" + b"|".join(_regex(option, pattern, alphabet, group) for option in node.options) + b")"
+    return b"".join(_regex(part, pattern, alphabet, group) for part in node.parts)
+
+
+def _step_regex(step: Step, pattern: Pattern, letters: bytes) -> bytes:
+    rows = _class(letters)
+    hold = b"+" if step.number in pattern.possessive else b""
+    if step.number in pattern.anchored:
+        # Not between two rows of the run. After the first row, so that `re` still skips to rows that may start a match.
+        run = rows + b"(?<!" + rows + rows + b")" + rows + b"{%d,}+" % max(step.low - 1, 0)
+        return run if step.low else b"(?:" + run + b")?"
+    if step.high == step.low:
+        return rows if step.low == 1 else rows + b"{%d}" % step.low
+    if step.low == 0:
+        counts = b"*" if step.high is None else b"?" if step.high == 1 else b"{0,%d}" % step.high
+        return rows + counts + hold
+    # The first row apart: `re` skips quickly to a row that may start a match only where that row is not repeated.
+    more = b"" if step.high is None else b"%d" % (step.high - 1)
+    return rows + rows + b"{%d,%s}" % (step.low - 1, more) + hold
+
+
+def _class(letters: bytes) -> bytes:
+    if not letters:
+        return rb"[^\x00-\xff]"  # no row of these satisfies the variable
+    return b"[" + b"".join(b"\\x%02x" % letter for letter in letters) + b"]"

@@ -1,0 +1,139 @@
+"""What a rule says and what it matched: frozen records, arrays inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.errors import Location
+from tracemine.matching.pattern import Pattern
+from tracemine.rows.table import BoolArray, IntArray
+
+STATUSES = ("experimental", "stable", "deprecated")
+SAVINGS = ("fuse", "close_gap", "close_break", "pin_memory")
+GROUP_BY = ("ops", "shapes", "dtype", "module", "source", "line")
+SKIP_PAST_LAST_ROW = "skip past last row"
+SKIP_TO_NEXT_ROW = "skip to next row"
+AFTER_MATCH = (SKIP_PAST_LAST_ROW, SKIP_TO_NEXT_ROW)
+MEASURE_FUNCTIONS = ("count", "sum", "min", "max", "first", "last")
+
+Value = str | int | float | bool
+Measured = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTest:
+    """One test on one column. `is` and `contains` hold where any of `values` does; the others have one value.
+
+    A test on a null never holds.
+    """
+
+    column: str
+    relation: str
+    values: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        relation = {"lt": "<", "lte": "≤", "gt": ">", "gte": "≥", "re": "matches"}.get(self.relation, self.relation)
+        return f"{self.column} {relation} {' or '.join(str(value) for value in self.values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number a match: a function over the rows bound to variables; `column` is None for count."""
+
+    name: str
+    function: str
+    variables: tuple[str, ...]
+    column: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One folder of rules/, read and checked."""
+
+    id: str
+    title: str
+    status: str
+    what: str
+    why: str
+    fix: str
+    limits: tuple[str, ...] = ()
+    false_positives: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    rows: str
+    priority: int
+    saving: str
+    group_by: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    order_by: tuple[str, ...]
+    pattern: Pattern
+    after_match: str
+    define: dict[str, tuple[ColumnTest, ...]]
+    measures: tuple[Measure, ...]
+    where: Location  # of rule.toml
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds rule.toml and cases.md."""
+        return Path(self.where.path).parent
+
+    @property
+    def overlapping_matches(self) -> bool:
+        """Whether the search goes on at the row after a match's first, not after its last."""
+        return self.after_match == SKIP_TO_NEXT_ROW
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every row-set column that the rule reads."""
+        tested = [test.column for tests in self.define.values() for test in tests]
+        measured = [measure.column for measure in self.measures if measure.column is not None]
+        return tuple(dict.fromkeys([*self.partition_by, *self.order_by, *tested, *measured]))
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One match, for reading: row-set rows in match order and the variable that bound each."""
+
+    rows: tuple[int, ...]
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches:
+    """All matches of one rule, in order of partition and then of order_by.
+
+    Match i covers row-set rows rows[offsets[i]:offsets[i + 1]] in match order; `variables` has, beside each row, the
+    position in `rule.define` of the variable that bound it. `measures` has one number a match; where `unknown` names
+    the measure, it also says for which matches the number is null (a value was not recorded, or no row was bound); the
+    measure is 0 there.
+    """
+
+    rule: Rule
+    rows: IntArray  # [offsets[n]]
+    offsets: IntArray  # [n + 1]
+    variables: npt.NDArray[np.uint8]  # [offsets[n]]
+    measures: dict[str, Measured] = field(default_factory=dict)
+    unknown: dict[str, BoolArray] = field(default_factory=dict)
+    left_out: int = 0  # rows of the row set that were not looked at: a partition_by or order_by column is null there
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, number: int) -> Match:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"match {number} of {len(self)}")
+        number %= len(self)
+        span = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+        names = tuple(self.rule.define)
+        return Match(
+            tuple(self.rows[span].tolist()), tuple(names[variable] for variable in self.variables[span].tolist())
+        )
+
+    def __iter__(self) -> Iterator[Match]:
+        """One record a match: for reports and tests. Work on the arrays where there are many."""
+        return (self[number] for number in range(len(self)))

@@ -1,0 +1,50 @@
+"""The performance model: what a change would save, always as a range, or the reason why that cannot be said.
+
+one_kernel(…)    one kernel in place of a fusion group
+fused_run(…)     one kernel in place of adjacent kernels whose reads are not recorded
+closed_gaps(…)   idle time of the device that can be won back
+pinned(…)        a copy from pinned memory
+
+The time of one fused kernel is read off what a device was measured to do with its access pattern:
+
+    calibration = calibration_of("NVIDIA H200 SXM")         # or read_calibration(path)
+    Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
+
+`calibration` is the file of one device, `interpolation` reads it between its points, `fused_time` is the model,
+`intervals` how far off it is, `scaled_device` makes a calibration for a device that was not measured.
+"""
+
+from tracemine.fusion.kernel import Unfused
+from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
+from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
+from tracemine.perfmodel.copies import pinned
+from tracemine.perfmodel.fused_time import Curves
+from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown, with_launches
+from tracemine.perfmodel.group import one_kernel
+from tracemine.perfmodel.intervals import Prediction
+from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+
+__all__ = [
+    "NOTHING",
+    "REPLAY_FLOOR_NS",
+    "SLOWDOWNS",
+    "Abstained",
+    "Calibration",
+    "Curves",
+    "Estimate",
+    "Neighbour",
+    "Prediction",
+    "Range",
+    "Slowdown",
+    "Traffic",
+    "Unfused",
+    "calibration_of",
+    "closed_gaps",
+    "fitted_slowdown",
+    "fused_run",
+    "one_kernel",
+    "parse_calibration",
+    "pinned",
+    "read_calibration",
+    "with_launches",
+]

@@ -1,0 +1,460 @@
+"""The time of one fused kernel, from what a device was measured to do with its access pattern.
+
+A kernel's time has three parts: what moving its bytes takes (`copy`, `read` and `write` of as many bytes, cold or
+warm), what its arithmetic takes (so many picoseconds an element and function), and what its kind of reduction adds
+(rows that are walked in steps, few rows that leave multiprocessors idle). The first two overlap as far as there are
+several waves of threads; the third is read off the pattern of that kind, at that row length and number of elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from itertools import filterfalse
+
+import numpy as np
+
+from tracemine.devices import Device, find_device
+from tracemine.errors import InputError
+from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel, Unfused
+from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
+from tracemine.perfmodel.interpolation import Beyond, Line
+from tracemine.perfmodel.intervals import INTERVALS, OUTSIDE, SCALED, Prediction
+from tracemine.perfmodel.scaled_device import scaled
+
+_WHOLE = 1024  # a row up to here is held by one program, and read once
+_STEP = 2048  # elements of a row that one step of a walk takes
+_SPLIT = 8192  # rows longer than this are split where there are too few of them
+_ROWS_PER_SM = 2
+# Across the grain, as Inductor generates it: a row longer than so many elements is held by no program
+# (choices.py, should_use_persistent_reduction), and so many rows a multiprocessor are not split (ir.py, num_splits).
+_ACROSS_WHOLE, _ACROSS_ROWS_PER_SM = 64, 64
+_ACROSS_BYTES = 1.5  # of what is read: sectors of which other rows use a part (layer norm of a sum with a transpose)
+_ROWS_AT_ONCE = 8  # that a multiprocessor walks at once: programs of eight warps
+_HELD_BY_L2 = 0.5  # of the L2 cache: what a walk finds again of what the walk before it read
+_THREADS_PER_SM = 2048
+_NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
+_WAVE_NS = 750  # of one wave of threads that wait for memory
+_TIMED_NS = 6000  # from here on the better shape is found
+_TELLING = 1.15  # of the cold time: a kernel that takes longer is slow for another reason
+_DIFFER = 1.01  # warm and cold times of more than the cache that can be told apart
+_BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
+_PICO = 1e-3  # ns
+
+_FUNCTIONS = ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
+_NEEDED = {
+    *("read", "write", "copy", "add", "widen", "strided", *_FUNCTIONS),
+    *("row_sum", "row_norm", "row_norm_looped", "row_two_sums", "row_welford"),
+    *("row_softmax", "row_softmax_online", "row_scan"),
+}
+
+# Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
+# by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
+_PASS_PS = {"sum": 0.15, "welford": 0.6, "softmax": 1.2, "scan": 1.2}  # one walk over a row that is too long to hold
+_FINISH = 2400  # elements that combining a program's running values at the end of a walk costs as much as
+_WRITE_PASS_PS = 0.45  # the last walk, which writes
+_HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
+_COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not the contiguous one; another input
+_LOAD_PS = 0.2  # one more full-size input, in each walk
+_RANDOM_PS = 2.35  # ten rounds of Philox
+_CHANNEL_PS = 0.65  # four numbers of a channel, a root and a division, for each element anew (a whole model's kernels)
+_BLEND_PS = 1.4  # four places and four weights, for each element anew (one model: 1.2 joined with others, 2.7 alone)
+_SIMPLE_PS = 0.03  # one instruction an element on every lane
+_BASE_PS = 0.45  # what `base` is on the H200
+GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
+_READY: dict[str, tuple[Device, Curves | None]] = {}  # by title
+
+
+class Curves:
+    """One device's calibration, made ready to be read between its points. InputError where a pattern is missing.
+
+    >>> from tracemine.perfmodel.calibration import calibration_of
+    >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+    >>> relu = FusedKernel(reads=(1 << 29,), writes=(1 << 29,), rows=1 << 28, item_bytes=2, steps=("simple",))
+    >>> round(curves.predict(relu).mid_ns / 1000)
+    247
+    """
+
+    def __init__(self, calibration: Calibration, scaled_from: str | None = None) -> None:
+        self.calibration = calibration
+        self.scaled_from = scaled_from
+        self.wave = calibration.sm_count * _THREADS_PER_SM  # elements that are computed at once
+        by_pattern: dict[str, list[Point]] = defaultdict(list)
+        for point in calibration.points:
+            by_pattern[point.pattern].append(point)
+        self._points = dict(by_pattern)
+        if missing := sorted(_NEEDED - set(self._points)):
+            raise InputError(f"the calibration of {calibration.gpu} lacks {', '.join(missing)}")
+
+        def in_cache(point: Point) -> bool:
+            return point.nbytes < 2 * calibration.l2_bytes
+
+        base = {name: [p for p in own if p.dtype == _BASE_DTYPE] for name, own in self._points.items()}
+        self._copy = Line.of(base["copy"])
+        # By the share of its bytes that a kernel reads.
+        self._by_share = {
+            0.0: Line.of(base["write"]),
+            1 / 3: Line.of([*filter(in_cache, base["copy"]), *filterfalse(in_cache, self._points["widen"])]),
+            1 / 2: self._copy,
+            2 / 3: Line.of(base["add"]),
+            1.0: Line.of(base["read"]),
+        }
+        self._strided = Line.of(self._points["strided"])
+        self._beyond = {
+            (name, item): Beyond([p for p in points if _item_bytes(p) == item], self._own_ns, self._missed(item))
+            for name, points in self._points.items()
+            if name.startswith("row_")
+            for item in (2, 4)
+        }
+
+    @classmethod
+    def of(cls, device: Device) -> Curves | None:
+        """The curves of a row of the device table: measured, or another device's scaled; None where nothing is.
+
+        >>> from tracemine.devices import find_device
+        >>> Curves.of(find_device("NVIDIA H200")).scaled_from is None
+        True
+        >>> Curves.of(find_device("NVIDIA H100 80GB HBM3")).scaled_from
+        'NVIDIA H200'
+        """
+        ready = _READY.get(device.title)
+        if ready is None or ready[0] != device:  # made once a device: it takes longer than scanning a small trace
+            ready = _READY[device.title] = device, cls._made(device)
+        return ready[1]
+
+    @classmethod
+    def _made(cls, device: Device) -> Curves | None:
+        own = calibration_of(device.title)
+        if own is not None:
+            return cls(own)
+        base = next(iter(shipped_calibrations()), None)
+        known = None if base is None else find_device(base.gpu, sm_count=base.sm_count)
+        if base is None or known is None:
+            return None
+        return cls(scaled(base, known, device), scaled_from=base.gpu)
+
+    def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
+        """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
+
+        The first of them meets the inputs as the one kernel would; the others find what it has just written. Where the
+        first is too slow for its bytes to tell anything, the warmest of all is asked.
+
+        >>> from tracemine.perfmodel.calibration import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> one = FusedKernel(reads=(4 << 20,), writes=(4 << 20,), rows=2 << 20, item_bytes=2, steps=("simple",) * 2)
+        >>> size = {"reads": 4 << 20, "writes": 4 << 20}
+        >>> curves.warmth(one, [Unfused(**size, dur_ns=3_300), Unfused(**size, dur_ns=1_900)])
+        0.0
+        >>> curves.warmth(one, [Unfused(**size, dur_ns=9_900), Unfused(**size, dur_ns=1_900)])
+        1.0
+        """
+        if not unfused:
+            return 0.0
+        first = unfused[0]
+        if kernel.nbytes > self.calibration.l2_bytes:
+            inside = first.reads + first.writes <= self.calibration.l2_bytes
+            return 1.0 if inside else self.residency(first.reads, first.writes, first.dur_ns)
+        told = [self.residency(one.reads, one.writes, one.dur_ns) for one in unfused]
+        slow = first.dur_ns > _TELLING * self.memory_ns(first.reads, first.writes, 0.0)
+        return max(told) if slow else told[0]
+
+    def residency(self, reads: int, writes: int, measured_ns: float) -> float:
+        """How far a plain unfused kernel's own duration lies on the way from the cold curve to the warm one, 0 to 1.
+
+        Within the L2 cache: the share of its inputs that it found there. A kernel can be slower than the curve for many
+        reasons and faster for none: a low answer says little, a high one a lot. Beyond the cache warm is the slower
+        one, full of lines that must be written back first, which is what other work leaves behind; where the two
+        hardly differ, that is the answer.
+
+        >>> from tracemine.perfmodel.calibration import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> curves.residency(4 << 20, 4 << 20, 3_300), curves.residency(4 << 20, 4 << 20, 1_900)
+        (0.0, 1.0)
+        """
+        cold, warm = self.memory_ns(reads, writes, 0.0), self.memory_ns(reads, writes, 1.0)
+        if reads + writes > self.calibration.l2_bytes:
+            if warm < cold * _DIFFER:
+                return 1.0
+        elif cold <= warm:
+            return 0.0
+        return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
+
+    @cached_property
+    def floor_ns(self) -> tuple[float, float]:
+        """(cold, warm) time of the smallest copy."""
+        line = self._copy
+        return float(line.cold[0]), float(line.warm[0])
+
+    @cached_property
+    def function_ps(self) -> dict[str, float]:
+        """Picoseconds an element and function when memory hides nothing; `base` is loading, converting and storing.
+
+        No kernel does one thing alone: every pattern's time is base + its functions, and the pattern of three
+        functions says how much of that is base.
+        """
+        upper = {
+            name: min(
+                (t - floor) / p.elements / _PICO
+                for p in self._points[name]
+                if p.dtype == "bfloat16" and p.elements > 16 * self.wave
+                for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
+            )
+            for name in _FUNCTIONS
+        }
+        base = (upper["log"] + upper["exp"] + upper["tanh"] - upper["log_exp_tanh"]) / 2
+        base = min(max(base, 0.0), min(upper.values()))
+        single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
+        scale = base / _BASE_PS
+        own = {"random": _RANDOM_PS, "channel": _CHANNEL_PS, "blend": _BLEND_PS, **dict.fromkeys(SIMPLE, _SIMPLE_PS)}
+        return {"base": base, **{name: ps * scale for name, ps in own.items()}, **single}
+
+    @cache  # noqa: B019 - a calibration or two a process
+    def row_ps(self, pattern: str) -> float:
+        """Most that arithmetic can take an element in a row pattern, in picoseconds; the same for every type."""
+        return min(
+            (t - floor) / p.elements / _PICO
+            for p in self._points[pattern]
+            if p.elements > 16 * self.wave
+            for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
+        )
+
+    def memory_ns(self, read: float, written: float, warm: float) -> float:
+        """Time of moving so many bytes, by the share that is read: writing costs more when it is mixed with reading."""
+        total = max(read + written, 1.0)
+        times = [line.at(total, warm) for line in self._by_share.values()]
+        return float(np.interp(read / total, list(self._by_share), times))
+
+    def predict(self, kernel: FusedKernel, warm: float = 0.0) -> Prediction:
+        """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache.
+
+        Of a kernel that moves more than the cache holds, 1 says that the cache is full of what must be written back, as
+        other work leaves it, and 0 that it was cleared.
+        """
+        mid, kind, kernels, notes = self._mid(kernel, warm)
+        if "random" in kernel.steps:  # a seed is drawn first, by a kernel of its own
+            mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
+        if kernel.nbytes <= self.calibration.l2_bytes:
+            kind += "_small"
+        low, high = INTERVALS[kind]
+        if not self._copy.covers(kernel.nbytes):
+            low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
+            notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
+        if self.scaled_from is not None:
+            low, high = low * SCALED[0], high * SCALED[1]
+            notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
+        return Prediction(low_ns=mid * low, mid_ns=mid, high_ns=mid * high, kind=kind, kernels=kernels, notes=notes)
+
+    def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
+        """A matrix product and what follows it: `kernel` is all of that as one, reading the product's `product_bytes`.
+
+        The middle keeps the library's product and makes one kernel of the rest, as torch.compile does. Only the low
+        end puts the rest into the product's own kernel: that costs no less than reading what else is read, and the
+        product is never faster for it. Recorded on an H200, a generated product with its epilogue inside took as long
+        as the two kernels, or longer.
+
+        >>> from tracemine.perfmodel.calibration import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> out = 4096 * 4096 * 2
+        >>> rest = FusedKernel(reads=(out, 8192), writes=(out,), rows=1 << 24, item_bytes=2, steps=("simple",))
+        >>> found = curves.epilogue(170_000, out, rest)
+        >>> round(found.low_ns / 1000), round(found.mid_ns / 1000)
+        (170, 187)
+        """
+        warm = min(_HELD_BY_L2 * self.calibration.l2_bytes / max(product_bytes, 1), 1.0)
+        rest = self.predict(kernel, warm)
+        extra = max(sum(kernel.reads) - product_bytes, 0)
+        reading = max(self.memory_ns(extra, 0, 0.0) - self.memory_ns(1, 0, 0.0), 0.0)
+        return Prediction(
+            low_ns=product_ns + min(reading, rest.low_ns),
+            mid_ns=product_ns + rest.mid_ns,
+            high_ns=product_ns + rest.high_ns,
+            kind="epilogue",
+            kernels=1 + rest.kernels,
+            notes=(*rest.notes, "only the low end lets the rest ride on the product"),
+        )
+
+    def _mid(self, kernel: FusedKernel, warm: float) -> tuple[float, str, int, tuple[str, ...]]:
+        reductions = [step for step in kernel.steps if step in REDUCTIONS]
+        if not reductions:
+            return self._pointwise(kernel, warm), self._pointwise_kind(kernel, warm), 1, ()
+        if "scan" in reductions:
+            return self._one_row_kernel(kernel, reductions, warm), "scan", 1, ()
+        many = kernel.rows >= _ACROSS_ROWS_PER_SM * self.calibration.sm_count and self._full_output(kernel)
+        few = kernel.rows < _ROWS_PER_SM * self.calibration.sm_count
+        columns = kernel.columns or _of_channels(kernel.steps)
+        if (columns and not many) or (few and kernel.length > _SPLIT):
+            mid, kernels = self._split(kernel, reductions, columns, warm)
+            return mid, "columns" if columns else "split", kernels, ()
+        kind = "rows" if kernel.length <= _WHOLE else "softmax_looped" if "softmax" in reductions else "rows_looped"
+        return self._one_row_kernel(kernel, reductions, warm), kind, 1, ()
+
+    def _pointwise_kind(self, kernel: FusedKernel, warm: float) -> str:
+        memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
+        return "arithmetic" if self._function_ns(kernel) > 0.7 * memory else "pointwise"
+
+    def _function_ns(self, kernel: FusedKernel, passes: int = 1) -> float:
+        """Time of the functions; those before a reduction run again in every later walk over the row."""
+        ps, left, before = 0.0, passes, ""
+        for step in kernel.steps:
+            if step not in REDUCTIONS:
+                ps += self.function_ps[step] * left
+            elif before not in REDUCTIONS:
+                left = max(left - 1, 1)
+            if step == "softmax" and kernel.passes > 1 and passes > 1:  # normalised again in the walks that follow
+                ps += self.function_ps["exp"]
+            before = step
+        elements = kernel.elements if passes == 1 else kernel.rows * _computed(kernel.length)
+        return ps * _PICO * GENERATED * (elements + self.wave / 2)
+
+    def _walks_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
+        """Time of loading, converting and reducing, whatever is computed in between."""
+        inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
+        ps = _LOAD_PS * max(inputs - 1, 0) * passes
+        if passes == 1:
+            ps += _BASE_PS + sum(_HELD_PS[step] for walk in walks for step in walk)
+        else:
+            finish = _FINISH / kernel.length if kernel.length > _STEP else 0.0
+            ps += sum(_PASS_PS[step] for walk in walks for step in walk) * (1 + finish)
+            ps += _WRITE_PASS_PS * self._full_output(kernel)
+        return ps * self._scale * _PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
+
+    def _missed(self, item_bytes: int) -> Callable[[float], float]:
+        """The share of a row that has left the L2 cache when it is walked again, of its length."""
+        held = _HELD_BY_L2 * self.calibration.l2_bytes / (item_bytes * self.calibration.sm_count * _ROWS_AT_ONCE)
+        return lambda length: max(1 - held / length, 0.0)
+
+    @cached_property
+    def _scale(self) -> float:
+        """This device's arithmetic against the H200's."""
+        return self.function_ps["base"] / _BASE_PS
+
+    def _pointwise(self, kernel: FusedKernel, warm: float) -> float:
+        memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
+        if kernel.strided:
+            memory = max(memory, self._strided.at(kernel.nbytes, warm))
+        inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
+        ps = _BASE_PS + _LOAD_PS * max(inputs - 1, 0)
+        base = ps * self._scale * _PICO * (kernel.elements + self.wave / 2)
+        total = self._together(memory, base + self._function_ns(kernel), kernel.elements, warm)
+        return total + self._narrow_ns(total, kernel)
+
+    def _narrow_ns(self, total: float, kernel: FusedKernel, share: float = _NARROW_SHARE) -> float:
+        """What small kernels lose on average to the narrower of the two shapes that a compiler tries.
+
+        Two elements a thread in place of eight: more waves of threads, each of which waits for memory once. Timing
+        them picks the better one where the difference is larger than the timer's own scatter.
+        """
+        waves = kernel.elements / (_NARROW * self.wave)
+        lost = self.floor_ns[1] + waves * _WAVE_NS - total
+        return share * max(lost, 0.0) if total < _TIMED_NS else 0.0
+
+    def _together(self, memory: float, arithmetic: float, elements: float, warm: float) -> float:
+        """Memory and arithmetic side by side: all of the longer one, and of the shorter what the waves leave over."""
+        floor = min(self._floor(warm), memory)
+        moving = memory - floor
+        waves = max(elements / self.wave, 1.0)
+        return floor + max(moving, arithmetic) + min(moving, arithmetic) / waves
+
+    def _floor(self, warm: float) -> float:
+        cold, hot = self.floor_ns
+        return cold + (hot - cold) * warm
+
+    def _one_row_kernel(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> float:
+        """Bytes and arithmetic, and what the nearest pattern took beyond its own: waiting, and reading again."""
+        full_output = self._full_output(kernel)
+        # A scan that needs one step carries nothing over.
+        across = kernel.strided or kernel.columns
+        held = kernel.length <= (_STEP if "scan" in reductions else _ACROSS_WHOLE if across else _WHOLE)
+        pattern = _pattern(reductions, kernel.passes, kernel.length, full_output)
+        item = 2 if kernel.item_bytes <= 2 else 4
+        length = min(kernel.length, _WHOLE) if held else kernel.length
+        beyond = self._beyond[pattern, item].at(kernel.elements, length, warm)
+        passes = 1 if held else max(kernel.passes + full_output, 2)
+        arithmetic = self._walks_ns(kernel, kernel.walks, passes)
+        arithmetic += self._function_ns(kernel, 1 if held else kernel.passes + full_output)
+        # Across the grain no program holds a row: each walk reads it again.
+        again = _ACROSS_BYTES * (1 if held else kernel.passes + full_output) if across else 1.0
+        memory = self.memory_ns(again * sum(kernel.reads), sum(kernel.writes), warm)
+        return self._together(memory, arithmetic, kernel.elements, warm) + beyond
+
+    def _own_ns(self, point: Point, warm: float) -> float:
+        """A row pattern's bytes and arithmetic."""
+        memory = self.memory_ns(point.bytes_read, point.bytes_written, warm)
+        return self._together(memory, self.row_ps(point.pattern) * _PICO * point.elements, point.elements, warm)
+
+    def _split(self, kernel: FusedKernel, reductions: Sequence[str], columns: bool, warm: float) -> tuple[float, int]:
+        """Few long rows: every reduction is two kernels, partial and final; a last one writes what is full-size.
+
+        The inputs are read again by each; what fits the L2 cache is warm from the second time on.
+        """
+        kinds = [kind for walk in kernel.walks for kind in set(walk)]
+        stages = sum(2 if kind == "softmax" else 1 for kind in kinds)
+        read = sum(kernel.reads)
+        full = self._full_output(kernel)
+        finish = self.memory_ns(1 << 16, 0, 1.0)
+        again = 1.0 if read <= self.calibration.l2_bytes * 0.6 else 0.0
+        # What uses a channel's numbers comes when they are there.
+        own = _of_channels(kernel.steps)
+        steps = tuple(step for step in kernel.steps if not (own and step == "channel"))
+        functions = self._function_ns(replace(kernel, steps=steps)) / stages
+        ps = _PASS_PS["welford" if "welford" in reductions else "sum"]
+        if columns:
+            ps += _COLUMN_PS - _PASS_PS["sum"]
+            ps += _COLUMN_LOAD_PS * (sum(nbytes >= kernel.elements for nbytes in kernel.reads) - 1)
+            finish += self.floor_ns[1] / 2
+        total = 0.0
+        for stage in range(stages):
+            state = warm if stage == 0 else again
+            walk = ps * self._scale * _PICO * kernel.elements
+            memory = self.memory_ns(read, 0, state)
+            total += self._together(memory, walk + functions, kernel.elements, state) + finish
+        if full:
+            last = self._together(
+                self.memory_ns(read, sum(kernel.writes), again), self._function_ns(kernel), kernel.elements, again
+            )
+            total += last + self._narrow_ns(last, kernel, 1.0)  # it looks its row up: nothing is loaded in one go
+        return total, 2 * stages + full
+
+    def _full_output(self, kernel: FusedKernel) -> bool:
+        return max(kernel.writes, default=0) >= kernel.elements
+
+
+def _pattern(reductions: Sequence[str], passes: int, length: int, full_output: bool) -> str:
+    """The calibrated pattern that waits and reads again as this row kernel does."""
+    if "scan" in reductions:
+        return "row_scan"
+    if not full_output and passes == 1 and set(reductions) == {"sum"}:
+        return "row_sum"
+    if length <= _WHOLE:
+        return "row_softmax" if "softmax" in reductions else "row_norm"
+    if "softmax" in reductions:
+        return "row_softmax_online"
+    if "welford" in reductions:
+        return "row_welford"
+    return "row_two_sums" if passes > 1 else "row_norm_looped"
+
+
+def _of_channels(steps: Sequence[str]) -> bool:
+    """Whether channels are reduced, whose elements are apart in every layout: a batch norm in training.
+
+    >>> _of_channels(("welford", "channel", "simple")), _of_channels(("channel", "simple", "sum"))
+    (True, False)
+    """
+    first = next((at for at, step in enumerate(steps) if step in REDUCTIONS), len(steps))
+    return "channel" in steps[first:]
+
+
+def _computed(length: int) -> int:
+    """Elements of a row that is walked in steps, lanes that are masked out in the last one included.
+
+    >>> _computed(5120), _computed(96)
+    (6144, 128)
+    """
+    return -(-length // _STEP) * _STEP if length > _STEP else 1 << (length - 1).bit_length()
+
+
+def _item_bytes(point: Point) -> int:
+    return {"float32": 4, "int8": 1}.get(point.dtype, 2)

@@ -1,0 +1,134 @@
+"""What closing gaps gives back: the idle time above what a graph replay leaves, without the profiler's part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracemine.perfmodel.ranges import Range
+from tracemine.rows.table import FloatArray, IntArray
+
+# What a graph replay leaves between two kernels. 1–1.3 µs a node is reported for Hopper; on an H200 replays of whole
+# models took 0.1–0.7 µs a node more than their kernels together: benchmarks/step_savings.py.
+REPLAY_FLOOR_NS = 500
+# By cause of a gap: the share of what lies above the floor that closing it gives back (low, mid, high).
+_GAP_SHARE = {
+    "launch_latency": (0.5, 1.0, 1.0),
+    "host_bound": (0.5, 1.0, 1.0),
+    "synchronisation": (0.0, 0.5, 1.0),
+    "allocator": (0.0, 1.0, 1.0),
+    "module_load": (0.0, 0.5, 1.0),
+    "compilation": (0.0, 0.5, 1.0),
+    "data_loading": (0.0, 0.5, 1.0),
+    "graph_launch": (0.0, 0.5, 1.0),
+    "graph_not_recorded": (0.0, 0.0, 0.0),  # the device may have been busy
+}
+_GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How many times as long the host takes while something is recorded: least, usual, most."""
+
+    what: str
+    least: float
+    usual: float
+    most: float
+    measured: str = "measured on small models"
+    launch_ns: int = 0  # what a launch call took meanwhile, median; 0: not measured
+
+
+# Recorded step ÷ step alone of small models whose host sets the pace, torch 2.11 on a machine with an H200: measured by
+# benchmarks/recording.py, see benchmarks/results/recording_h200.md. A launch call: median over recorded models, of
+# which benchmarks/step_savings.py tells more.
+SLOWDOWNS = {
+    "operators": Slowdown("recording operators", 1.2, 1.5, 1.6, launch_ns=5_300),
+    "stacks": Slowdown("recording Python stacks", 1.3, 1.65, 1.8, launch_ns=6_400),
+    "execution_trace": Slowdown("recording an execution trace in the same window", 1.9, 4.5, 5.0, launch_ns=6_400),
+}
+# A launch call is the driver's own code, the same for every model: 4 to 5.2 µs in public recordings of servers with
+# V100, A100 and H100 as well. Where it takes half as much again, the host was held up, or is a slow one.
+_SLOW_LAUNCH = 1.5
+
+
+def with_launches(slowdown: Slowdown, launch_ns: int) -> Slowdown:
+    """The same slowdown where launch calls took `launch_ns`, median: the host's, as much more as they took longer.
+
+    A slow host cannot be told from one that was held up. The least stays, so that the high end holds for a slow one.
+
+    >>> with_launches(SLOWDOWNS["operators"], 5_000) == SLOWDOWNS["operators"]
+    True
+    >>> slow = with_launches(SLOWDOWNS["operators"], 10_600)
+    >>> slow.least, slow.usual, slow.most
+    (1.2, 3.0, 3.2)
+    """
+    if not slowdown.launch_ns or launch_ns < _SLOW_LAUNCH * slowdown.launch_ns:
+        return slowdown
+    longer = launch_ns / slowdown.launch_ns
+    return replace(
+        slowdown,
+        what=f"{slowdown.what}, on a host whose launch calls take {launch_ns / 1000:.1f} µs "
+        f"(usually {slowdown.launch_ns / 1000:.1f}),",
+        usual=round(longer * slowdown.usual, 2),
+        most=round(longer * slowdown.most, 2),
+    )
+
+
+def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int) -> Slowdown:
+    """The pace of the host at which a recorded step would take as long as it takes alone; a tenth either way.
+
+    `step_ns`: how long it would take at each of `paces`, which grow from 1. Where the device sets the pace a faster
+    host changes nothing: the least pace counts that comes within a hundredth of what can be reached.
+
+    >>> fitted_slowdown(np.array([1.0, 2.0, 3.0]), np.array([6e6, 3e6, 2e6]), 3_000_000).usual
+    2.0
+    """
+    target = max(alone_step_ns, 1.01 * float(step_ns.min()))
+    at = int(np.argmax(step_ns <= target))  # the first
+    pace = float(paces[at])
+    if at and step_ns[at - 1] > step_ns[at]:
+        part = (step_ns[at - 1] - target) / (step_ns[at - 1] - step_ns[at])
+        pace = float(paces[at - 1] + part * (paces[at] - paces[at - 1]))
+    usual = round(pace, 3)
+    return Slowdown(
+        "recording", max(1.0, round(0.9 * usual, 3)), usual, round(1.1 * usual, 3), "measured on these steps"
+    )
+
+
+def closed_gaps(
+    dur_ns: IntArray,
+    cause: str | None,
+    alone_ns: tuple[IntArray, IntArray, IntArray] | None = None,
+    slowdown: Slowdown | None = None,
+) -> tuple[Range, tuple[str, ...]]:
+    """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
+
+    `alone_ns`: how long each gap is with nobody recording and all done that was found before: least, usual, most.
+    `slowdown` says what was taken off for that.
+
+    >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
+    Range(low=5300, mid=10600, high=11600)
+    >>> least, usual, most = np.array([2_500, 0]), np.array([4_500, 0]), np.array([7_500, 600])
+    >>> closed_gaps(np.array([11_000, 600]), "host_bound", (least, usual, most), SLOWDOWNS["stacks"])[0]
+    Range(low=1000, mid=4000, high=8100)
+    """
+    low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
+    least, usual, most = (dur_ns, dur_ns, dur_ns) if alone_ns is None else alone_ns
+    assumptions: tuple[str, ...] = (
+        f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
+        f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and at most {high:.0%} of the gap (assumed)",
+    )
+    if slowdown is not None:
+        assumptions += (
+            f"{slowdown.what} makes the host take {slowdown.usual:g} times as long "
+            f"({slowdown.least:g}–{slowdown.most:g}, {slowdown.measured}): gaps count as they last without it",
+        )
+    lower, middle, upper = (
+        int(np.maximum(least - REPLAY_FLOOR_NS, 0).sum() * low),
+        int(np.maximum(usual - REPLAY_FLOOR_NS, 0).sum() * mid),
+        int(most.sum() * high),
+    )
+    # Once launches are gone, a gap can be shorter where the host is slower: it waits elsewhere.
+    saving = Range(min(lower, middle), middle, max(middle, upper))
+    return saving.at_most(int(dur_ns.sum())), assumptions  # a product can round up

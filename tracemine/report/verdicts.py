@@ -1,0 +1,278 @@
+"""Verdicts for a person at a terminal: predicted beside measured, and how far each finding was verified."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tracemine.findings.record import GRAPH
+from tracemine.report.escape import line
+from tracemine.units import count_text, time_text
+from tracemine.verdicts.levels import LEVELS
+
+if TYPE_CHECKING:
+    from tracemine.report import Options
+    from tracemine.verdicts.outcome import CallVerdict
+    from tracemine.verdicts.step import StepVerdict
+    from tracemine.verdicts.verdict import Verdict, Verdicts
+
+_STYLES = {
+    "L0": "red",
+    "L1": "yellow",
+    "L2": "green",
+    "L3": "green",
+    "L4": "bold green",
+    "L5": "bold green",
+    "L6": "bold green",
+}
+_COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
+_WIDE, _NARROW = 110, 78
+_MARGIN = 4 * " "
+_VARIANTS = {
+    "eager": "replayed",
+    "fused": "with fused kernels",
+    "eager_graph": "replayed, as a CUDA graph",
+    "fused_graph": "with fused kernels, as a CUDA graph",
+}
+_CHANGES = {
+    "fused": "fused kernels",
+    "graph": "a CUDA graph",
+    "fused_graph": "fused kernels within a CUDA graph",
+    "all": "both",
+}
+_SKIPPED = {
+    "nothing_to_fuse": "with nothing to fuse",
+    "another_rule": "of other rules",
+    "settled": "with a verdict that settles it (--again)",
+    "beyond_top": "beyond --top",
+    "interrupted": "left when it ended",
+}
+
+
+def render(found: Verdicts, out: TextIO, how: Options) -> None:
+    """A table, a line a finding, with what it came to and what it takes for granted below."""
+    drawn = StringIO()
+    console = Console(
+        file=drawn,
+        width=how.width,
+        force_terminal=how.color,
+        no_color=not how.color,
+        highlight=False,
+        legacy_windows=False,
+    )
+    where = found.gpu or "no GPU: levels up to L2"
+    console.print(Text(line(f"{found.trace} · {where}")))
+    columns = _print_table(found, console, how.width) if found.verdicts else ()
+    for rank, verdict in enumerate(found.verdicts, 1):
+        says = _came_to(verdict, found.step is not None)
+        says = says if "finding" in columns and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
+        head = Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ")
+        _print_indented(console, line(says), head=head)
+        for text in (*wrong_texts(verdict), *bug_texts(verdict)):
+            _print_indented(console, line(text))
+        for text in call_texts(verdict):
+            _print_indented(console, line(text, 300))
+        for text in left_texts(verdict):
+            _print_indented(console, line(f"not tried: {text}", 300), style="dim")
+    for text in granted_texts(found.verdicts):
+        _print_indented(console, line(f"taken for granted {text}", 500), head=Text(), style="dim")
+    if found.step is not None:
+        _print_step(found.step, console)
+    left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
+    if left_out:
+        _print_indented(console, f"not looked at: {', '.join(left_out)}", head=Text(), style="dim")
+    for warning in found.warnings:
+        _print_indented(console, line(f"note: {warning}"), head=Text(), style="dim")
+    console.print()
+    _print_indented(console, summary_text(found), head=Text())
+    out.writelines(text.rstrip() + "\n" for text in drawn.getvalue().splitlines())
+
+
+def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]:
+    """A line a finding, and what the levels say; the names of the columns that there is room for."""
+    timed = any(v.measured is not None for v in found.verdicts)
+    columns = _columns(width) if timed else _COLUMNS[:5]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("finding", "level") else "right", no_wrap=name != "finding")
+    for rank, verdict in enumerate(found.verdicts, 1):
+        if verdict.by == GRAPH:  # of the step, of which the lines below tell
+            continue
+        title = Text(line(verdict.title, longest=60))
+        cells: list[str | Text] = [str(rank), title, str(verdict.calls or ""), _level(verdict), *_times(verdict)]
+        of = dict(zip(_COLUMNS, cells, strict=True))
+        table.add_row(*(of[name] for name in columns))
+    console.print(table)
+    told = [f"{level} {says}" for level, says in LEVELS.items() if any(v.level == level for v in found.verdicts)]
+    console.print(Text(f"levels: {', '.join(told)}", style="dim"))
+    console.print()
+    return columns
+
+
+def _columns(width: int) -> tuple[str, ...]:
+    """Columns for which there is room. Numbers are never cut: where it is narrow the title goes to the text below."""
+    left_out = [*["finding", "calls"] * (width < _WIDE), *["compile", "copy"] * (width < _NARROW)]
+    return tuple(name for name in _COLUMNS if name not in left_out)
+
+
+def _print_indented(console: Console, text: str, *, head: Text | None = None, style: str = "") -> None:
+    """A paragraph that stands in from the margin; with a head its first line begins with that instead."""
+    whole = Text(text, style=style) if head is None else Text.assemble(head, (text, style))
+    first = _MARGIN if head is None else ""
+    lines = whole.wrap(console, console.width - len(_MARGIN))
+    for number, each in enumerate(lines):
+        each.rstrip()
+        console.print(Text.assemble(_MARGIN if number else first, each), soft_wrap=True)
+
+
+def _print_step(step: StepVerdict, console: Console) -> None:
+    """What is replayed, what it came to, and each change: predicted beside measured."""
+    replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
+    console.print()
+    console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
+    if step.shorter is None:  # else it is the first of the changes
+        _print_indented(console, line(step.says))
+    for left in step.left:
+        _print_indented(console, line(f"not replayed: {left.reason} ({left.calls})"), style="dim")
+    for reason, count in step.refused.items():
+        says = f"{count_text(count, 'occurrence')} not replaced: {reason}"
+        _print_indented(console, line(says), style="dim")
+    for name, times in step.medians_ns.items():
+        says = f"{_VARIANTS.get(name, name)}: {time_text(times['step_ns'])}, the host {time_text(times['host_ns'])}"
+        _print_indented(console, line(says))
+    if step.recorded_ns:
+        _print_indented(console, f"the model's own step alone: {time_text(step.recorded_ns)}")
+    for change in step.changes:
+        interval = f"{_signed(change.low_ns)} to {_signed(change.high_ns)}"
+        says = f"{_CHANGES.get(change.change, change.change)} saved {_signed(change.measured_ns)} ({interval})"
+        if change.predicted_ns is not None:
+            claim = change.predicted_ns
+            says += f", predicted {_signed(claim.mid)} ({_signed(claim.low)} to {_signed(claim.high)})"
+        if change.replay_ns > change.measured_ns:
+            says += f"; the replay, whose host is slower, {_signed(change.replay_ns)}"
+        if change.says:
+            says += f"; not compared: {change.says}"
+        _print_indented(console, line(says))
+
+
+def wrong_texts(verdict: Verdict) -> list[str]:
+    """How many wrong kernels were found out, and those that were not; nothing where none were tried."""
+    proof = verdict.proof
+    if proof is None or not proof.mutants:
+        return []
+    caught, tried = proof.killed
+    found = [f"{caught} of {count_text(tried, 'wrong kernel')} found out"]
+    left = [m for m in proof.mutants if m.killed_by is None and m.equivalent is None]
+    return found + [f"not found out: {one.name}: {one.line.strip()}" for one in left]
+
+
+def bug_texts(verdict: Verdict) -> list[str]:
+    """A bug of ours that is not what the finding came to."""
+    return [verdict.bug] if verdict.bug is not None and verdict.bug not in verdict.says else []
+
+
+def left_texts(verdict: Verdict) -> list[str]:
+    """What was not tried of what was timed. Of the others the verdict says why, and whoever asks for no step knows."""
+    return [text for text in verdict.not_tested if not text.startswith("L6")] if verdict.measured is not None else []
+
+
+def granted_texts(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each assumption once, with the ranks of the findings that take it for granted."""
+    ranks: dict[str, list[int]] = {}
+    for rank, verdict in enumerate(verdicts, 1):
+        for text in verdict.assumptions:
+            ranks.setdefault(text, []).append(rank)
+    return [f"of {_ranks(found)}: {text}" for text, found in ranks.items()]
+
+
+def _ranks(found: Sequence[int]) -> str:
+    """Numbers as a person lists them.
+
+    >>> _ranks([1]), _ranks([1, 2, 3, 5, 7, 8])
+    ('1', '1-3, 5, 7, 8')
+    """
+    runs: list[list[int]] = []
+    for rank in found:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
+
+
+def summary_text(found: Verdicts) -> str:
+    """How many findings reached which level, which share of the predicted saving is proved, how long it took."""
+    counts = Counter(v.level for v in found.verdicts)
+    levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
+    says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
+    claims = [(v.level, max(v.predicted_ns.mid, 0) * v.occurrences) for v in found.verdicts if v.by != GRAPH]
+    least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")
+    whole, proved = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
+    if whole:
+        says.append(f"{what}: {proved / whole:.0%} of {time_text(whole)} of GPU time that they were predicted to save")
+    if found.seconds is not None:
+        says.append(f"{found.seconds:.0f} s")
+    return " · ".join(says)
+
+
+def _came_to(verdict: Verdict, stepped: bool) -> str:
+    """What a finding came to: how many times as fast, and what its level asks beyond that."""
+    if verdict.by == GRAPH:
+        return f"{verdict.level}, {verdict.says}"
+    if verdict.measured is None or verdict.level < "L4":
+        return verdict.says
+    says = verdict.says
+    if verdict.level == "L6" and stepped:  # the step is told of once
+        says = "and a replayed step got shorter with it in place (below)"
+    return f"{_as_fast(verdict.measured.eager_to_fused['ratio'])}, {says}"
+
+
+def _as_fast(ratio: float) -> str:
+    return f"{ratio:.1f} times as fast as eager"
+
+
+def call_texts(verdict: Verdict) -> list[str]:
+    """What calls there are in place of a finding's chain, and how they did."""
+    found = []
+    for name, beside in (("library", verdict.library), ("compiled", verdict.compiled)):
+        if beside is not None:
+            ahead = ": take this, it is the fastest" if verdict.best == name and verdict.measured is not None else ""
+            kept = f", {count_text(beside.eager_calls, 'eager call')} kept" if beside.eager_calls else ""
+            found.append(f"or {beside.text}: {_did(beside)}{kept}{ahead}")
+    if (around := verdict.with_products) is not None:
+        found.append(f"or, with the products around it, {around.text}: {_did(around)} (another algorithm, no fusion)")
+    return found
+
+
+def _did(call: CallVerdict) -> str:
+    """How a call did: its level, and how many times as long eager takes."""
+    if call.ratio is None:
+        return f"{call.level}, {call.says}"
+    did = f"{_as_fast(call.ratio)}, {call.level}"
+    return did if call.level in ("L4", "L5") else f"{did}, {call.says}"
+
+
+def _level(verdict: Verdict) -> Text:
+    return Text(verdict.level, style=_STYLES.get(verdict.level, ""))
+
+
+def _times(verdict: Verdict) -> list[str]:
+    """Times of one occurrence: what it saves, and what eager, the fused kernel, torch.compile and a copy take."""
+    found = [_signed(verdict.predicted_ns.mid)]
+    measured = verdict.measured
+    if measured is None:
+        return [*found, *[""] * 6]
+    error = "" if verdict.error_ns is None else f"{'+' if verdict.error_ns > 0 else ''}{_signed(verdict.error_ns)}"
+    compiled = "" if measured.compiled_ns is None else time_text(measured.compiled_ns)
+    found += [_signed(measured.saving_ns), error, time_text(measured.eager_ns), time_text(measured.fused_ns)]
+    return [*found, compiled, time_text(measured.copy_ns)]
+
+
+def _signed(ns: int) -> str:
+    return time_text(ns) if ns >= 0 else f"-{time_text(-ns)}"

@@ -1,0 +1,203 @@
+"""Why a device was idle: one cause a gap, from recorded facts alone.
+
+It is decided by the first line that holds:
+
+    unknown            it is not longer than the clock's resolution
+    graph_not_recorded a graph was replayed of which kernels are missing in the trace, and it may have been running.
+                       Missing: none were recorded, or fewer than of another replay of it; or nothing is recorded for
+                       longer than a launch takes after the call has returned or between two of the replay's own
+                       activities: within a graph nothing waits for the host
+    graph_replay       both activities are of one graph replay: the graph's own order, not the host's
+    unknown            the call that launched the next activity is not recorded
+    event_wait         most of it, and more than a launch takes, passed after that call had returned, and before the
+                       call the host had made a stream wait for an event
+    unknown            the same without such a wait: the activity waited for something that is not recorded
+    launch_latency     that call had returned before the device went idle: the work was queued
+    synchronisation    the host was blocked on the device when it went idle, launched nothing before this, and was
+                       blocked for at least half the time by which this launch came late (allocator: the call that
+                       blocked was one that frees memory)
+    graph_launch       the call replays a graph, and from its begin on at least half of the gap passed
+    allocator, module_load, compilation, data_loading
+                       the host spent at least half of the gap in calls or operators of that kind
+    module_load        at least half of the gap passed within the launch call, for 100 µs or more, and no kernel of that
+                       name was launched before: a module is loaded at the first launch that needs it
+    host_bound         the call was not made, or not done, when the device went idle
+
+The half: a host that waits for 8 µs and launches 140 µs later was behind without the wait. Taking the wait away closes
+at most `blocked_ns` of the gap, so a gap that is called a synchronisation's is one at least half of which it can close.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.rows.activities import is_graph_launch
+from tracemine.rows.arrow import categories, numbers, rows_of, take
+from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
+from tracemine.rows.host import WORK, Calls, Intervals, blocking_call, last_begun, named, threads
+from tracemine.rows.table import BoolArray, IntArray
+from tracemine.timeline import Timeline
+
+# From a launch call's return to its activity's start on an idle device: some 3 µs on NVIDIA, 25 µs on ROCm.
+_LONGEST_LAUNCH_NS = 50_000
+_LOADING_LAUNCH_NS = 100_000  # a launch that has nothing to load takes some five, and ten where it is recorded
+CAUSES = (
+    *("launch_latency", "host_bound", "synchronisation", "event_wait", "allocator", "module_load", "compilation"),
+    *("data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "unknown"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """One entry a gap: its cause, and what that rests on. Rows are −1 where there is none."""
+
+    cause: IntArray  # position in CAUSES
+    launch: IntArray  # row of `api`: the call that launched the next activity
+    late_ns: IntArray  # by how long that began after the device went idle; 0 where it is not recorded
+    launch_dur_ns: IntArray
+    waiting: IntArray  # row of `api`: the call that had the host blocked when the device went idle
+    blocked_ns: IntArray
+    sync: IntArray  # the same where that call is the cause
+    work_call: IntArray  # row of `api`: the allocation or the module's loading that the cause names
+    blamed_call: IntArray  # row of `api`: the waiting call, else the work's, else the launch
+    blamed_op: IntArray  # row of `ops`: the loader's or compiler's, where that is the cause
+    work_ns: IntArray  # time in the gap that work of the cause's kind took
+
+    @property
+    def pointed(self) -> BoolArray:
+        """Where the cause is a call of its own, not the launch that came late."""
+        return (self.sync >= 0) | (self.work_call >= 0)
+
+
+def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> Why:
+    """The cause of each gap between the activities `previous` and `following`, from `begin` on for `gap` ns."""
+    launch_row = rows_of(timeline.activities.column("launch_row"))
+    call_thread, op_thread = threads(timeline)
+    calls = Calls.of(timeline, launch_row, call_thread)
+    launch, before = launch_row[following], launch_row[previous]
+    launched = launch >= 0
+    launch_begin, launch_end = (
+        np.where(launched, each[launch] if len(each) else 0, 0) for each in (calls.begin, calls.end)
+    )
+    replays = is_graph_launch(take(categories(timeline.api.column("name")), launch))
+    within = launched & (launch == before)
+    resolution = timeline.meta.time_resolution_ns
+    unresolved = (gap <= resolution) & (resolution > 1)
+    queued = launched & (launch_end <= begin)
+    after_launch = gap - np.maximum(launch_end - begin, 0)
+    held_up = launched & (after_launch > _LONGEST_LAUNCH_NS) & (2 * after_launch > gap)
+    told_to_wait = _told_to_wait(calls, launch)
+    holes = replays & held_up & (within | ~told_to_wait)
+    incomplete = np.union1d(under_recorded(timeline), launch[holes])
+    missing = overlaps(*may_be_running(timeline, calls, incomplete), begin, begin + gap)
+    undecided = launched & ~queued & ~(within & replays) & ~unresolved & ~missing & ~held_up
+    waiting, blocked = blocking_call(calls, launch, before, begin)
+    waiting = np.where(undecided, waiting, -1)
+    late = np.where(launched, launch_begin - begin, 0)
+    sync = np.where(2 * blocked >= late, waiting, -1)
+    in_call = np.minimum(launch_end, begin + gap) - np.maximum(launch_begin, begin)
+    first_launch = _first_of_its_name(timeline)[following]
+    works, row, spent = _work(timeline, calls, op_thread, launch, before, begin, begin + gap)
+    works = np.where(undecided & (2 * spent >= gap), works, -1)
+    cause = _first_that_holds(
+        (unresolved, "unknown"),
+        (missing, "graph_not_recorded"),
+        (within & replays, "graph_replay"),
+        (~launched, "unknown"),
+        (held_up & told_to_wait, "event_wait"),
+        (held_up, "unknown"),
+        (queued, "launch_latency"),
+        ((sync >= 0) & _allocates(timeline)[sync], "allocator"),
+        (sync >= 0, "synchronisation"),
+        (replays & (2 * (begin + gap - np.maximum(launch_begin, begin)) >= gap), "graph_launch"),
+        *((works == at, kind.cause) for at, kind in enumerate(WORK)),
+        (first_launch & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap), "module_load"),
+        (np.ones(len(gap), np.bool_), "host_bound"),
+    )
+    by_work = (works >= 0) & (sync < 0) & ~(cause == CAUSES.index("graph_launch"))
+    of_op = np.array([*(kind.calls is None for kind in WORK), False], np.bool_)[works]
+    work_call = np.where(by_work & ~of_op, row, -1)
+    return Why(
+        cause=cause,
+        launch=launch,
+        late_ns=late,
+        launch_dur_ns=np.where(launched, launch_end - launch_begin, 0),
+        waiting=waiting,
+        blocked_ns=blocked,
+        sync=sync,
+        work_call=work_call,
+        blamed_call=np.where(sync >= 0, sync, np.where(work_call >= 0, work_call, launch)),
+        blamed_op=np.where(by_work & of_op, row, -1),
+        work_ns=np.where(by_work, spent, 0),
+    )
+
+
+def _work(
+    timeline: Timeline,
+    calls: Calls,
+    op_thread: IntArray,
+    launch: IntArray,
+    before: IntArray,
+    since: IntArray,
+    until: IntArray,
+) -> tuple[IntArray, IntArray, IntArray]:
+    """For each [since, until) the first kind of WORK that took at least half of it: its position, the last call or
+    operator of that kind (row of `api` or `ops`), and the time. −1, −1 and 0 where there is none.
+
+    Looked for on the thread that launched next and on the one that launched before.
+    """
+    ops = timeline.ops
+    call_name, op_name = categories(timeline.api.column("name")), categories(ops.column("name"))
+    op_begin = numbers(ops.column("start_ns")).values.astype(np.int64)
+    op_end = op_begin + numbers(ops.column("dur_ns")).values.astype(np.int64)
+    kind, row, spent = (np.full(len(launch), each, np.int64) for each in (-1, -1, 0))
+    for at, work in enumerate(WORK):
+        if work.calls is not None:
+            rows, columns = np.flatnonzero(named(call_name, work.calls)), (calls.thread, calls.begin, calls.end)
+        else:
+            assert work.operators is not None  # noqa: S101 - each kind of work has one of the two
+            rows, columns = np.flatnonzero(named(op_name, work.operators)), (op_thread, op_begin, op_end)
+        if not len(rows):
+            continue
+        done = Intervals.of(rows, *(each[rows] for each in columns))
+        for caller in (launch, before):
+            thread = np.where(caller >= 0, calls.thread[caller], -2)
+            time = done.covered(thread, since, until)
+            holds = (kind < 0) & (time > 0) & (2 * time >= until - since)
+            last = done.row[done.last_begun(thread, until)]
+            kind, row, spent = np.where(holds, at, kind), np.where(holds, last, row), np.where(holds, time, spent)
+    return kind, row, spent
+
+
+def _allocates(timeline: Timeline) -> BoolArray:
+    """Which rows of `api` allocate or free memory."""
+    (pattern,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
+    found = named(categories(timeline.api.column("name")), pattern)
+    return found if len(found) else np.zeros(1, np.bool_)
+
+
+def _told_to_wait(calls: Calls, launch: IntArray) -> BoolArray:
+    """Whether the host had a stream wait for an event, on that thread, between the launch before and this one."""
+    if not calls.stream_waits.any():
+        return np.zeros(len(launch), np.bool_)
+    begin, thread = calls.begin[launch], calls.thread[launch]
+    wait = last_begun(calls, calls.stream_waits, thread, begin)
+    before = last_begun(calls, calls.launches, thread, begin)
+    return (launch >= 0) & (wait >= 0) & ((before < 0) | (calls.begin[wait] >= calls.begin[before]))
+
+
+def _first_of_its_name(timeline: Timeline) -> BoolArray:
+    """Which activities are the first of their name in the trace."""
+    codes = categories(timeline.activities.column("name")).codes
+    first = np.zeros(len(codes), np.bool_)
+    first[np.unique(codes, return_index=True)[1]] = True
+    return first
+
+
+def _first_that_holds(*decisions: tuple[BoolArray, str]) -> IntArray:
+    """For each row, the position in CAUSES of the first decision that holds."""
+    return np.select([holds for holds, _ in decisions], [CAUSES.index(cause) for _, cause in decisions]).astype(
+        np.int64
+    )

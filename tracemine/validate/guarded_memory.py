@@ -1,0 +1,51 @@
+"""Memory in which a kernel is watched: new tensors are poisoned and fenced, copies keep what lies around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tracemine.ops.infer import TensorSpec
+from tracemine.validate import trials
+
+
+class Torch:
+    """Stands for `torch` inside a generated source: new tensors are poisoned, fenced and watched."""
+
+    def __init__(self) -> None:
+        self.made: list[torch.Tensor] = []
+        self.watch: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, size: int, *, device: Any) -> torch.Tensor:
+        """What a launcher without inputs asks for its device: here there is none."""
+        return torch.empty(size)
+
+    def empty_strided(
+        self, shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: Any
+    ) -> torch.Tensor:
+        """As torch.empty_strided."""
+        tensor = trials.placed(TensorSpec(tuple(shape), str(dtype).removeprefix("torch."), tuple(strides)))
+        self.made.append(tensor)
+        self.watch.allow(tensor)
+        return tensor
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor and the memory around it."""
+    memory = trials.zones(tensor).clone()
+    return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def fenced(tensor: torch.Tensor) -> bool:
+    """Whether the zones on either side are as they were made."""
+    bytes_ = trials.zones(tensor)
+    poison = 1 if tensor.dtype == torch.bool else 255
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1 if tensor.numel() else 0
+    begin = tensor.storage_offset() * tensor.element_size()
+    end = begin + reach * tensor.element_size()
+    return bool((bytes_[:begin] == poison).all()) and bool((bytes_[end:] == poison).all())

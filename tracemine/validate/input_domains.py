@@ -1,0 +1,112 @@
+"""What numbers a chain's inputs hold, as far as their use tells.
+
+Roots and logarithms are taken of numbers that are not negative: drawn with either sign, half of a root's results are no
+numbers and prove nothing, and those around 0 are chance. What an exponential is taken of is not large: of it infinities
+are made, which meet zeros. A norm's gradient takes the mean and the inverse deviation of what was normalised; of others
+a thousand times as large its terms cancel, and what is left is what rounding left. An attention's scores are rounded
+to eager's 16 bits: in the thousands, by several units, and which of a row is the largest is chance.
+"""
+
+from __future__ import annotations
+
+from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, tensors
+
+# Operator and the argument that is an average of squares, or else not negative.
+NOT_NEGATIVE = frozenset(
+    (
+        *((name, "running_var") for name in ("batch_norm", "_batch_norm_impl_index", "native_batch_norm")),
+        *((name, "running_var") for name in ("cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")),
+        *((name, "self") for name in ("sqrt", "sqrt_", "rsqrt", "rsqrt_", "log", "log_", "_foreach_sqrt")),
+        *((name, "self") for name in ("addcmul_", "_foreach_addcmul_")),  # second moments
+        *((name, "exp_avg_sqs") for name in ("_fused_adam_", "_fused_adamw_")),
+        *((name, "state_steps") for name in ("_fused_adam_", "_fused_adamw_")),
+    )
+)
+POSITIVE, MODERATE, DEVIATION, SHARE = (
+    "positive",
+    "moderate",
+    "deviation",
+    "share",
+)  # as `gpu/correctness.py` draws them
+_EXPONENTIALS = ("exp", "exp_", "exp2", "expm1", "_foreach_exp")
+_BATCH_NORMS = ("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
+_GROUP_NORMS = ("native_layer_norm_backward", "native_group_norm_backward")
+_DOMAINS = {
+    **dict.fromkeys(NOT_NEGATIVE, POSITIVE),
+    **{(name, "self"): MODERATE for name in _EXPONENTIALS},
+    ("binary_cross_entropy", "self"): SHARE,  # eager refuses others
+    **{(name, "mean"): MODERATE for name in _GROUP_NORMS},
+    **{(name, "save_mean"): MODERATE for name in _BATCH_NORMS},
+    **{(name, "rstd"): DEVIATION for name in (*_GROUP_NORMS, "_fused_rms_norm_backward")},
+    **{(name, root): DEVIATION for name in _BATCH_NORMS for root in ("save_invstd", "save_var")},
+}
+_PRODUCTS = frozenset({"aten::bmm", "aten::baddbmm", "aten::matmul", "aten::mm", "aten::addmm"})
+# Results are not negative where the first argument is not, the other being a number that is not, or none.
+_KEEPS = frozenset(
+    ("add", "mul", "div", "clone", "_to_copy", "view", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t")
+)
+
+
+def domains(chain: Graph) -> dict[int, str]:
+    """For each input of a chain whose use says what it holds: POSITIVE, MODERATE, DEVIATION, or SHARE.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("scaled")
+    >>> x, variance = b.input("x", (4, 8), "float32"), b.input("variance", (4, 1), "float32")
+    >>> root = b.call("aten::rsqrt", b.call("aten::add.Tensor", variance, 1e-5))
+    >>> domains(b.done(b.call("aten::mul.Tensor", b.call("aten::exp", x), root)))
+    {0: 'moderate', 1: 'positive'}
+    """
+    found: dict[int, str] = {}
+    made: dict[int, Call] = {}
+    for number, call in enumerate(chain.calls):
+        first = chain.first_output(number)
+        made |= {first + k: call for k in range(len(call.outputs))}
+        for value, domain in _asked(call):
+            source = value
+            while source in made and (before := _kept(made[source])) is not None:
+                source = before
+            if source < len(chain.inputs) and chain.inputs[source].below is None:
+                found[source] = POSITIVE if POSITIVE in (domain, found.get(source)) else domain
+    if _is_attention(chain):
+        found = {value: MODERATE for value, e in enumerate(chain.inputs) if e.below is None} | found
+    return dict(sorted(found.items()))
+
+
+def _is_attention(chain: Graph) -> bool:
+    """Whether it has products and a softmax."""
+    called = {call.operator for call in chain.calls}
+    return "aten::_softmax" in called and not called.isdisjoint(_PRODUCTS)
+
+
+def not_negative(chain: Graph) -> frozenset[int]:
+    """Inputs of a chain that hold no negative numbers.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("root")
+    >>> not_negative(b.done(b.call("aten::sqrt", b.input("x", (4, 8), "float32"))))
+    frozenset({0})
+    """
+    return frozenset(value for value, domain in domains(chain).items() if domain != MODERATE)
+
+
+def _asked(call: Call) -> list[tuple[int, str]]:
+    """Values that a call takes where numbers of a kind should be, and of which."""
+    name, given = call.operator.removeprefix("aten::"), call.given()
+    if name.endswith("addcmul_") and given.get("tensor1") != given.get("tensor2"):
+        return []
+    found: list[tuple[int, str]] = []
+    for argument, value in given.items():
+        domain = _DOMAINS.get((name, argument))
+        if domain is not None:
+            found += [(v, domain) for v in tensors(value)]
+    return found
+
+
+def _kept(call: Call) -> int | None:
+    """The value that a call's result has its sign from; None where others have a say."""
+    if call.operator.removeprefix("aten::").removesuffix("_") not in _KEEPS:
+        return None
+    source, *others = (v for v in call.arguments if isinstance(v, Ref | Refs | Scalar))
+    plain = all(isinstance(v, Scalar) and v.value >= 0 for v in others)
+    return source.value if isinstance(source, Ref) and plain else None

@@ -1,0 +1,124 @@
+"""Wrong ways to call right kernels: launches exchanged or left out, strides that are another's, plans kept too long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from tracemine.codegen.graph import Graph
+from tracemine.validate.equivalent import of_extremes, rounded_by_eager
+
+MOST_OF_A_KIND = 3
+NARROWER = "partial results stored narrower"
+# Of lines of the launcher: name, what is spoiled, what it becomes.
+_LINES = (
+    ("one block too few", r"^(    (?:blocks) = )(.*)$", r"\1\2 - 1"),
+    ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
+    ("stride off by one", r"\b(?!new)(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
+    (NARROWER, r"^(    scratch\d+ = .*dtype=)torch\.float32", r"\1torch.bfloat16"),
+    ("plan kept whatever the strides", r"^(        (\w+)\.dtype, .*)\2\.stride\(\), ", r"\1"),
+    ("places in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
+    ("taken for what it was made for", r"^    _expect\(.*\)$", "    pass"),
+)  # fmt: skip
+
+
+def why_as_good(chain: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
+    """Why a wrong launcher changes no result, or none that eager does not change; None where it does."""
+    narrow = frozenset(i.name for i in chain.inputs if i.spec.dtype == "bfloat16")
+    if name == NARROWER and of_extremes(lines, line.partition(" = ")[0], narrow):
+        return "the largest of numbers of 16 bits is one of them"
+    if name == NARROWER and rounded_by_eager(lines, rounded, line.partition(" = ")[0]):
+        return "eager rounds it to 16 bits there, too"
+    specs = {i.name: i.spec for i in chain.inputs}
+    own = specs.get(line.partition(".")[0])
+    if name == "plan kept whatever the strides" and own is not None and max((n for n in own.shape), default=0) <= 1:
+        return "a tensor of one element has its one place"
+    return None
+
+
+def misled(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Sources whose kernels are right and whose launcher is not: what is wrong, the line, the source."""
+    inside = _launcher(lines)
+    for name, pattern, becomes in _LINES:
+        places = [k for k in inside if re.search(pattern, lines[k])]
+        for at in _spread(places):
+            yield name, lines[at].strip(), _with(lines, {at: re.sub(pattern, becomes, lines[at], count=1)})
+    launches = [k for k in inside if re.match(r"    launch\w*\(.*\)$", lines[k])]
+    for first, second in pairwise(launches):
+        yield "launches exchanged", lines[first].strip(), _with(lines, {first: lines[second], second: lines[first]})
+    looks = [k for k in inside if re.search(r"^        (\w+)\.dtype, \1\.shape, ", lines[k])]
+    if looks:
+        without = {k: re.sub(r"(\w+)\.shape, ", "", lines[k]) for k in looks}
+        yield "plan kept whatever the sizes", lines[looks[0]].strip(), _with(lines, without)
+    yield from _of_another(chain, lines, inside)
+    yield from _in_an_input(chain, lines, inside)
+
+
+def _launcher(lines: Sequence[str]) -> list[int]:
+    """Lines of `_plan`, `fused` and what the index type is chosen by."""
+    found: list[int] = []
+    inside = False
+    for at, line in enumerate(lines):
+        if line.startswith(("def ", "class ")):
+            inside = bool(re.match(r"def (_plan|fused|_index_type)\(", line))
+        elif inside and line.startswith("    "):
+            found.append(at)
+    return found
+
+
+def _spread(places: Sequence[int]) -> list[int]:
+    """A few of many: the first, the last, and between."""
+    if len(places) <= MOST_OF_A_KIND:
+        return list(places)
+    return [places[k * (len(places) - 1) // (MOST_OF_A_KIND - 1)] for k in range(MOST_OF_A_KIND)]
+
+
+def _of_another(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """A tensor's strides taken from another of the same shape."""
+    specs = {i.name: i.spec for i in chain.inputs}
+    alike = {
+        name: other
+        for name, spec in specs.items()
+        for other in [o for o, s in specs.items() if o != name and s.shape == spec.shape][:1]
+    }
+    for name, other in list(alike.items())[:MOST_OF_A_KIND]:
+        stride = rf"\b{name}(\.stride\(\d\))(?=, |,$)"
+        changed = {k: re.sub(stride, rf"{other}\1", lines[k]) for k in inside if re.search(stride, lines[k])}
+        if changed:
+            yield "strides of another tensor", lines[min(changed)].strip(), _with(lines, changed)
+
+
+def _in_an_input(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """A result in the memory of an input that nobody said may be written."""
+    returned = next((re.findall(r"\w+", lines[k])[1:] for k in inside if lines[k].startswith("    return out")), [])
+    for name, value in zip(returned, chain.live, strict=False):
+        spec = chain.specs[value]
+        free = (i.name for k, i in enumerate(chain.inputs) if k not in chain.written and i.spec == spec)
+        taken = next(free, None)
+        at = next((k for k in inside if lines[k].startswith(f"    {name} = torch.empty_strided(")), None)
+        if taken is not None and at is not None:
+            yield "result in an input's memory", lines[at].strip(), _with(lines, {at: f"    {name} = {taken}"})
+            return
+
+
+def _with(lines: Sequence[str], changed: dict[int, str]) -> str:
+    return "\n".join(changed.get(k, line) for k, line in enumerate(lines))
+
+
+def loads_of_another(lines: Sequence[str], inside: Iterable[int]) -> Iterator[tuple[str, str, str]]:
+    """A kernel that loads one tensor in another's place, or stores a result where another belongs."""
+    for word, name in (("tl.load(", "another tensor loaded"), ("tl.store(", "stored where another result belongs")):
+        places = [k for k in inside if f"{word}" in lines[k] and re.search(re.escape(word) + r"\w+_ptr", lines[k])]
+        for at in _spread(places):
+            own = re.search(re.escape(word) + r"(\w+)_ptr", lines[at])
+            begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+            end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+            here = [re.search(re.escape(word) + r"(\w+)_ptr", lines[k]) for k in range(begin, end)]
+            others = [m[1] for m in here if m is not None and own is not None and m[1] != own[1]]
+            if own is not None and others:
+                yield (
+                    name,
+                    lines[at].strip(),
+                    _with(lines, {at: lines[at].replace(f"{own[1]}_ptr", f"{others[0]}_ptr", 1)}),
+                )

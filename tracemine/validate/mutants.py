@@ -1,0 +1,285 @@
+"""Wrong kernels: each is the right one's source with one line spoiled, as a bug in the generator would spoil it.
+
+A verifier that lets one of them pass proves nothing. Where a spoiled line cannot change any result (a bound that is
+one too high where no lane lies beyond it), the mutant is equivalent, and is reported as that, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tracemine.codegen.graph import Graph
+from tracemine.validate.equivalent import (
+    counted_by_rows,
+    estimated_again,
+    nothing_beyond,
+    scaled_away,
+    sign_is_nobodys,
+)
+from tracemine.validate.launcher_mutants import loads_of_another, misled, why_as_good
+from tracemine.validate.passed_over import nan_comes_otherwise
+
+MOST_OF_A_KIND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spoil:
+    """One kind of mistake: which text, and what it becomes. `needs`: what a launch must have for it to matter."""
+
+    name: str
+    pattern: str
+    becomes: str
+    needs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A wrong source. needs: as of the spoil; or, behind SAME, why it is no wrong one."""
+
+    name: str
+    line: str
+    source: str
+    needs: str | None
+
+
+_V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
+_DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_share_of_top)\(({_V}), ({_V})(, {_V})?\)"
+_COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
+_LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
+SPOILS = (
+    Spoil("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
+    Spoil("columns end one late", f"column_mask = {_COLUMNS}", "column_mask = column < columns + 1", "column"),
+    Spoil("rows end one early", f"row_mask = {_ROWS}", "row_mask = row < rows - 1"),
+    Spoil("rows end one late", f"row_mask = {_ROWS}", "row_mask = row < rows + 1", "row"),
+    Spoil(
+        "mask of a reduction dropped", r"tl\.where\(column_mask, (?=.*, 1\)|\w+ -)", "tl.where(column >= 0, ", "column"
+    ),
+    Spoil("mask of a loop dropped", r"tl\.where\(mask, ", "tl.where(column >= 0, ", "column"),
+    Spoil("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
+    Spoil("place off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
+    Spoil("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
+    Spoil("divisor and dividend swapped", _DIVIDED, r"= \1(\3, \2\4)"),
+    Spoil("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
+    Spoil("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
+    Spoil("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
+    Spoil("minus for plus", rf"= ({_V}) \+ ({_V})(?=$|  #)", r"= \1 - \2", "second"),
+    Spoil("one element fewer counted", r"\(([\w* ]+) \* 1\.0\)", r"(\1 * 1.0 - 1.0)"),
+    Spoil("root for its inverse", r"tl\.rsqrt\(", "tl.sqrt_rn("),
+    Spoil("another exponential", r"tl\.exp\(", "tl.exp2("),
+    Spoil("another maximum", r"tl\.max\(", "tl.min("),
+    Spoil("NaN passed over", r"= _row_max\((.*)\)(?=  # aten::amax$)", r"= tl.max(\1, 1)[:, None]"),
+    Spoil("another comparison", r" < (?=\w+(_\d+)?(  #|$))(?<!column < )(?<!row < )", " <= ", "comparison"),
+    Spoil("a number rounded less", r"\.to\(tl\.(?:bfloat16|float16)\)\.to\(tl\.float32\)", "", "rounding"),
+    Spoil("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),
+    Spoil("guard of a join dropped", r"(?<!column \* 0, )mask=(\w+) & \w+, other", r"mask=\1, other", "guard"),
+    Spoil("index not looked up", r"\b(?<=\()?(indices|index|target)_\d+ \* (\w+_s\d)", r"row * \2"),
+    Spoil("last block of a loop left out", _LOOP, r"for start in range(\1, (\2) - RBLOCK, \3):"),
+    Spoil("first block of a loop left out", _LOOP, r"for start in range((\1) + \3, \2, \3):"),
+    Spoil("last numbers of a row left out", r"columns if tail else full", "full", "tail"),
+    Spoil("store reaches beyond the rows", r"(tl\.store\(.*mask=)mask\b", r"\1column_mask", "row"),
+    Spoil("store reaches beyond the columns", r"(tl\.store\(.*mask=)mask\b", r"\1row_mask", "column"),
+    Spoil("store of a row's number reaches beyond", r"(tl\.store\(.*mask=)row_mask\b", r"\1row >= 0", "row"),
+    Spoil("row for column", r"(tl\.load\(\w+_ptr \+) column \* (\w+_s\d), ", r"\1 row * \2, "),
+    Spoil("column for row", r"(tl\.load\(\w+_ptr \+) row \* (\w+_s\d), ", r"\1 column * \2, "),
+    Spoil("reduced along the other axis", r"tl\.sum\((.*), 1\)\[:, None\]", r"tl.sum(\1, 0)[None, :]"),
+    # So far off that rounding shows it where the number is taken back out, as Welford's mean is.
+    Spoil("running number begins elsewhere", r"= tl\.full\((\(.*\)), (?:0|0\.0), ", r"= tl.full(\1, 4096.0, "),
+    Spoil("running maximum begins at 0", r"= tl\.full\((\(.*\)), -float\('inf'\), ", r"= tl.full(\1, 0.0, "),
+    Spoil("running sum begins anew", r"= tl\.where\(mask, (\w+) \+ (\w+), \1\)", r"= tl.where(mask, \2, \1)", "steps"),
+    Spoil("running sum not scaled", r"(\w+) = \1 \* _exp\(.*?\) \+ ", r"\1 = \1 + ", "steps"),
+    Spoil("row one too far", r"\* XBLOCK \+ tl\.arange", "* XBLOCK + 1 + tl.arange", "walked"),
+    Spoil("remainder for quotient", r"= (\w+) // (\w+|\([\w* ]+\))$", r"= \1 % \2"),
+    Spoil("quotient for remainder", r"= (\w+) % (\w+|\([\w* ]+\))$", r"= \1 // \2"),
+    Spoil("rows counted in 32 bits", r"(\brow = .*)\.to\(INDEX\)", r"\1", "walked"),
+    Spoil("columns counted in 32 bits", r"(\bcolumn = .*)\.to\(INDEX\)", r"\1"),
+    Spoil("whole numbers in 32 bits", r"\.to\(tl\.int64\)", ".to(tl.int32)"),
+    Spoil("the other format of 8 bits", r"\.to\(tl\.float8e4nv\)", ".to(tl.float8e5)"),
+    Spoil("dropouts share their numbers", r"(_draws\(\w+), [1-9]\d*, ", r"\1, 0, "),
+    Spoil("rows share their numbers", r"(_draws\(\w+, \d+, )row \* ", r"\1row * 0 * "),
+    Spoil("seed left out", r"_draws\(seed, ", "_draws(0, "),
+)  # fmt: skip
+
+
+def spoiled(chain: Graph, text: str, rounded: str = "") -> list[Wrong]:
+    """Wrong sources beside a right one, a few of each kind, in the order of the table.
+
+    rounded: the build that rounds as eager does, which tells what is no mistake.
+    """
+    lines = text.split("\n")
+    inside = _kernel_lines(lines)
+    places = frozenset(i.name for i in chain.inputs if i.below is not None)
+    found: list[Wrong] = []
+    for spoil in SPOILS:
+        for at in [a for a in inside if re.search(spoil.pattern, lines[a])][:MOST_OF_A_KIND]:
+            if spoil.needs in _MATTERS and not _MATTERS[spoil.needs](lines, at):
+                continue
+            needs = "rows" if spoil.needs in ("row", "walked") and not _has_rows(lines, at) else spoil.needs
+            needs = f"{needs} of {_kernel(lines, at)}" if needs in SPARE else needs
+            same = (why for why, holds in _SAME.get(spoil.name, ()) if holds(lines, at, places))
+            needs = next((f"{SAME}{why}" for why in same), needs)
+            found += _made(lines, at, spoil.name, re.sub(spoil.pattern, spoil.becomes, lines[at], count=1), needs)
+    found += _scalars(chain, lines, inside)
+    found += _stores(lines, inside)
+    found += [Wrong(*each, None) for each in loads_of_another(lines, inside)]
+    for name, line, source in misled(chain, lines):
+        why = why_as_good(chain, name, line, lines, rounded.split("\n"))
+        found.append(Wrong(name, line, source, None if why is None else f"{SAME}{why}"))
+    return found
+
+
+def _kernel(lines: list[str], at: int) -> str:
+    """The name of the kernel that a line belongs to; of all parts of a launch it is the launch's."""
+    begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
+    return re.sub(r"_part_\d+$", "", lines[begin][4:].partition("(")[0])
+
+
+def _has_rows(lines: list[str], at: int) -> bool:
+    """Whether the kernel of a line uses its row for more than the shape of an address."""
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    return any(re.search(r"\brow(_n\d+)?\b(?! \* 0)(?! <)(?! =)", line) for line in lines[at + 1 : end])
+
+
+def _places(lines: list[str], at: int) -> list[int]:
+    """Where what a line names is used."""
+    name = lines[at].strip().partition(" = ")[0]
+    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
+    return [k for k in range(at + 1, end) if re.search(rf"\b{name}\b", lines[k])]
+
+
+def _uses(lines: list[str], at: int) -> list[str]:
+    """The lines that use what a line names."""
+    return [lines[k] for k in _places(lines, at)]
+
+
+def _computed_alone(lines: list[str], at: int) -> bool:
+    """Something is computed of this value and no other: no other operand would widen it, as reductions do too."""
+    # With a number alone it is computed as narrow as in eager, and errs no more than eager does.
+    plain = r"tl\.(max|sum)\(|_row_max\(|= tl\.where\(mask, \w+, -float|= (\w+ [-+*/] |_ratio\(\w+, )[a-z]+(_\d+)?\)?$"
+    uses = {k: lines[k].partition("  #")[0] for k in _places(lines, at)}
+    exact = [k for k, use in uses.items() if re.search(r"= tl\.abs\(\w+\)$", use)]  # as narrow, and the same
+    rest = [use for k, use in uses.items() if k not in exact and not re.search(plain, use)]
+    alone = any(len(set(re.findall(r"\b[a-z]\w*_\d+\w*", use.partition(" = ")[2]))) == 1 for use in rest)
+    return alone or any(_computed_alone(lines, k) for k in exact)
+
+
+def _computed_on(lines: list[str], at: int) -> bool:
+    """A number that may need rounding, and of which something is computed: a store alone would round it anyhow."""
+    return not _selects(lines[at]) and any("tl.store(" not in use and not _selects(use) for use in _uses(lines, at))
+
+
+def _selects(line: str) -> bool:
+    """Whether a line's call gives what it takes: of rounded numbers rounded ones, which are rounded after it anyhow."""
+    call = re.search(r"# aten::(\w+?)_?(\.\w+)?$", line)
+    return call is not None and call[1].removeprefix("_foreach_") in _SELECTING
+
+
+# What they give of rounded numbers is rounded.
+_SELECTING = frozenset(
+    {
+        "relu",
+        "neg",
+        "abs",
+        "maximum",
+        "minimum",
+        "amax",
+        "amin",
+        "threshold_backward",
+        "where",
+        "cat",
+        "slice",
+        "clone",
+        "sign",
+    }
+)
+_MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
+SPARE = {  # what some launch must have for a wrong line to matter, and what is so where none has
+    "row": "no launch has a lane beyond its rows",
+    "column": "no launch has a lane beyond its columns",
+    "tail": "no launch has a row that ends within a block",
+    "steps": "no launch has a row of more than a block",
+}
+SAME = "same: "  # begins why a spoiled line changes no result
+_MEND = ("a second estimate of the mean mends it", lambda lines, at, _: estimated_again(lines, at))
+_BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)
+_SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_is_nobodys(lines, at))
+_SCALED = (
+    "it is scaled by the exponential of −∞ before anything is added",
+    lambda lines, at, _: scaled_away(lines, at),
+)
+_ADDED = ("it is added to a row of 64 bits", lambda lines, at, _: counted_by_rows(lines, at))
+_NAN = (
+    "all that is made of it is NaN there by another number, too",
+    lambda lines, at, _: nan_comes_otherwise(lines, at),
+)
+_SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], bool]], ...]] = {
+    "operands swapped": (_SIGN, _MEND),
+    "second operand dropped": (_MEND,),
+    "first operand dropped": (_MEND,),
+    "plus for times": (_MEND,),
+    "minus for plus": (_MEND,),
+    "one element fewer counted": (_MEND,),
+    "mask of a reduction dropped": (_BEYOND,),
+    "mask of a loop dropped": (_BEYOND,),
+    "running number begins elsewhere": (_SCALED,),
+    "columns counted in 32 bits": (_ADDED,),
+    "NaN passed over": (_NAN,),
+}
+
+
+def _made(lines: list[str], at: int, name: str, line: str, needs: str | None) -> list[Wrong]:
+    if line == lines[at]:
+        return []
+    return [Wrong(name, lines[at].strip(), "\n".join([*lines[:at], line, *lines[at + 1 :]]), needs)]
+
+
+def _kernel_lines(lines: list[str]) -> list[int]:
+    """Lines inside kernels; helpers and the launcher are left alone.
+
+    So is what corrects a mean by what rounding left of it: a narrow result does not show that it is missing.
+    """
+    found: list[int] = []
+    inside = False
+    for at, line in enumerate(lines):
+        if line.startswith("def "):
+            inside = bool(re.match(r"def \w+_kernel(_\d+)?(_part_\d+)?\($", line))
+        elif inside and line.startswith("    ") and not line.rstrip().endswith(",") and "_rest" not in line:
+            found.append(at)
+    return found
+
+
+def _scalars(chain: Graph, lines: list[str], inside: list[int]) -> list[Wrong]:
+    """A scalar that is not the argument's: the recorded value baked in, another, none."""
+    found: list[Wrong] = []
+    for scalar in chain.scalars:
+        for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
+            for name, instead in (
+                ("recorded scalar baked in", repr(scalar.value)),
+                ("wrong scalar", f"({scalar.name} * 2 + 1)"),
+                ("scalar left out", f"({scalar.name} * 0)"),
+            ):
+                line = re.sub(rf"\b{scalar.name}\b(?![_=])", instead, lines[at])
+                needs = f"scalar {scalar.name}" if scalar.value == 0 and name == "scalar left out" else None
+                found += _made(lines, at, name, line, needs)
+    return found
+
+
+def _stores(lines: list[str], inside: list[int]) -> list[Wrong]:
+    """A result that is not written; the last step of one left out."""
+    found: list[Wrong] = []
+    stores = [a for a in inside if "tl.store(" in lines[a]]
+    for at in stores:
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        found += _made(lines, at, "result not written", f"{indent}pass", None)
+    for at in stores[:MOST_OF_A_KIND]:
+        stored = re.search(r", ([a-z]\w*_\d+)(\.to\([\w.]+\))?, mask=", lines[at])
+        made = next((a for a in inside if stored and re.match(rf"\s*{stored[1]} = ", lines[a])), None)
+        if stored is None or made is None:
+            continue
+        operand = re.search(r"\b([a-z]\w*_\d+)\b", lines[made].split(" = ", 1)[1].partition("  #")[0])
+        only_cast = re.search(r"= \w+\.to\(tl\.\w+\)(\.to\(tl\.\w+\))?(  #|$)", lines[made])  # the store casts too
+        if operand is not None and "tl.load" not in lines[made] and only_cast is None:
+            line = lines[at].replace(f", {stored[1]}", f", ({operand[1]} + 0 * {stored[1]})", 1)
+            found += _made(lines, at, "last step left out", line, "epilogue")
+    return found

@@ -1,0 +1,224 @@
+"""Whether a fused result is right: its error against float64, measured by eager's own.
+
+"Equal to eager" would be the wrong target: kernels that keep float32 on the way differ from eager and are nearer to
+the truth. So a result may err as eager errs, not more: overall, at its worst element, and in every row. What eager errs
+in one row or element is chance; what it could have erred there, the same roundings with other signs, is not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+_UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+_WORST_FLOOR = 4.0  # roundings that any element may be off by, whatever eager's luck was
+_EQUAL_SHARE, _SHARE_A_ULP = 0.95, 0.005  # of elements that a function's last bits may move over a rounding
+_CANCELLED_SHARE = 0.15  # of elements that the order of summing may, where what is far apart cancels
+_LUCK = 4.0  # elements
+_FACTOR = 1.25  # of eager's error, overall
+_FEW = ((10, 4.0), (499, 2.0), (1 << 62, _FACTOR))  # and for so few elements that luck weighs
+_ONE_CAUSE = math.sqrt(3)  # of its root mean square: what a rounding that all of a row have in common may come to
+_CHANCE = 1e-3  # that a kernel whose errors have eager's size has a row beyond the bound, however many rows there are
+_CODES = {torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One output of one trial. Errors are root mean squares against float64; `faults` is empty where it passed."""
+
+    faults: tuple[str, ...]
+    error: float = 0.0
+    eager_error: float = 0.0
+    size: float = 0.0  # root mean square of what is right
+    equal_share: float = 1.0  # of elements that equal eager's bit for bit (or both are NaN)
+
+
+def compare(
+    fused: torch.Tensor,
+    eager: torch.Tensor,
+    truth: torch.Tensor,
+    ulp: float,
+    usual: float = 0.0,
+    noise: torch.Tensor | None = None,
+    terms: int = 1,
+    even: bool = True,
+) -> Comparison:
+    """One output.
+
+    ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
+    another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any. noise:
+    what each element of eager may be off by, root mean square over the signs of its roundings (`roundings.py`).
+    terms: how many numbers may be summed on the way. Where their mean is within as many times of what the dtype holds,
+    their sum is not, and which order of summing overflows is chance. even: rows have one magnitude; else what errs
+    overall is what the largest row errs, and rows are judged alone.
+    """
+    if fused.shape != eager.shape:
+        return Comparison(faults=(f"shape {tuple(fused.shape)} where eager has {tuple(eager.shape)}",))
+    same = equal(fused, eager)
+    share = float(same.double().mean()) if same.numel() else 1.0
+    if not fused.numel():
+        return Comparison(faults=())
+    if not fused.dtype.is_floating_point or fused.dtype in _CODES:
+        return Comparison(faults=_discrete(fused, eager, truth, noise), equal_share=share)
+    f, e, r = fused.double(), eager.double(), truth.double()
+    faults = list(_classes(f, e, r, fused.dtype, terms))
+    finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r)
+    unit = _UNIT[fused.dtype]
+    f, e, r = (torch.where(finite, t, 0.0) for t in (f, e, r))
+    ours, its = (f - r).abs(), (e - r).abs()
+    chance = torch.zeros_like(r) if noise is None else torch.where(finite, noise.nan_to_num(0.0, 0.0, 0.0), 0.0)
+    size = _rms(r)
+    slack = _UNIT[torch.float32] * (1 + ulp)
+    error, eager_error = _rms(ours), _rms(its)
+    few = next(factor for most, factor in _FEW if _as_many(chance) <= most)
+    measure = max(eager_error, _rms(chance), usual * size if few > _FACTOR else 0.0)
+    if even and error > few * measure + (unit / 8 + slack) * size:
+        faults.append(f"error {error:.3g} where eager's is {eager_error:.3g}")
+    rows = [t.reshape(-1, t.shape[-1]) if t.dim() else t.reshape(1, 1) for t in (ours, its, r, chance)]
+    row_ours, row_its, row_size, row_chance = (t.square().mean(1).sqrt() for t in rows)
+    row_its = torch.maximum(row_its, row_chance)
+    chance_of = math.sqrt(2 * math.log(2 * len(row_ours) / _CHANCE))
+    allowed = (chance_of * row_its).clamp_min(max(0.25 * chance_of, _ONE_CAUSE) * few * measure)
+    allowed = allowed + (unit + slack) * row_size + slack * size
+    if bool((row_ours > allowed).any()):
+        row = int(torch.argmax(row_ours / allowed.clamp_min(1e-300)))
+        faults.append(f"row {row}: error {float(row_ours[row]):.3g} where {float(allowed[row]):.3g} is allowed")
+    least = _ONE_CAUSE * few / _WORST_FLOOR if few == _FACTOR else 1.0
+    around = row_its.clamp_min(least * measure * even)
+    scale = unit * rows[2].abs() + torch.maximum(around[:, None], rows[3]) + (slack * (row_size + size))[:, None]
+    worst = rows[0] / scale.clamp_min(1e-300)
+    limit = max(2 * float((rows[1] / scale.clamp_min(1e-300)).max()), _WORST_FLOOR)
+    if float(worst.max()) > limit:
+        place = int(worst.argmax())
+        faults.append(
+            f"element {place}: {float(fused.reshape(-1)[place]):.6g}, eager {float(eager.reshape(-1)[place]):.6g}, "
+            f"float64 {float(truth.reshape(-1)[place]):.6g}"
+        )
+    return Comparison(faults=tuple(faults), error=error, eager_error=eager_error, size=size, equal_share=share)
+
+
+def _as_many(sizes: torch.Tensor) -> float:
+    """How many numbers of one size a tensor's are as good as: of a long recurrence a few err more than all others.
+
+    >>> _as_many(torch.ones(50)), _as_many(torch.tensor([1.0, 0, 0, 0]))
+    (50.0, 1.0)
+    """
+    squares = (sizes / sizes.abs().max().clamp_min(1e-300)).square()
+    return float(squares.sum() ** 2 / squares.square().sum()) if bool(squares.any()) else float(sizes.numel())
+
+
+def _rms(t: torch.Tensor) -> float:
+    return float(t.square().mean().sqrt())
+
+
+def _around(off: torch.Tensor) -> torch.Tensor:
+    """What errs at each element: root mean square of all, or of its row where that is more."""
+    off = off.nan_to_num(0.0, 0.0, 0.0)
+    rows = off.square().mean(-1, keepdim=True).sqrt() if off.dim() else off.abs()
+    return rows.clamp_min(_rms(off))
+
+
+def equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Where two are the same number, of either sign if it is 0, or both NaN."""
+    if not a.dtype.is_floating_point:
+        return a == b.to(a.dtype)
+    x, y = a.double(), b.to(a.dtype).double()
+    return (x == y) | (x.isnan() & y.isnan())
+
+
+def promised(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """A result, with eager's number where no number is right (`undefined_casts.py`): nothing is said of it."""
+    if fused.shape != eager.shape or not truth.is_floating_point():
+        return fused
+    return torch.where(truth.isnan() & ~eager.double().isnan(), eager, fused)
+
+
+def _classes(f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype, terms: int) -> list[str]:
+    """NaN and infinities where eager has them. Where eager itself left the truth (an overflow on the way), either."""
+
+    def kind(t: torch.Tensor) -> torch.Tensor:
+        return torch.where(t.isnan(), 3, torch.where(t.isinf(), 1 + (t < 0).long(), 0))
+
+    beyond = r.isfinite() & (r.abs() > torch.finfo(dtype).max)
+    r = r.to(dtype).double()
+    agreed = (kind(e) == kind(r)) & ~beyond
+    edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype]) / max(terms, 1)) & e.isfinite()
+    # Where eager overflowed on the way, another order of summing may overflow elsewhere, or meet inf − inf.
+    # Where the truth itself is beyond the dtype and eager has no number, it says nothing.
+    excused = ~agreed & ((kind(f) == kind(r)) | ((kind(e) > 0) & (kind(f) > 0)) | (beyond & e.isnan()))
+    wrong = (kind(f) != kind(e)) & ~excused & ~edge
+    if not bool(wrong.any()):
+        return []
+    place = int(wrong.reshape(-1).long().argmax())
+    return [
+        f"{int(wrong.sum())} elements differ in being NaN or infinite, the first at {place}: "
+        f"{float(f.reshape(-1)[place])}, eager {float(e.reshape(-1)[place])}"
+    ]
+
+
+def _discrete(
+    fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, noise: torch.Tensor | None = None
+) -> tuple[str, ...]:
+    """Integers, booleans, fp8: equal to eager, but for as many neighbours as eager itself misses.
+
+    noise: where other signs of eager's roundings give the neighbour, either is right.
+    """
+    f, e, r = (t.double() for t in (fused, eager, truth))
+    settled = torch.isfinite(r) if truth.is_floating_point() else torch.ones_like(r, dtype=torch.bool)
+    differ = ~equal(fused, eager) & settled
+    missed = ((e != r) & settled).double().mean()
+    sure = differ if noise is None else differ & (noise == 0)
+    if float(sure.double().mean()) > float(missed) + 1e-3 + 1.0 / max(f.numel(), 1) * (float(missed) > 0):
+        return (f"{int(sure.sum())} of {f.numel()} elements differ from eager's",)
+    step = _CODES.get(fused.dtype)
+    far = (f - e).abs() > (1.0 if step is None else 2.01 * step * torch.maximum(f.abs(), e.abs()) + 2.0**-9)
+    # Whole numbers made of large ones are as far off as 16 bits round. What errs no more than eager is not far.
+    far &= differ & ((f - r).abs() > (e - r).abs())
+    if fused.dtype != torch.bool and bool(far.any()):
+        return (f"{int(far.sum())} elements are more than one code from eager's",)
+    return ()
+
+
+def wiring(
+    fused: torch.Tensor,
+    eager: torch.Tensor,
+    exact: bool,
+    ulp: float,
+    truth: torch.Tensor | None = None,
+    noise: torch.Tensor | None = None,
+    cancels: bool = False,
+) -> str | None:
+    """What is wrong with the build that rounds as eager does; None where it equals eager.
+
+    exact: nothing may differ by a bit. Else few may: where a function's last place differs, a rounding after it may
+    fall to the other side. truth: in float64, of a chain that rounds to nothing narrower than float32; where terms
+    cancel, it may differ by a few times what eager errs by, or may err by: `noise`, as in `compare`. Where a function's
+    result cancels on the way to a narrow number, as a gelu's tail does, its last bits of float32 may show. cancels:
+    sums are of what is far apart, and in which order they are made tells in more elements.
+    """
+    if not fused.numel():
+        return None
+    same = equal(fused, eager)
+    count = int((~same).sum())
+    if not count:
+        return None
+    if exact:
+        return f"{count} of {same.numel()} elements differ by a bit"
+    if fused.dtype in _UNIT:
+        f, e = fused.double(), eager.double()
+        finite = torch.where(torch.isfinite(e), e, 0.0)
+        around = torch.zeros(()) if truth is None else _around(finite - truth.double())
+        if truth is not None and noise is not None:
+            around = torch.maximum(around, noise.nan_to_num(0.0, 0.0, 0.0))
+        bits = (8 if fused.dtype == torch.float32 else 0) + 4 * ulp
+        same |= (f - e).abs() <= bits * _UNIT[torch.float32] * (e.abs() + _rms(finite)) + 4 * around
+        count = int((~same).sum())
+        if truth is not None:
+            return "it differs by more than rounding" if count else None
+    share = _CANCELLED_SHARE if cancels else min(1 - _EQUAL_SHARE, _SHARE_A_ULP * (1 + ulp))
+    expected = share * same.numel()
+    if count > max(expected, min(expected + math.sqrt(expected) + 1, _LUCK), 2):  # of few elements luck is a part
+        return f"{count} of {same.numel()} elements differ from eager's bits"
+    return None

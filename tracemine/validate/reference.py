@@ -1,0 +1,342 @@
+"""A chain run call by call through torch.ops on a CPU: as eager does it, and in float64.
+
+Operators are looked up by names that the operator table has confirmed; nothing else of a chain can name code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
+from tracemine.validate import rng_checks, roundings, undefined_casts
+from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
+from tracemine.validate.roundings import DRAWS, add_signed, of_sums, rounded_off
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
+_ASKED = ("condition", "mask", "index", "indices", "target")  # arguments that are not computed with
+_CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a chain gave: its live values, and its inputs afterwards."""
+
+    live: tuple[torch.Tensor, ...]
+    inputs: tuple[torch.Tensor, ...]
+
+
+def run(
+    chain: Graph,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    double: bool = False,
+) -> Run:
+    """Run a chain on copies of tensors.
+
+    scalars: a value for each scalar argument. masks: for each call that draws, by its number, what it drew or keeps.
+    double: floats are computed in float64, from the same inputs; casts to fp8 and integers still round.
+    """
+    values: list[Any] = [_copied(t, double) for t in inputs]
+    for number, call in enumerate(chain.calls):
+        values += _given(number, call, values, scalars, masks, double)
+    return _ran(chain, values)
+
+
+def judged(
+    chain: Graph, inputs: Sequence[torch.Tensor], scalars: Mapping[str, float], masks: Mapping[int, torch.Tensor]
+) -> tuple[Run, Run, Run]:
+    """What eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
+
+    def both() -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        eager, truth = (run(chain, inputs, scalars, masks, double) for double in (False, True))
+        return (*eager.live, *eager.inputs), (*truth.live, *truth.inputs)
+
+    eager, truth = (
+        Run(live=tuple(found[: len(chain.live)]), inputs=tuple(found[len(chain.live) :]))
+        for found in undefined_casts.defined(both)
+    )
+    return eager, truth, spread(chain, inputs, scalars, masks, truth)
+
+
+def spread(
+    chain: Graph,
+    inputs: Sequence[torch.Tensor],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    truth: Run,
+) -> Run:
+    """What each element that a chain gives may be off by: root mean square over the signs of eager's roundings."""
+    offs: list[list[torch.Tensor | None]] = []
+    values: list[Any] = [_copied(t, False) for t in inputs]
+    for number, call in enumerate(chain.calls):
+        wide = _Wide(values)
+        exact = _results(call, wide, _given(number, call, wide, scalars, masks, True))
+        found = _given(number, call, values, scalars, masks, False)
+        results = zip(_results(call, values, found), exact, strict=True)
+        name, source = call.operator.removeprefix("aten::"), call.given().get("self")
+        summed = None
+        if isinstance(source, Ref):
+            of = partial(_of_others, number, call, source.value, wide, scalars, masks)
+            summed = of_sums(name, values[source.value], of)
+        plain = roundings.sums_within(name) and name not in STAND_INS  # those are simpler calls already
+        least = _apart(number, call, values, scalars, masks, exact) if plain else None
+        found_off = [rounded_off(a, b, name=name, summed=summed) for a, b in results]
+        offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
+        values += found
+    wanted = (*truth.live, *truth.inputs)
+    squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
+    generator = torch.Generator().manual_seed(0)
+    for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+        values = [_copied(t, True) for t in inputs]
+        for number, call in enumerate(chain.calls):
+            found = _given(number, call, _moved(call, values, generator), scalars, masks, True)
+            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
+                add_signed(tensor, off, generator, rows=draw % 3 == 2)  # errors may have one cause
+            values += found
+        other = _ran(chain, values)
+        for square, a, b in zip(squares, (*other.live, *other.inputs), wanted, strict=True):
+            square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
+    roots = [(square / DRAWS).sqrt() for square in squares]
+    return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+
+
+def _of_others(
+    number: int,
+    call: Call,
+    source: int,
+    values: Any,
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    numbers: torch.Tensor,
+) -> torch.Tensor:
+    """What a call gives in float64 where one of the values that it takes has other numbers."""
+    taken = {v: values[v] for v in reads(call)} | {source: numbers}
+    return _given(number, call, taken, scalars, masks, True)[0]
+
+
+def _apart(
+    number: int,
+    call: Call,
+    values: Sequence[Any],
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    exact: Sequence[torch.Tensor],
+) -> list[torch.Tensor] | None:
+    """What a call that sums within may round off where it is run as the simpler calls that PyTorch has it in."""
+    order = tuple(dict.fromkeys(reads(call)))
+    wide = [values[v].double() if values[v].dtype in _FLOATS else values[v] for v in order]
+
+    def alone(*taken: torch.Tensor) -> list[torch.Tensor]:
+        return _given(number, call, dict(zip(order, taken, strict=True)), scalars, masks, False)
+
+    found = roundings.spread(
+        alone, lambda: [values[v].clone() for v in order], lambda: [t.clone() for t in wide], [*exact, *wide]
+    )
+    return None if found is None else found[: len(exact)]
+
+
+def _at_least(off: torch.Tensor | None, least: torch.Tensor) -> torch.Tensor | None:
+    """What was rounded off, or what may be where that is more."""
+    if off is None:
+        return least.float() if bool(least.any()) else None
+    return torch.where(off.double().abs() < least, least, off.double()).float()
+
+
+def _moved(call: Call, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
+    """What a norm reads, each number moved by a rounding: its mean is rounded as they are, however far from 0."""
+    source = call.given().get("input")
+    if "_norm" not in call.operator or "backward" in call.operator or not isinstance(source, Ref):
+        return values
+    tensor = values[source.value]
+    signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    return [*values[: source.value], tensor * (1 + signs * 2.0**-24), *values[source.value + 1 :]]
+
+
+class _Wide:
+    """Values by number, each a fresh copy, floats in float64."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values, self._made = values, dict[int, Any]()
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._made:
+            value = self._values[number]
+            is_float = value.dtype in (*_FLOATS, *_CODES)
+            wide = torch.complex128 if value.is_complex() else torch.float64 if is_float else value.dtype
+            self._made[number] = value.to(wide, copy=True)
+        return self._made[number]
+
+
+def _results(call: Call, values: Any, found: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What a call gives, or where that is nothing what it writes."""
+    return list(found) or [values[v] for v in mutated(call)]
+
+
+def _given(
+    number: int,
+    call: Call,
+    values: Any,
+    scalars: Mapping[str, float],
+    masks: Mapping[int, torch.Tensor],
+    double: bool,
+) -> list[torch.Tensor]:
+    if call.operator == "aten::native_dropout":
+        return _dropped(call, values, scalars, masks[number])
+    if call.operator == "aten::bernoulli_":
+        (written,) = mutated(call)
+        return [values[written].copy_(masks[number])][: len(call.outputs)]
+    if call.operator.removeprefix("aten::") in rng_checks.MADE:
+        return _drawn(call, values, scalars, masks[number], double)
+    return _called(call, values, scalars, double)
+
+
+def _drawn(
+    call: Call, values: Any, scalars: Mapping[str, float], draws: torch.Tensor, double: bool
+) -> list[torch.Tensor]:
+    """Random numbers made of given draws, rounded once."""
+    numbers = {n: scalars[v.name] for n, v in call.given().items() if isinstance(v, Scalar)}
+    found = rng_checks.made(call.operator, draws, numbers)
+    if call.schema.mutates:
+        (written,) = mutated(call)
+        return [values[written].copy_(found)][: len(call.outputs)]
+    return [found if double else found.to(getattr(torch, str(call.outputs[0].dtype)))]
+
+
+def _ran(chain: Graph, values: Sequence[Any]) -> Run:
+    return Run(live=tuple(values[v] for v in chain.live), inputs=tuple(values[: len(chain.inputs)]))
+
+
+def _copied(tensor: torch.Tensor, double: bool) -> torch.Tensor:
+    if double and tensor.dtype in (*_FLOATS, *_CODES):
+        return tensor.to(torch.float64)
+    copy = torch.empty_strided(tensor.shape, _dense(tensor), dtype=tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides without gaps, in the tensor's own order of dimensions."""
+    order = sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
+    strides, step = [0] * tensor.dim(), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(tensor.shape[d], 1)
+    return tuple(strides)
+
+
+def _called(call: Call, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> list[torch.Tensor]:
+    """The outputs of one call, lists laid out flat."""
+    name = call.operator.removeprefix("aten::")
+    function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
+    given = call.given()
+    kinds = {a.name: a.type for a in call.schema.arguments}
+    arguments = {n: _argument(kinds[n], v, values, scalars, double) for n, v in given.items()}
+    for argument in call.schema.arguments:
+        if call.wraps_numbers and argument.is_tensor and isinstance(given[argument.name], Scalar):
+            wanted = torch.float64 if double and isinstance(arguments[argument.name], float) else None
+            arguments[argument.name] = torch.tensor(arguments[argument.name], dtype=wanted)
+    if double and any(spec.dtype in _FLOAT_NAMES for spec in call.outputs):
+        arguments = _widened(arguments)
+    code = arguments.get("dtype") if arguments.get("dtype") in _CODES else None
+    widens = arguments.get("half_to_float") is True  # a CPU does not: the input is widened before
+    if widens:
+        arguments["half_to_float"] = False
+        if not double:
+            arguments["self"] = arguments["self"].float()
+    required = {a.name for a in function._schema.arguments if not a.has_default_value()}
+    if not double and name.removeprefix("_foreach_").removesuffix("_") == "sqrt":
+        return _roots(call, arguments["self"])
+    if not double and (name.startswith("_foreach_") or name.removesuffix("_") in ROUNDED_ONCE):
+        return _rounded_once(call, function, arguments)
+    if name in STAND_INS:
+        return _stood_in(call, STAND_INS[name], arguments)
+    found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
+    if double and code is not None:
+        found = found.to(torch.float64)
+    if isinstance(found, torch.Tensor):
+        return [found] if call.outputs else []
+    flat = [t for each in found or () for t in (each if isinstance(each, list | tuple) else (each,))]
+    return [t for t in flat if t is not None][: len(call.outputs)]
+
+
+def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Whole numbers that a call makes floats of, in float64: it would give float32. Where floats are beside them, it
+    gives what those are.
+    """
+    members = (t for v in arguments.values() for t in (v if isinstance(v, list) else [v]))
+    if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in members):
+        return arguments
+    return {n: v.double() if isinstance(v, torch.Tensor) and n not in _ASKED else v for n, v in arguments.items()}
+
+
+def _roots(call: Call, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+    """Roots rounded as a GPU's are: a CPU's may be off by a bit. What float64 gives is, rounded to float32."""
+    sources = given if isinstance(given, list) else [given]
+    found = [torch.sqrt(t.double()).float() for t in sources]
+    if call.schema.mutates:
+        for old, root in zip(sources, found, strict=True):
+            old.copy_(root)
+        return sources if call.outputs else []
+    return [t.to(getattr(torch, str(spec.dtype))) for t, spec in zip(found, call.outputs, strict=True)]
+
+
+def _rounded_once(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """A call at 32 bits, its results and what it writes rounded to what they are, once."""
+    given = {n: [wide(t) for t in v] if isinstance(v, list) else wide(v) for n, v in arguments.items()}
+    found = function(**{n: v for n, v in given.items() if v is not None})
+    for at in call.schema.mutates:
+        name = call.schema.arguments[at].name
+        pairs = (arguments[name], given[name])
+        for old, new in zip(*(p if isinstance(p, list) else [p] for p in pairs), strict=True):
+            if old is not new:
+                old.copy_(new)
+    if not call.outputs:
+        return []
+    kinds = (getattr(torch, str(spec.dtype)) for spec in call.outputs)
+    results = found if isinstance(found, list | tuple) else [found]
+    written = [arguments[call.schema.arguments[at].name] for at in call.schema.mutates]
+    return written or [t.to(kind) for t, kind in zip(results, kinds, strict=True)]
+
+
+def _stood_in(call: Call, function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """By what runs in the operator's place: at 32 bits or more, and rounded where the result is narrower."""
+    given = {n: wide(v) for n, v in arguments.items()}
+    found = [t for t in function(**given) if t is not None][: len(call.outputs)]
+    for name, value in arguments.items():  # what it wrote in place
+        if given[name] is not value and name.startswith("running_"):
+            value.copy_(given[name])
+    kinds = (getattr(torch, str(spec.dtype)) for spec in call.outputs)
+    return [t.to(kind) if t.dtype == torch.float32 else t for t, kind in zip(found, kinds, strict=True)]
+
+
+def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Mapping[str, float], double: bool) -> Any:
+    if isinstance(value, Ref):
+        return values[value.value]
+    if isinstance(value, Refs):
+        return [None if v is None else values[v] for v in value.values]
+    if isinstance(value, Scalars):
+        return [scalars[s.name] for s in value.values]
+    if isinstance(value, Scalar):
+        return scalars[value.name]
+    if not isinstance(value, Literal):
+        return None
+    if kind.startswith("ScalarType"):
+        dtype = getattr(torch, str(value.value))
+        return torch.float64 if double and dtype in _FLOATS else dtype
+    return list(value.value) if isinstance(value.value, tuple) else value.value
+
+
+def _dropped(call: Call, values: Sequence[Any], scalars: Mapping[str, float], mask: torch.Tensor) -> list[torch.Tensor]:
+    """Dropout with a given mask, by torch's formula."""
+    given = call.given()
+    tensor, p = given["input"], given["p"]
+    assert isinstance(tensor, Ref)  # noqa: S101  (its schema says so)
+    probability = scalars[p.name] if isinstance(p, Scalar) else 0.0
+    scale = 0.0 if probability >= 1 else 1.0 / (1.0 - probability)
+    return [values[tensor.value] * mask * scale, mask]

@@ -1,0 +1,139 @@
+"""The same chain at other sizes: what a kernel that takes sizes as arguments must get right too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Value, infer_outputs
+from tracemine.codegen.index_inputs import computed, within
+from tracemine.codegen.lowering.context import Lowered
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.recipes import arguments, columns_of
+from tracemine.codegen.tensor_ir import Reduced, Scanned, Tensor
+from tracemine.errors import TracemineError
+from tracemine.ops.infer import TensorSpec
+
+_SHAPES = frozenset({"size", "shape"})  # arguments that are the output's shape
+_LAST = frozenset({"normalized_shape", "output_size"})  # the last of its sizes
+_ENDS = {"aten::slice": "end", "aten::narrow": "length"}  # of a part of an axis
+_COUNTS = ("N", "C", "HxW")  # of a group norm: what its input's shape says again
+
+
+def free_axes(lowered: Lowered) -> dict[int, int]:
+    """Axes whose size the kernels take as an argument, and their sizes."""
+    found: dict[int, int] = {}
+    for source in lowered.inputs:
+        for leaf in lowered.axes.flat(source.dims):
+            if not lowered.axes.axis(leaf).pinned:
+                found[leaf] = lowered.axes.size((leaf,))
+    return found
+
+
+def reduced_axes(lowered: Lowered) -> frozenset[int]:
+    """Axes that some reduction or running sum walks."""
+    found: set[int] = set()
+    seen: set[Tensor] = set()
+    todo = [*lowered.live, *lowered.written.values()]
+    while todo:
+        tensor = todo.pop()
+        if tensor not in seen:
+            seen.add(tensor)
+            found.update(columns_of(lowered.axes, tensor) if isinstance(tensor, Reduced | Scanned) else ())
+            todo.extend(arguments(tensor))
+    return frozenset(found)
+
+
+def resized(chain: Graph, lowered: Lowered, sizes: Mapping[int, int]) -> Graph:
+    """The chain with other sizes for some axes. Raises GraphError where its calls do not allow them."""
+    if not sizes:
+        return chain
+    shape = _shapes(lowered, sizes)
+    before = _shapes(lowered, {})
+    changed = {lowered.axes.size((a,)): n for a, n in sizes.items()}
+    inputs = tuple(
+        Input(e.name, reshaped(e.spec, shape(v)), changed.get(e.below, e.below) if e.below is not None else None)
+        for e, v in zip(chain.inputs, lowered.values, strict=False)
+    )
+    specs = [e.spec for e in inputs]
+    calls: list[Call] = []
+    for number, call in enumerate(chain.calls):
+        first = chain.first_output(number)
+        arguments = tuple(
+            _argument(a.name, v, call, first, lowered, shape, before)
+            for a, v in zip(call.schema.arguments, call.arguments, strict=True)
+        )
+        made = Call(call.operator, call.overload, arguments, call.outputs)
+        # A trace need not record the last of what a call gives, which nobody reads then: cuDNN's reserve.
+        outputs = infer_outputs(made, specs)[: len(call.outputs)] if call.outputs else ()
+        calls.append(Call(call.operator, call.overload, arguments, outputs))
+        specs += outputs
+    return Graph(chain.name, inputs, tuple(calls), chain.live)
+
+
+def at_sizes(chain: Graph, sizes: Mapping[int, int]) -> Graph | None:
+    """The chain with other sizes of axes; None where its calls do not allow them."""
+    try:
+        found = within(resized(chain, lower(chain), sizes))
+        lower(found)  # its views may split axes that other sizes do not nest in
+        return found if computed(found) == computed(chain) else None
+    except (TracemineError, ArithmeticError, ValueError, LookupError):
+        return None
+
+
+class _shapes:
+    """Shapes of recipes under given sizes."""
+
+    def __init__(self, lowered: Lowered, sizes: Mapping[int, int]) -> None:
+        self._axes, self._sizes = lowered.axes, sizes
+
+    def __call__(self, tensor: Tensor) -> tuple[int, ...]:
+        axes = self._axes
+        return tuple(prod(self._sizes.get(a, axes.size((a,))) for a in axes.leaves(dim)) for dim in tensor.dims)
+
+
+def _argument(
+    name: str, value: Value, call: Call, first: int, lowered: Lowered, shape: _shapes, before: _shapes
+) -> Value:
+    if call.operator == "aten::arange" and name == "end":
+        return Literal(counted_to(call, shape(lowered.values[first])[0]))
+    if name in _COUNTS and isinstance(source := call.given().get("input"), Ref):
+        batch, channels, *rest = shape(lowered.values[source.value])
+        return Literal((batch, channels, prod(rest))[_COUNTS.index(name)])
+    if not isinstance(value, Literal) or not isinstance(value.value, tuple):
+        return _ended(name, value, call, lowered, shape, before)
+    if name in _SHAPES and call.outputs:
+        return Literal(shape(lowered.values[first]))
+    if name in _LAST:
+        return Literal(shape(lowered.values[first])[-len(value.value) :])
+    return value
+
+
+def _ended(name: str, value: Value, call: Call, lowered: Lowered, shape: _shapes, before: _shapes) -> Value:
+    """A slice that ends where its axis does ends there at any size; anything else stays as it is."""
+    given = call.given()
+    source, dim = given.get("self"), getattr(given.get("dim"), "value", 0)
+    if _ENDS.get(call.operator) != name or not isinstance(source, Ref) or not isinstance(value, Literal):
+        return value
+    recipe = lowered.values[source.value]
+    return Literal(shape(recipe)[dim]) if value.value == before(recipe)[dim] else value
+
+
+def counted_to(call: Call, size: int) -> int | float:
+    """Where `arange` has to end to give as many elements."""
+    start, step = (getattr(call.given().get(name), "value", other) for name, other in (("start", 0), ("step", 1)))
+    end: int | float = start + step * size
+    return end
+
+
+def reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    """Another shape in the same order of dimensions; what was repeated stays so."""
+    if shape == spec.shape:
+        return spec
+    old = spec.strides or ()
+    order = sorted((d for d in range(len(shape)) if old[d]), key=lambda d: (-old[d], d))
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return TensorSpec(shape, spec.dtype, tuple(strides))

@@ -1,0 +1,273 @@
+"""What a kernel is tried on: values that break things, layouts, sizes and scalars other than the recorded ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tracemine.codegen.graph import Graph, Literal, Ref
+from tracemine.codegen.index_inputs import KEEPS
+from tracemine.ops.infer import TensorSpec
+
+ZONE = 256  # elements on either side of a tensor that nothing may touch
+
+_MOST_APART = 24  # axes whose sizes are changed one by one
+_MOST_SLICED = 6
+_MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five lists of 16 have
+
+NORMAL, INTEGERS = "normal", "whole numbers"
+APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
+FAR = "far-reaching"  # a layout: as recorded, and places are counted as those of huge tensors are
+# Kinds of values, most telling first.
+KINDS = (
+    NORMAL,
+    INTEGERS,
+    "planted NaN and infinities",
+    "wide magnitudes",
+    "constant rows",
+    "outliers",
+    "negative, and a row of -inf",
+    "far below zero",
+    "signed zeros and ties",
+    "denormals",
+    "near overflow",
+    "rows of zeros",
+    "small beside 1",
+    *APART,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One set of inputs. `sizes`: other sizes for axes; `layout`: how inputs lie in memory; `scalars`: other values."""
+
+    kind: str = NORMAL
+    seed: int = 0
+    layout: str = "recorded"
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    scalars: str = "recorded"
+
+    @property
+    def wired(self) -> bool:
+        """Whether the build that rounds as eager does must give what eager gives."""
+        return self.kind in APART or (self.kind in (NORMAL, INTEGERS) and not self.sizes)
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What decides the numbers, and the order in which eager meets them: gaps between them do not."""
+        moved = self.layout if self.layout == "reversed order" else ""
+        return self.kind, self.seed, moved, tuple(self.sizes.items()), self.scalars
+
+    @property
+    def says(self) -> str:
+        """In words."""
+        sized = ", ".join(f"axis {a} of {n}" for a, n in self.sizes.items())
+        parts = [self.kind, f"seed {self.seed}"]
+        parts += [f"{self.layout} layout"] * (self.layout != "recorded") + [sized] * bool(sized)
+        return ", ".join(parts + [f"{self.scalars} scalars"] * (self.scalars != "recorded"))
+
+
+def trials(chain: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()) -> Iterator[Trial]:
+    """All trials of a chain.
+
+    free: axes whose size the kernel takes as an argument, and their recorded sizes. in_parts: those that are reduced
+    in parts, of which each shows in the whole only where it is far from the others.
+    """
+    yield Trial()
+    yield Trial(kind=INTEGERS)
+    if chain.scalars:
+        yield Trial(scalars="changed", seed=1)
+        yield Trial(kind="denormals", scalars="changed")
+        yield Trial(scalars="every other one small", seed=6)
+        yield Trial(scalars="every other one small", seed=7)
+        yield Trial(kind="far below zero", scalars="changed")  # of a row of masked numbers nothing is left
+        yield Trial(kind="negative, and a row of -inf", scalars="changed")
+        yield Trial(scalars="all zero", seed=8)
+    together = _together(free)
+    for axes in together:
+        yield Trial(sizes={axis: size + 1 for axis, size in axes.items()})
+    for kind in KINDS[2:]:
+        yield Trial(kind=kind)
+    for layout in ("gaps", "reversed order", "offset"):
+        yield Trial(layout=layout, seed=2)
+    yield Trial(layout=FAR, seed=2)
+    alone = chain.inputs[:: max(1, -(-len(chain.inputs) // _MOST_ALONE))]
+    for entry in (*alone, chain.inputs[-1]) if len(chain.inputs) > 1 else ():
+        yield Trial(layout=f"padding in {entry.name}", seed=2)  # what is known of one tensor says nothing of another
+    yield Trial(layout="roomy", seed=9)
+    for axes in together[:_MOST_SLICED]:  # of the same strides: a plan that was kept for others does not fit
+        yield Trial(layout="roomy", sizes={axis: max(size - 1, 0) for axis, size in axes.items()}, seed=9)
+    for axes in together:
+        for other in (None, 1, 0, 7):  # None: one less
+            sizes = {axis: max(size - 1, 0) if other is None else other for axis, size in axes.items()}
+            if sizes != axes:
+                yield Trial(sizes=sizes, seed=3)
+    if any(not s.recorded for s in chain.scalars):
+        for scalars in ("zero", "one", "minus one", "tiny", "large"):
+            yield Trial(scalars=scalars, seed=4)
+    for axis in in_parts:  # parts are longer than 16 bits count, and odd
+        yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
+    yield Trial(seed=5)
+
+
+def _together(free: Mapping[int, int]) -> list[dict[int, int]]:
+    """Axes whose sizes are changed together: each by itself; of very many, as an optimizer has, every second one."""
+    items = list(free.items())
+    if len(items) > _MOST_APART:
+        return [dict(items[::2]), dict(items[1::2])]
+    return [dict([item]) for item in items]
+
+
+def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
+    """A value for each scalar argument. Recorded ones change only in the trials that change scalars."""
+    fixed: dict[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
+    found: dict[str, Any] = {}
+    for place, scalar in enumerate(chain.scalars):
+        value: float = scalar.value
+        if trial.scalars == "changed":  # each by another factor: bounds and what they bound must not move together
+            share = 0.6 - 0.1 * (place % 5)
+            value = value * 1e-3 if abs(value) >= 1000 else value  # what stands for −∞ in a mask must show
+            value = _short(value * share + 0.77 * (1 - share)) if isinstance(scalar.value, float) else scalar.value + 1
+        elif trial.scalars == "every other one small" and isinstance(scalar.value, float):
+            value = _short(value * (0.1 if place % 2 == trial.seed % 2 else 0.9))  # bounds that are out of reach else
+        elif trial.scalars == "all zero":
+            value = type(scalar.value)(0)
+        elif trial.scalars in fixed and not scalar.recorded:
+            value = type(scalar.value)(_short(fixed[trial.scalars]))
+        found[scalar.name] = value
+    return found
+
+
+def _short(value: float) -> float:
+    """To 8 significant bits: eager on a CPU rounds some scalars to the tensor's dtype, on a GPU it does not."""
+    fraction, exponent = math.frexp(value)
+    return math.ldexp(round(fraction * 256) / 256, exponent) if math.isfinite(value) else value
+
+
+def tensors(chain: Graph, trial: Trial) -> list[torch.Tensor]:
+    """The chain's inputs, each in memory of its own between zones of poison."""
+    generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
+    found: list[torch.Tensor] = []
+    ignored, most = _ignored(chain), max((len(e.spec.shape) for e in chain.inputs), default=0)
+    for entry in chain.inputs:
+        alone = trial.layout.startswith("padding in ")
+        own = trial.layout == f"padding in {entry.name}"
+        tensor = placed(entry.spec, ("padding" if own else "recorded") if alone else trial.layout)
+        tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
+        if trial.kind == "small beside 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
+            tensor.mul_(2.0**-20)
+        if trial.kind in (INTEGERS, "rows of zeros") and len(found) in ignored and tensor.dim():
+            tensor[::3] = ignored[len(found)]
+        if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
+            tensor[::2] = 0
+        found.append(tensor)
+    return found
+
+
+def _ignored(chain: Graph) -> dict[int, int]:
+    """Inputs that hold classes, and the number that stands for none."""
+    behind = dict(enumerate(range(len(chain.inputs))))  # of each value the input whose numbers it holds
+    found: dict[int, int] = {}
+    for number, call in enumerate(chain.calls):
+        given, base = call.given(), call.operator.removeprefix("aten::")
+        first = call.arguments[0] if call.arguments else None
+        if base in KEEPS and isinstance(first, Ref) and call.outputs and first.value in behind:
+            behind[chain.first_output(number)] = behind[first.value]
+        target, none = given.get("target"), given.get("ignore_index")
+        source = behind.get(target.value) if base.startswith("nll_loss") and isinstance(target, Ref) else None
+        if source is not None and isinstance(none, Literal) and isinstance(none.value, int):
+            found[source] = none.value
+    return found
+
+
+def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
+    """A tensor whose surroundings, and gaps between its elements, are all ones: NaN, −1, True."""
+    shape, strides = spec.shape, spec.strides or ()
+    if layout in ("gaps", "reversed order", "padding", "roomy") and 0 not in strides:
+        order = sorted(range(len(shape)), key=lambda d: -strides[d])
+        order = order[::-1] if layout == "reversed order" else order
+        step, wide = (2 if layout == "gaps" or len(shape) == 1 else 1), [0] * len(shape)
+        for d in reversed(order):
+            wide[d] = step
+            room = -(-max(shape[d], 1) // 8) * 8 if layout == "roomy" and len(shape) > 1 else max(shape[d], 1)
+            step = step * room + (3 if layout == "padding" else 0)
+        strides = tuple(wide)
+    offset = ZONE + (1 if layout == "offset" else 0)
+    reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if spec.elements else 0
+    dtype = getattr(torch, str(spec.dtype))
+    width = torch.empty((), dtype=dtype).element_size()
+    memory = torch.full(((reach + 2 * ZONE + 1) * width,), 255, dtype=torch.uint8)
+    if dtype == torch.bool:
+        memory.fill_(1)
+    return memory.view(dtype).as_strided(shape, strides, offset)
+
+
+def zones(tensor: torch.Tensor) -> torch.Tensor:
+    """All memory of a tensor made by `placed`, as bytes."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+
+
+def _values(spec: TensorSpec, below: int | None, kind: str, generator: torch.Generator) -> torch.Tensor:
+    shape, dtype = spec.shape, getattr(torch, str(spec.dtype))
+    if below is not None:
+        index = torch.randint(0, max(below, 1), shape, generator=generator)
+        if kind == "constant rows":
+            index = torch.zeros_like(index)
+        return index.to(dtype)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if kind == "wide magnitudes" and dtype in (torch.int32, torch.int64):
+        most = torch.iinfo(dtype).max
+        return torch.randint(most // 2, most, shape, generator=generator, dtype=dtype)
+    if not dtype.is_floating_point:
+        numbers = torch.randint(-100 if dtype != torch.uint8 else 0, 100, shape, generator=generator)
+        if len(shape) > 1 and 0 not in shape:  # rows of zeros, rows with one number, rows of numbers
+            # Which is which is the seed's: of a plan kept for rows that lie otherwise a row of zeros may tell alone.
+            rows = (torch.arange(numbers.numel() // shape[-1]).view(*shape[:-1], 1) + generator.initial_seed()) % 3
+            alone = torch.arange(shape[-1]) == (7 * torch.arange(numbers.numel() // shape[-1]) % shape[-1]).view(
+                *shape[:-1], 1
+            )
+            numbers = numbers * ((rows == 2) | ((rows == 1) & alone))
+        return numbers.to(dtype)
+    values = _floats(shape, dtype, kind, generator)
+    limit = torch.finfo(dtype).max if dtype.itemsize == 1 else math.inf
+    return values.clamp(-limit, limit).to(dtype)
+
+
+def _floats(shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: torch.Generator) -> torch.Tensor:
+    normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if kind == INTEGERS:
+        return torch.randint(-4, 5, shape, generator=generator).double()
+    if kind == "wide magnitudes":
+        return normal.sign() * torch.exp2(torch.rand(shape, generator=generator, dtype=torch.float64) * 40 - 20)
+    if kind == "constant rows" and shape:
+        return normal[..., :1].expand(shape).clone()
+    if kind == "negative, and a row of -inf":
+        negative = -normal.abs() - 1
+        if len(shape) > 1 and 0 not in shape:
+            negative.view(-1, shape[-1])[-1] = -math.inf
+        return negative
+    if kind == "far below zero":  # further than exp can tell from nothing
+        return normal - 3000
+    if kind == "signed zeros and ties":
+        return (normal * 2).round() / 2 * torch.where(normal < 0.5, 0.0, 1.0)
+    if kind == "denormals":
+        return normal * torch.finfo(dtype).tiny
+    if kind == "near overflow":
+        return normal.sign() * torch.finfo(dtype).max * (0.5 + 0.5 * torch.rand(shape, generator=generator))
+    if kind in APART:
+        along = (torch.arange(n).view(n, *[1] * (len(shape) - d - 1)) // APART[kind] for d, n in enumerate(shape))
+        return normal + 16 - 32 * (sum(along, start=torch.zeros(())) % 2)
+    if kind == "outliers" and 0 not in shape:
+        flat = normal.view(-1)
+        flat[:: max(1, flat.numel() // 5)] *= 1e3
+    if kind.startswith("planted") and 0 not in shape:
+        flat = normal.view(-1)
+        places = (0, flat.numel() // 3, flat.numel() // 2, flat.numel() - 1)
+        for place, value in zip(places, (math.inf, math.nan, -math.inf, math.nan), strict=True):
+            flat[place] = value
+    return normal

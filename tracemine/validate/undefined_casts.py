@@ -1,0 +1,77 @@
+"""Casts that nobody promises anything of: of NaN to an integer, and of numbers beyond what the integers or codes hold.
+
+C leaves them undefined; CPUs and GPUs differ, and PyTorch's own versions: an fp8 code of 500 is NaN in one, 448 in the
+next. A chain that makes such casts is run once more with other numbers in their places. What is another number then,
+no kernel need give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tracemine.validate.roundings import Mode, operator_of
+
+_CASTS = ("_to_copy", "copy_")
+_FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+class Casts(Mode):
+    """Runs a chain. `met`: whether it made such a cast. other: whether to give another number where it does."""
+
+    def __init__(self, other: bool = False) -> None:
+        super().__init__()
+        self.other, self.met = other, False
+
+    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        """One call."""
+        name = operator_of(function)
+        nobodys = None
+        if name in _CASTS:
+            named = named or {}
+            target = given[0].dtype if name == "copy_" else named.get("dtype")
+            nobodys = undefined(given[name == "copy_"], target)
+        found = function(*given, **(named or {}))
+        if nobodys is not None and bool(nobodys.any()):
+            self.met = True
+            if self.other:
+                bits = found.view(torch.uint8) if found.dtype in _FP8 else found
+                bits.copy_(torch.where(nobodys, 0x38 if found.dtype in _FP8 else ~bits, bits))
+        return found
+
+
+def undefined(source: Any, target: torch.dtype | None) -> torch.Tensor | None:
+    """Where a float has no number of another dtype; None where the cast is none to integers or codes."""
+    if not isinstance(source, torch.Tensor) or not source.dtype.is_floating_point or target in (None, torch.bool):
+        return None
+    if target in _FP8:
+        return source.abs().double() > torch.finfo(target).max
+    if target is None or target.is_floating_point or target.is_complex:
+        return None
+    bounds = torch.iinfo(target)
+    wide = source.double()
+    return ~((wide > float(bounds.min) - 1) & (wide < float(bounds.max) + 1))
+
+
+def defined(run: Callable[[], tuple[Sequence[Any], Sequence[Any]]]) -> tuple[list[Any], list[Any]]:
+    """What eager gives and what is right, where `run` tells both; right is NaN where the chain promises nothing."""
+    with Casts() as casts:
+        eager, truth = run()
+    if not casts.met:
+        return list(eager), list(truth)
+    with Casts(other=True):
+        others = run()
+    marked = []
+    for ours, right, other, wide in zip(eager, truth, *others, strict=True):
+        nobodys = _differ(ours, other) | _differ(right, wide)
+        marked.append(torch.where(nobodys, torch.nan, right.double()) if bool(nobodys.any()) else right)
+    return list(eager), marked
+
+
+def _differ(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if not a.dtype.is_floating_point:
+        return a != b
+    x, y = a.double(), b.double()
+    return (x != y) & ~(x.isnan() & y.isnan())

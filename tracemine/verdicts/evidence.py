@@ -1,0 +1,256 @@
+"""Verdicts of files and folders as evidence for a scan: which one counts for a finding, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tracemine.devices import Device, devices, find_device
+from tracemine.errors import InputError, Location
+from tracemine.findings.record import GRAPH, Finding, Scan, Share, Verified
+from tracemine.findings.verdicts import account
+from tracemine.units import count_text
+from tracemine.verdicts.levels import CANNOT_TELL, LOSES, WRONG
+from tracemine.verdicts.stored import (
+    LARGEST_BYTES,
+    Beside,
+    Entry,
+    Ran,
+    Said,
+    in_table,
+    in_text,
+    is_table,
+    nothing_verified,
+)
+
+MOST_FILES = 10_000  # of one folder
+_TABLE = ".parquet"
+_SUFFIXES = (".json", ".jsonl", _TABLE)
+_HEAD_BYTES = 1 << 16  # in which a file of verdicts says that it is one
+_LONGEST, _MOST_TEXTS = 500, 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A verdict, and which of several goes first: the newer file's, then the later one in it."""
+
+    entry: Entry
+    file: str
+    rank: tuple[int, int]
+
+    def is_for(self, gpu: str | None) -> bool:
+        return self.entry.on_cpu or same_gpu(self.entry.gpu, gpu)
+
+    def suits(self, finding: Finding) -> bool:
+        """Whether it is of what such a finding is about: idle time is what a CUDA graph closes."""
+        return finding.on_gpu != (self.entry.said.by == GRAPH)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Verdicts by fingerprint; `notes`: what was left out of the files, and why, a line each."""
+
+    items: dict[str, list[_Item]] = field(default_factory=lambda: defaultdict(list))
+    notes: list[str] = field(default_factory=list)
+
+    def on(self, finding: Finding, gpu: str | None) -> Verified | None:
+        """The verdict that counts for a finding on this GPU; None where there is none.
+
+        Of several one that settles the matter goes before one that does not, then the newest file, then the last in it.
+        """
+        items = [item for item in self.items.get(finding.fingerprint, ()) if item.is_for(gpu) and item.suits(finding)]
+        found = [(item, _verified(item.entry.on(finding), finding, item.file)) for item in items]
+        if not found:
+            return None
+        item, verified = max(found, key=lambda one: (one[1].basis != "predicted", one[0].rank))
+        return _with_proof(verified, item, items)
+
+    def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
+        """What became of the verdicts in a scan that was made with them: keys of ACCOUNTS, which add up to all."""
+        counts = Counter[str]()
+        findings = {finding.fingerprint: finding for finding in scan.findings}
+        for mark, items in self.items.items():
+            finding = findings.get(mark)
+            if finding is None or not any(item.suits(finding) for item in items):
+                counts["no_finding"] += len(items)
+                continue
+            fitting = [item.file for item in items if item.is_for(gpu)]
+            counts["other_gpu"] += len(items) - len(fitting)
+            counts["repeated"] += len(fitting)
+            if finding.verdict is not None and finding.verdict.file in fitting:
+                counts[finding.verdict.basis] += 1
+                counts["repeated"] -= 1
+        return account(counts)
+
+
+def same_gpu(name: str | None, other: str | None) -> bool:
+    """Whether two names are of one model.
+
+    >>> same_gpu("NVIDIA H200", "nvidia h200"), same_gpu("NVIDIA H200", "NVIDIA H200 NVL"), same_gpu(None, None)
+    (True, False, False)
+    """
+    if not name or not other:
+        return False
+    device = _device(name)
+    return _plain(name) == _plain(other) or (device is not None and device is _device(other))
+
+
+def _device(name: str) -> Device | None:
+    return find_device(name) or next((each for each in devices() if _plain(each.title) == _plain(name)), None)
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def read_evidence(paths: Sequence[Path]) -> Evidence:
+    """The verdicts in files and folders, folders below them too.
+
+    Raises InputError for a path that is not there, and for a file that is named and holds no verdicts that can be read.
+    In a folder such a file is left out with a note.
+    """
+    evidence = Evidence()
+    for path in paths:
+        (_read_folder if path.is_dir() else _read_file)(path, evidence)
+    return evidence
+
+
+def _read_folder(folder: Path, evidence: Evidence) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    if len(files) > MOST_FILES:
+        raise InputError(f"holds {len(files):,} files, and {MOST_FILES:,} are read", where=Location(str(folder)))
+    others = 0
+    for path in files:
+        if path.suffix == _TABLE and path.with_suffix(".json").is_file():
+            continue  # what `verify` wrote twice; the JSON says more
+        try:
+            if _may_hold_verdicts(path):
+                _read_file(path, evidence)
+            else:
+                others += 1
+        except InputError as error:
+            evidence.notes.append(f"{error.where}: left out, it {error.message}")
+    if others:
+        evidence.notes.append(f"{folder}: left out, no verdicts: {count_text(others, 'file')}")
+    if not evidence.items:
+        evidence.notes.append(f"{folder}: no verdict lies in this folder or below it")
+
+
+def _may_hold_verdicts(path: Path) -> bool:
+    """Whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
+    if path.suffix == _TABLE:
+        return is_table(path)
+    head = _content(path, _HEAD_BYTES).partition(b'"findings"')[0]  # a step's verdict names findings too, behind others
+    return b'"fingerprint"' in head or b'"verdicts"' in head
+
+
+def _read_file(path: Path, evidence: Evidence) -> None:
+    where = Location(str(path))
+    content = b""
+    if path.suffix == _TABLE:
+        found, notes = in_table(path)
+    else:
+        content = _content(path, LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise InputError(f"is too large for verdicts: more than {LARGEST_BYTES:,} bytes", where=where)
+        found, notes = in_text(content, path)
+    if not found and (nothing_verified(content) if path.suffix != _TABLE else not notes):
+        notes = [f"{path}: no verdict lies in it, for there was nothing to verify"]
+    elif not found:
+        if b'"findings"' in content[:_HEAD_BYTES]:
+            raise InputError(
+                "holds findings, not verdicts", where=where, hint="tracemine verify makes verdicts of them"
+            )
+        why = notes[0].partition("left out, ")[2] if notes else "verify writes them; a reproduction does with --json"
+        raise InputError("holds no verdicts that can be used", where=where, hint=why)
+    evidence.notes += notes
+    written_ns = path.stat().st_mtime_ns
+    for number, entry in enumerate(found):
+        evidence.items[entry.said.fingerprint].append(_Item(entry, _text(str(path)), (written_ns, number)))
+
+
+def _content(path: Path, most_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(most_bytes)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=Location(str(path))) from None
+
+
+def _verified(said: Said, finding: Finding, file: str) -> Verified:
+    """A verdict as a finding shows it. Texts keep within bounds: they come from a file."""
+    of: Said | Beside = said
+    for each in (said.library, said.compiled):
+        if each is not None and _basis(each) == "measured" and each.says != CANNOT_TELL and _faster(each, of):
+            of = each
+    beside = said.library
+    measured, timed = of.measured, said.measured or of.measured
+    share = None
+    if measured is not None:
+        ratio = measured.eager_to_fused
+        share = Share(*(round(1 - 1 / each, 6) for each in (ratio.low, ratio.ratio, ratio.high)))
+    library = None if beside is None else _text(beside.text)
+    return Verified(
+        basis="predicted" if finding.alike is None else _basis(of),
+        level=of.level,
+        says=_text(of.says),
+        device=None if measured is None else _text(measured.device),
+        state=None if measured is None else _text(measured.state),
+        eager_ns=None if measured is None else measured.eager_ns,
+        fused_ns=None if said.measured is None else said.measured.fused_ns,
+        compiled_ns=None if timed is None else timed.compiled_ns,
+        saved_share=share,
+        predicted_ns=finding.gpu_saving_ns,
+        occurrences=0 if finding.alike is None else finding.alike.occurrences,
+        assumptions=tuple(map(_text, said.assumptions[:_MOST_TEXTS])),
+        not_tested=tuple(map(_text, said.not_tested[:_MOST_TEXTS])),
+        file=file,
+        library=library,
+        library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
+        by=_text(of.text if isinstance(of, Beside) else of.by) or "a call",
+    )
+
+
+def _faster(beside: Beside, said: Said | Beside) -> bool:
+    """Whether a call, itself faster than eager, is what to use: the kernel or another call is not, or takes longer."""
+    if _basis(said) != "measured" or said.says == CANNOT_TELL or said.measured is None or beside.measured is None:
+        return True
+    return beside.measured.fused_ns < said.measured.fused_ns
+
+
+def _with_proof(verified: Verified, item: _Item, items: Sequence[_Item]) -> Verified:
+    """What a reproduction came to on a GPU, with the proof of that same file on a CPU where there is one."""
+    if not isinstance(item.entry.said, Ran) or verified.by != "kernel":
+        return verified
+    proofs = [each for each in items if each.entry.on_cpu and each.entry.source == item.entry.source is not None]
+    if not proofs:
+        return verified
+    proof = max(proofs, key=lambda each: each.rank).entry.said
+    if not isinstance(proof, Said):
+        return verified
+    if proof.says.startswith(WRONG):
+        return replace(verified, basis="refuted", level=proof.level, says=_text(proof.says))
+    if proof.level < "L2":
+        return verified
+    return replace(verified, not_tested=tuple(text for text in verified.not_tested if not text.startswith("L2")))
+
+
+def _text(text: str) -> str:
+    """A text that can be written anywhere: of bounded length, without halves of characters."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode()
+
+
+def _basis(said: Said | Beside) -> str:
+    """What a verdict does to a claim.
+
+    >>> _basis(Said("0" * 16, "L3", LOSES)), _basis(Said("0" * 16, "L2", "right in the interpreter, on a CPU"))
+    ('refuted', 'predicted')
+    """
+    if said.says == LOSES or said.says.startswith(WRONG):
+        return "refuted"
+    timed = said.measured is not None and (said.level >= "L4" or said.says == CANNOT_TELL)
+    return "measured" if timed else "predicted"

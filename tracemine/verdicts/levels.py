@@ -1,0 +1,174 @@
+"""How far something was verified: levels, what fails one first, and what was measured on a GPU."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tracemine.validate.record import Proof
+
+# What a level says. Each asks for all before it, but for what this machine could not test.
+LEVELS = {
+    "L0": "flagged",
+    "L1": "rebuilt: the replay launches the trace's own kernels",
+    "L2": "right in the interpreter, on a CPU",
+    "L3": "right on the GPU",
+    "L4": "faster than eager",
+    "L5": "not slower than torch.compile",
+    "L6": "the step got shorter",
+}
+# What a verdict says where a level was tried and not reached: other programs read these.
+LOSES, CANNOT_TELL, WRONG, UNSTABLE = "this fusion loses", "cannot tell from eager", "wrong on ", "unstable: "
+
+
+SECOND_CLOCK = "second clock"  # in what was left out: then one clock alone was asked
+_UNKNOWN = 1e-3  # of a ratio: no kernel is as much faster than eager
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians of one call's kernel time on a GPU, nanoseconds. `state`: of the cache, the one nearer to the trace."""
+
+    device: str
+    state: str  # `cold`: flushed before the first kernel; `warm`: what the chain reads was written just before
+    eager_ns: int
+    fused_ns: int
+    compiled_ns: int | None  # null: torch.compile was left out, or failed
+    tuned_ns: int | None = None  # torch.compile with max-autotune-no-cudagraphs; null as above
+    copy_ns: int  # a plain copy of as many bytes as one kernel must move
+    saving_ns: int
+    eager_to_fused: dict[str, float]  # ratio, and its 95 % interval, down to what another clock says
+    compiled_to_fused: dict[str, float] | None
+    noise: float  # what eager differs from itself, as a share
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """A level, what ended the way to the next, and what was left out."""
+
+    level: str
+    says: str
+    not_tested: tuple[str, ...]
+
+
+def reached(
+    refused: str | None, proof: Proof | str | None, ran: Mapping[str, Any] | str | None, measured: Measured | None
+) -> Reached:
+    """The level, by what failed first; what was not tried does not hold up what comes after it."""
+    if refused is not None:
+        return Reached("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in ("L1", "L2", "L3", "L4", "L5", "L6")))
+    untried = {"L6": "no step was run with the fused kernel in it"}
+    if not isinstance(ran, Mapping):
+        untried |= dict.fromkeys(("L1", "L3", "L4", "L5"), ran or "this machine has no GPU")
+    if not isinstance(proof, Proof):
+        untried["L2"] = proof or "not asked for"
+    elif proof.refused is not None:
+        untried["L2"] = proof.refused
+    passed = _passed(proof, ran, measured, untried)
+    level, failed = "L0", ""
+    for name in ("L1", "L2", "L3", "L4", "L5"):
+        if name in untried:
+            continue
+        if passed[name]:
+            failed = passed[name]
+            break
+        level = name
+    says = failed or LEVELS[level]
+    if isinstance(ran, str) and not failed:
+        says = ran
+    elif isinstance(proof, str) and level == "L0":
+        says = proof
+    left_out = (ran.get("times") or {}).get("left_out", {}) if isinstance(ran, Mapping) else {}
+    clock = [f"{SECOND_CLOCK}: {left_out[SECOND_CLOCK]}"] if SECOND_CLOCK in left_out else []
+    return Reached(level, says, (*(f"{k}: {untried[k]}" for k in sorted(untried)), *clock))
+
+
+def _passed(
+    proof: Proof | str | None,
+    ran: Mapping[str, Any] | str | None,
+    measured: Measured | None,
+    untried: dict[str, str],
+) -> dict[str, str]:
+    """For each level that was tried why it failed, "" where it did not."""
+    found: dict[str, str] = {}
+    if isinstance(proof, Proof) and "L2" not in untried:
+        wrong = [m.name for m in proof.mutants if not m.killed_by and not m.equivalent]
+        found["L2"] = f"{WRONG}a CPU: {proof.faults[0].trial}: {proof.faults[0].says}" if proof.faults else ""
+        if wrong and not found["L2"]:
+            found["L2"] = f"a wrong kernel was not told from the right one: {wrong[0]}"
+    if not isinstance(ran, Mapping):
+        return found
+    replay, right, times = ran["replay"], ran.get("right"), ran.get("times")
+    same = replay["same_names"] and replay["same_grids"]
+    found["L1"] = "" if same else "the replay launches other kernels than the trace has: the rebuild is not trusted"
+    if right is None:
+        untried["L3"] = "what is dropped differs from run to run"
+    else:
+        found["L3"] = f"{WRONG}the GPU: {right['faults'][0]}" if right["faults"] else ""
+    if measured is None or times is None:
+        untried |= dict.fromkeys(("L4", "L5"), "not timed")
+        return found
+    judged = times["judged"][measured.state]
+    if "fused" in times["too_fast"]:
+        found["L4"] = f"not believed: faster than memory allows, {times['least_ns']:,} ns"
+    elif _apart(times) and measured.eager_to_fused["low"] <= 1 + judged.get("least_gain", 0.0):
+        found["L4"] = f"{UNSTABLE}two clocks differ on {' and '.join(_apart(times))}"
+    elif judged["faster_than_eager"]:
+        found["L4"] = ""
+    else:
+        found["L4"] = LOSES if judged["slower_than_eager"] else CANNOT_TELL
+    if measured.compiled_ns is None:
+        untried["L5"] = times.get("compile_failed") or "torch.compile was left out"
+    else:
+        found["L5"] = "" if judged["not_slower_than_compile"] else "slower than torch.compile"
+    return found
+
+
+def _apart(times: Mapping[str, Any]) -> list[str]:
+    """Which of eager and the kernel two clocks do not agree on."""
+    return sorted({"eager", "fused"} & set(times["unstable"]))
+
+
+def _other_clocks(times: Mapping[str, Any]) -> float:
+    """As what share of the ratio of eager to the kernel the other clock, at worst, sees it; 1 where both agree.
+
+    It does not know the gaps before kernels exactly: where it saw less of eager, or more of the kernel, counts.
+    """
+    share = 1.0
+    for name in _apart(times):
+        other = times.get("other_clock_ns", {}).get(name, {}).get("ns", 0)
+        if other <= 0:
+            return _UNKNOWN
+        own = statistics.median(times["samples"]["cold"][name]["sum_ns"])
+        share *= min(1.0, other / own if name == "eager" else own / other)
+    return share
+
+
+def measured(times: Mapping[str, Any], traced_ns: float | None) -> Measured:
+    """The state of the cache in which eager takes what it took in the trace, or comes nearest to it.
+
+    traced_ns: None where the trace does not tell: then the cache is cold.
+    """
+    samples = times["samples"]
+    medians = {
+        state: {name: round(statistics.median(s["sum_ns"])) for name, s in found.items()}
+        for state, found in samples.items()
+    }
+    state = "cold" if traced_ns is None else min(medians, key=lambda name: abs(medians[name]["eager"] - traced_ns))
+    found, judged = medians[state], times["judged"][state]
+    ratio = judged["eager"]
+    low = min(ratio["low"], ratio["ratio"] * _other_clocks(times))
+    return Measured(
+        device=times["device"],
+        state=state,
+        eager_ns=found["eager"],
+        fused_ns=found["fused"],
+        compiled_ns=found.get("compiled"),
+        tuned_ns=found.get("tuned"),
+        copy_ns=found["copy"],
+        saving_ns=found["eager"] - found["fused"],
+        eager_to_fused={**ratio, "low": low},
+        compiled_to_fused=judged.get("compiled"),
+        noise=round(abs(judged["eager_against_itself"]["ratio"] - 1), 4),
+    )

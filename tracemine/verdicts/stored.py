@@ -1,0 +1,324 @@
+"""Verdicts as they stand in files: what `verify` wrote, JSON or Parquet, and what reproductions print with --json.
+
+Such a file is something a stranger mails you: what is used of it is checked for its type and its range, and what
+contradicts itself is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Meta, structs
+
+from tracemine.errors import InputError, Location
+from tracemine.findings.record import KERNEL, Finding
+from tracemine.units import count_text
+from tracemine.verdicts.outcome import LIBRARY, in_place_of_kernel
+from tracemine.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
+
+LARGEST_BYTES = 1 << 26  # of one file; a verdict with every sample and its source has some 100 kB
+_TOLERANCE = 0.02  # by which a ratio and the medians that it is of may differ
+_PROOF = "the results of a reproduction come without it"
+
+Ns = Annotated[int, Meta(ge=0, le=1 << 53)]
+Ratio = Annotated[float, Meta(gt=0, le=1e9)]
+Level = Annotated[str, Meta(pattern="^L[0-6]$")]
+Mark = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A ratio and its interval."""
+
+    low: Ratio
+    ratio: Ratio
+    high: Ratio
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """Of `Measured` what a scan needs."""
+
+    device: str
+    state: str
+    eager_ns: Ns
+    fused_ns: Ns
+    eager_to_fused: Interval
+    compiled_ns: Ns | None = None
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """Of `CallVerdict` what a scan needs; `measured.fused_ns` is what the call takes."""
+
+    text: str
+    level: Level
+    says: str
+    measured: Timed | None = None
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Of `Verdict` what a scan needs."""
+
+    fingerprint: Mark
+    level: Level
+    says: str
+    measured: Timed | None = None
+    library: Beside | None = None
+    compiled: Beside | None = None
+    by: str = KERNEL
+    assumptions: list[str] = []
+    not_tested: list[str] = []
+
+
+class _Samples(msgspec.Struct, frozen=True):
+    sum_ns: Annotated[list[Ns], Meta(min_length=1)]
+
+
+class _State(msgspec.Struct, frozen=True):
+    eager: _Samples
+    fused: _Samples
+    copy: _Samples
+    compiled: _Samples | None = None
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    eager_against_itself: Interval
+    eager: Interval
+    faster_than_eager: bool
+    slower_than_eager: bool
+    compiled: Interval | None = None
+    not_slower_than_compile: bool | None = None
+
+
+class _Times(msgspec.Struct, frozen=True):
+    samples: Annotated[dict[str, _State], Meta(min_length=1)]
+    judged: dict[str, _Judged]
+    device: str
+    compile_failed: str | None = None
+
+
+class _Replay(msgspec.Struct, frozen=True):
+    same_names: bool
+    same_grids: bool
+    kernels: list[Any] = []  # that eager launched
+
+
+class _Right(msgspec.Struct, frozen=True):
+    faults: list[str]
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """Of what a reproduction prints what a verdict needs."""
+
+    fingerprint: Mark
+    replay: _Replay
+    right: _Right | None = None
+    times: _Times | None = None
+    device: str | None = None
+    source_sha256: str | None = None  # of the reproduction
+    kernel: bool = True  # false: a library's call stands in the kernel's place
+    by: str = KERNEL
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One verdict of a file, or what one reproduction printed there: what is needed of it, and all of it."""
+
+    said: Said | Ran
+    gpu: str | None  # null: not named
+    whole: dict[str, Any] | None = None  # of a reproduction
+    source: str | None = None  # SHA-256 of the reproduction that was proved, or run
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether no GPU had a part in it: then it holds for any."""
+        return self.gpu is None and isinstance(self.said, Said)
+
+    def on(self, finding: Finding) -> Said:
+        """The verdict on a finding; from a reproduction's results it is made here, beside what the finding measured."""
+        if isinstance(self.said, Said):
+            return self.said
+        launched, there = len(self.said.replay.kernels), len(finding.activities[0]) if finding.activities else 0
+        if self.said.replay.same_names and launched not in (0, there):
+            return Said(
+                finding.fingerprint, "L0", f"of another chain: {launched} kernels where the finding has {there}"
+            )
+        try:
+            return _judged(finding, self.said, self.whole or {})
+        except _CANNOT_BE_JUDGED as error:  # what is not checked above is not as a reproduction prints it
+            return Said(finding.fingerprint, "L0", f"its results cannot be judged: {type(error).__name__}")
+
+
+def _judged(finding: Finding, said: Ran, whole: dict[str, Any]) -> Said:
+    """What a reproduction printed as a verdict, of the kernel and of the library's call that may stand beside it."""
+
+    def of(ran: Mapping[str, Any] | str) -> Said:
+        return msgspec.convert(verdict(finding, ran=ran, proof=_PROOF, by=said.by), Said, from_attributes=True)
+
+    if not said.kernel:
+        call = of(whole)
+        return Said(finding.fingerprint, "L0", "no kernel is generated", library=_beside(call))
+    kernel = of(whole)
+    timed = said.times is not None and all(LIBRARY in samples for samples in whole["times"]["samples"].values())
+    return structs.replace(kernel, library=_beside(of(in_place_of_kernel(whole)))) if timed else kernel
+
+
+def _beside(call: Said) -> Beside:
+    return Beside("a library's call", call.level, call.says, call.measured)
+
+
+_CANNOT_BE_JUDGED = (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+def in_text(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
+    """What a JSON file holds, and why something in it is left out, a line each.
+
+    It is one object, or one a line with others in between, as a program's output has them; or a list or an object that
+    gathers such. Raises InputError for what is no JSON, and for verdicts of another version.
+    """
+    values, notes = _values(content, path)
+    found, wrong = _entries(pair for each in values for pair in _within(each, path))
+    notes += [f"{path}: left out, {count_text(count, 'verdict')}: {text}" for text, count in wrong.items()]
+    return found, notes
+
+
+def in_table(path: Path) -> tuple[list[Entry], list[str]]:
+    """The rows of a table that `verify` wrote, as `in_text`. Raises InputError for any other file."""
+    where = Location(str(path))
+    if not is_table(path):
+        raise InputError("is no table of verdicts, or one of another version", where=where)
+    try:
+        file = pq.ParquetFile(path)
+        if sum(file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)) > LARGEST_BYTES:
+            raise InputError("is too large for verdicts", where=where)
+        rows = file.read().to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {str(error)[:100]}", where=where) from None
+    found, wrong = _entries((_nested(row), row.get("gpu")) for row in rows)
+    return found, [f"{path}: left out, {count_text(count, 'row')}: {text}" for text, count in wrong.items()]
+
+
+def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str]]:
+    """What may be verdicts, each with the GPU that is named beside it: those that are, and why the others are none."""
+    found, wrong = [], Counter[str]()
+    for value, gpu in pairs:
+        try:
+            found.append(_entry(value, gpu if isinstance(gpu, str) else None))
+        except msgspec.ValidationError as error:
+            wrong[str(error)[:200]] += 1
+    return found, wrong
+
+
+def _nested(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table as the JSON has it."""
+
+    def ratio(name: str) -> dict[str, Any]:
+        return {end: row.get(name + suffix) for end, suffix in (("low", "_low"), ("ratio", ""), ("high", "_high"))}
+
+    found = {**row, "library": None, "compiled": None}
+    if row.get("device") is not None:
+        found["measured"] = {**row, "eager_to_fused": ratio("eager_to_fused")}
+    for name in ("library", "compiled"):
+        if row.get(f"{name}_level") is None:
+            continue
+        text = row.get("library") if name == "library" else "torch.compile"
+        found[name] = {"text": text, "level": row[f"{name}_level"], "says": row.get(f"{name}_says")}
+        if row.get("device") is not None and row.get(f"{name}_ns") is not None:
+            took = {"fused_ns": row[f"{name}_ns"], "eager_to_fused": ratio(f"eager_to_{name}")}
+            found[name]["measured"] = {**row, **took}
+    return found
+
+
+def is_table(path: Path) -> bool:
+    """Whether a Parquet file is a table of verdicts of this version. Raises InputError for what is no Parquet file."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"is no Parquet file: {str(error)[:100]}", where=Location(str(path))) from None
+    return bool(metadata.get(TABLE_MARK) == str(VERDICTS_SCHEMA_VERSION).encode())
+
+
+def nothing_verified(content: bytes) -> bool:
+    """Whether a JSON file is what `verify` writes where there was nothing to verify."""
+    try:
+        value = _json(content)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and value.get("verdicts") == [] and "trace" in value
+
+
+def _values(content: bytes, path: Path) -> tuple[list[Any], list[str]]:
+    try:
+        return [_json(content)], []
+    except ValueError as error:
+        whole = str(error)
+    values, cut = [], 0
+    for line in content.splitlines():
+        if line.lstrip()[:1] in (b"{", b"["):
+            try:
+                values.append(_json(line))
+            except ValueError:
+                cut += 1
+    if not values:
+        raise InputError(f"is cut off, or no JSON: {whole[:100]}", where=Location(str(path)))
+    return values, [f"{path}: left out, {count_text(cut, 'line')}: cut off, or no JSON"] if cut else []
+
+
+def _json(content: bytes) -> Any:
+    """JSON as Python writes it: NaN, which an error can be, is read as not known. Raises ValueError."""
+    try:
+        return json.loads(content, parse_constant=lambda _: None)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]:
+    """What may be verdicts, also as entries of lists and objects that gather them, and the GPU named there."""
+    if isinstance(value, dict) and isinstance(value.get("verdicts"), list):
+        if (version := value.get("schema_version")) != VERDICTS_SCHEMA_VERSION:
+            says = f"its verdicts are of version {version!r:.20}; this tracemine reads {VERDICTS_SCHEMA_VERSION}"
+            raise InputError(says, where=Location(str(path)))
+        yield from ((one, value.get("gpu")) for one in value["verdicts"])
+    elif isinstance(value, dict) and "fingerprint" in value:
+        yield value, None
+    elif depth and isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _within(each, path, depth - 1)
+
+
+def _entry(value: Any, gpu: str | None) -> Entry:
+    """Raises ValidationError for what is no verdict, or contradicts itself."""
+    if isinstance(value, dict) and "level" not in value:
+        ran = msgspec.convert(value, Ran)
+        if ran.times is None:
+            return Entry(ran, ran.device, value, ran.source_sha256)
+        _check(ran.times)
+        return Entry(ran, ran.times.device, value, ran.source_sha256)
+    said = msgspec.convert(value, Said)
+    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
+    taken = [each for each in (said.measured, *besides) if each is not None]
+    for each in taken:
+        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
+        if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
+            raise msgspec.ValidationError("its times and their ratio contradict each other")
+    if len({each.device for each in taken}) > 1:
+        raise msgspec.ValidationError("its times are of several GPUs")
+    source = value.get("source") if isinstance(value, dict) else None
+    mark = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() if isinstance(source, str) else None
+    return Entry(said, taken[0].device if taken else gpu, source=mark)
+
+
+def _check(times: _Times) -> None:
+    """Raises ValidationError where samples and what was made of them are not of the same states and variants."""
+    judged = {state: each.compiled is not None for state, each in times.judged.items()}
+    known = {state: each.not_slower_than_compile is not None for state, each in times.judged.items()}
+    sampled = {state: each.compiled is not None for state, each in times.samples.items()}
+    if not judged == known == sampled:
+        raise msgspec.ValidationError("its samples and what was made of them are not of the same")

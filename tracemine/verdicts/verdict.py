@@ -1,0 +1,211 @@
+"""What verifying a finding came to: the level it reached, predicted beside measured, and what was not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tracemine.findings.record import KERNEL, Finding
+from tracemine.perfmodel import Range
+from tracemine.validate.record import Proof
+from tracemine.verdicts.levels import Measured, reached
+from tracemine.verdicts.levels import measured as measured_of
+from tracemine.verdicts.outcome import CallVerdict, best
+from tracemine.verdicts.outcome import compiled as by_compile
+from tracemine.verdicts.step import StepVerdict
+
+VERDICTS_SCHEMA_VERSION = 1
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding. Nanoseconds of one occurrence."""
+
+    fingerprint: str
+    rule: str
+    title: str
+    level: str
+    says: str
+    evidence: str | None  # of the rebuilt dataflow; null: not rebuilt
+    calls: int
+    predicted_ns: Range  # saving of GPU time
+    occurrences: int = 1  # of the finding: so often its saving is predicted
+    measured_ns: int | None  # saving; null: not measured
+    error_ns: int | None  # measured less predicted
+    within_interval: bool | None
+    measured: Measured | None
+    proof: Proof | None
+    replay: dict[str, Any] | None  # what eager launched here beside the trace's kernels
+    right: dict[str, Any] | None  # faults and errors on the GPU
+    times: dict[str, Any] | None  # every sample
+    source: str | None  # the reproduction
+    assumptions: tuple[str, ...]
+    not_tested: tuple[str, ...]
+    seconds: dict[str, float] | None = None  # that each part took on the GPU; null: it was not run there
+    library: CallVerdict | None = None  # a call of PyTorch's library that says the same; null: none does
+    with_products: CallVerdict | None = None  # one that does the matrix products around the chain too
+    compiled: CallVerdict | None = None  # what torch.compile makes of it; null: not timed, or no faster than the kernel
+    by: str = KERNEL  # what was tried in eager's place: the kernel, or PINNED of a copy between host and device
+    bug: str | None = None  # of ours, that was come upon: what it touches was not tried
+    best: str | None = None  # `kernel`, `library` or `compiled`: the fastest; null: none is known to beat eager
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `tracemine verify --format json` prints, in this order of keys."""
+
+    schema_version: int = VERDICTS_SCHEMA_VERSION
+    trace: str
+    gpu: str | None  # of this machine; null: levels above L2 were not tried
+    verdicts: tuple[Verdict, ...]
+    skipped: dict[str, int]  # findings that were not looked at, by reason
+    warnings: tuple[str, ...] = ()
+    step: StepVerdict | None = None  # null: not asked for, or not possible
+    seconds: float | None = None  # that it took, from the trace to here
+
+
+def verdict(
+    finding: Finding,
+    *,
+    calls: int = 0,
+    evidence: str | None = None,
+    refused: str | None = None,
+    proof: Proof | str | None = None,
+    ran: Mapping[str, Any] | str | None = None,
+    source: str | None = None,
+    assumptions: Sequence[str] = (),
+    library: CallVerdict | None = None,
+    with_products: CallVerdict | None = None,
+    by: str = KERNEL,
+) -> Verdict:
+    """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none."""
+    occurrences = max(finding.occurrences, 1)
+    predicted = finding.gpu_saving_ns // occurrences
+    times = ran.get("times") if isinstance(ran, Mapping) else None
+    measured = measured_of(times, finding.measured_ns / occurrences) if times else None
+    found = reached(refused, proof, ran, measured)
+    compiled = by_compile(ran, calls=calls, traced_ns=finding.measured_ns / occurrences)
+    error = None if measured is None else measured.saving_ns - predicted.mid
+    return Verdict(
+        fingerprint=finding.fingerprint,
+        rule=finding.rule,
+        title=finding.title,
+        level=found.level,
+        says=found.says,
+        evidence=evidence,
+        calls=calls,
+        predicted_ns=predicted,
+        occurrences=occurrences,
+        measured_ns=None if measured is None else measured.saving_ns,
+        error_ns=error,
+        within_interval=None if measured is None else predicted.low <= measured.saving_ns <= predicted.high,
+        measured=measured,
+        proof=proof if isinstance(proof, Proof) else None,
+        replay=ran.get("replay") if isinstance(ran, Mapping) else None,
+        right=ran.get("right") if isinstance(ran, Mapping) else None,
+        times=times,
+        source=source,
+        assumptions=tuple(assumptions),
+        not_tested=found.not_tested,
+        library=library,
+        with_products=with_products,
+        compiled=compiled,
+        by=by,
+        seconds=ran.get("seconds") if isinstance(ran, Mapping) else None,
+        best=best(found.level, measured, library=library, compiled=compiled),
+    )
+
+
+def merged(before: Verdicts, now: Verdicts) -> Verdicts:
+    """Verdicts of before and of now, in that order: one of now takes the place of one of before on the same finding.
+
+    What was timed stays where now there is no GPU to time it on.
+    """
+    found = {v.fingerprint: v for v in before.verdicts}
+    for verdict in now.verdicts:
+        old = found.get(verdict.fingerprint)
+        if old is None or old.times is None or now.gpu is not None:
+            found[verdict.fingerprint] = verdict
+    return msgspec.structs.replace(
+        now, gpu=now.gpu or before.gpu, verdicts=tuple(found.values()), step=now.step or before.step
+    )
+
+
+def table(verdicts: Verdicts) -> pa.Table:
+    """Verdicts as an Arrow table, one row a finding: what fits into columns; samples and source are in the JSON."""
+    rows = [
+        {
+            **{name: getattr(v, name) for name in ("fingerprint", "rule", "level", "says", "evidence", "calls")},
+            "predicted_low_ns": v.predicted_ns.low,
+            "predicted_ns": v.predicted_ns.mid,
+            "predicted_high_ns": v.predicted_ns.high,
+            "measured_ns": v.measured_ns,
+            "error_ns": v.error_ns,
+            "gpu": verdicts.gpu,
+            "assumptions": v.assumptions,
+            "not_tested": v.not_tested,
+            "by": v.by,
+            "best": v.best,
+            **(_of_call("library", v.library) if v.library is not None else {}),
+            **(_of_call("compiled", v.compiled) if v.compiled is not None else {}),
+            **(_columns(v.measured) if v.measured is not None else {}),
+        }
+        for v in verdicts.verdicts
+    ]
+    return pa.Table.from_pylist(rows, TABLE)
+
+
+def _columns(measured: Measured) -> dict[str, object]:
+    ratio = measured.eager_to_fused
+    return {
+        **{name: getattr(measured, name) for name in ("device", "state", "eager_ns", "fused_ns")},
+        "compiled_ns": measured.compiled_ns,
+        "copy_ns": measured.copy_ns,
+        "eager_to_fused_low": ratio["low"],
+        "eager_to_fused": ratio["ratio"],
+        "eager_to_fused_high": ratio["high"],
+    }
+
+
+def _of_call(name: str, call: CallVerdict) -> dict[str, object]:
+    took = call.measured
+    found: dict[str, object] = {
+        f"{name}_level": call.level,
+        f"{name}_says": call.says,
+        f"eager_to_{name}": call.ratio,
+        f"eager_to_{name}_low": None if took is None else took.eager_to_fused["low"],
+        f"eager_to_{name}_high": None if took is None else took.eager_to_fused["high"],
+    }
+    # What torch.compile takes is a column of every verdict that was timed.
+    return found if name == "compiled" else {**found, name: call.text, f"{name}_ns": took and took.fused_ns}
+
+
+def _schema() -> pa.Schema:
+    kinds = {
+        pa.string(): ("fingerprint", "rule", "level", "says", "evidence", "gpu", "device", "state", *_TEXTS),
+        pa.int64(): (
+            *("calls", "predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
+            *("eager_ns", "fused_ns", "compiled_ns", "copy_ns", "library_ns"),
+        ),
+        pa.float64(): tuple(f"eager_to_{what}{end}" for what in _RATIOS for end in ("_low", "", "_high")),
+        pa.list_(pa.string()): ("assumptions", "not_tested"),
+    }
+    of = {name: kind for kind, names in kinds.items() for name in names}
+    fields = [pa.field(name, of[name]) for name in _COLUMNS]
+    return pa.schema(fields, metadata={TABLE_MARK: str(VERDICTS_SCHEMA_VERSION).encode()})
+
+
+_COLUMNS = (
+    *("fingerprint", "rule", "level", "says", "evidence", "calls"),
+    *("predicted_low_ns", "predicted_ns", "predicted_high_ns", "measured_ns", "error_ns"),
+    *("gpu", "device", "state", "eager_ns", "fused_ns", "compiled_ns", "copy_ns"),
+    *("eager_to_fused_low", "eager_to_fused", "eager_to_fused_high", "assumptions", "not_tested"),
+    *("by", "best", "library", "library_level", "library_says", "library_ns"),
+    *("eager_to_library_low", "eager_to_library", "eager_to_library_high"),
+    *("compiled_level", "compiled_says", "eager_to_compiled_low", "eager_to_compiled", "eager_to_compiled_high"),
+)
+_TEXTS = ("by", "best", "library", "library_level", "library_says", "compiled_level", "compiled_says")
+_RATIOS = ("fused", "library", "compiled")
+TABLE_MARK = b"tracemine.verdicts"  # metadata by which the table is known; its value is the schema's version
+TABLE = _schema()

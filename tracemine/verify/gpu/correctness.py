@@ -1,0 +1,152 @@
+"""Whether kernels are right on a GPU: against eager and float64, on inputs as recorded, for three seeds.
+
+Part of every reproduction that `verify --emit` writes: needs torch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from tracemine.validate.numerics import Comparison, compare
+from tracemine.validate.roundings import InDouble, spread
+from tracemine.validate.undefined_casts import defined
+
+SEEDS = 3
+_RUNS = 10  # that must have the same bits
+
+
+def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
+    """Tensors of the recorded shapes, dtypes and strides, with random values; of indices, valid ones.
+
+    described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
+    "positive": numbers, none of them negative, as averages of squares are; "moderate": none of them large; "deviation":
+    inverse ones, positive and neither large nor small; "share": from 0 to 1). Of every second seed rows of others have
+    magnitudes of their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there alone.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    found = []
+    for _, shape, dtype, strides, below in described:
+        values: torch.Tensor
+        if below == "positive":
+            values = torch.randn(shape, generator=generator, device=device).abs()
+        elif below == "share":
+            values = torch.rand(shape, generator=generator, device=device)
+        elif below == "deviation":
+            values = torch.randn(shape, generator=generator, device=device).abs() + 0.25
+        elif below is not None and below != "moderate":
+            values = torch.randint(0, max(below, 1), shape, generator=generator, device=device)
+        elif dtype == torch.bool:
+            values = torch.rand(shape, generator=generator, device=device) < 0.5
+        elif dtype.is_floating_point:
+            values = torch.randn(shape, generator=generator, device=device)
+        else:
+            values = torch.randint(0, 100, shape, generator=generator, device=device)
+        if seed % 2 and dtype.is_floating_point and below in (None, "positive") and len(shape) > 1:
+            values = values * _magnitudes(shape, generator, device)
+        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 if values.numel() else 0
+        tensor = torch.empty(reach, dtype=dtype, device=device).as_strided(shape, strides)
+        if 0 in strides:  # what is repeated is written once
+            first = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
+            tensor[first].copy_(values[first])
+        else:
+            tensor.copy_(values)
+        found.append(tensor)
+    return found
+
+
+def _magnitudes(shape: Sequence[int], generator: torch.Generator, device: str) -> torch.Tensor:
+    """A power of two for each row, from 2⁻¹² to 2¹⁰; of every fifth nothing."""
+    rows = torch.exp2(torch.randint(-12, 11, tuple(shape[:-1]), generator=generator, device=device).float())
+    rows.view(-1)[4::5] = 0
+    return rows.unsqueeze(-1)
+
+
+def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors in memory of their own, with the same strides."""
+    found = []
+    for tensor in inputs:
+        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        flat = tensor.as_strided((reach if tensor.numel() else 0,), (1,)).clone()
+        found.append(flat.as_strided(tensor.shape, tensor.stride()))
+    return found
+
+
+def widened(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies, floats in float64."""
+    wide = (torch.float32, torch.bfloat16, torch.float16)
+    return [t.double() if t.dtype in wide else t.clone() for t in inputs]
+
+
+def right(
+    eager: Callable[..., Any],
+    variants: Mapping[str, Callable[..., Any]],
+    described: Sequence[tuple[Any, ...]],
+    ulp: float,
+    device: str = "cuda",
+    seeds: Sequence[int] = range(SEEDS),
+) -> dict[str, dict[str, Any]]:
+    """Each variant by one rule: its faults, and its worst output's errors with the first seed.
+
+    A variant may give None for what nobody reads.
+    """
+    found: dict[str, dict[str, Any]] = {name: {"faults": []} for name in variants}
+    for seed in seeds:
+        inputs = make_inputs(described, seed, device)
+        wanted, truth = defined(partial(_both, eager, inputs))
+        noise = spread(eager, partial(copies, inputs), partial(widened, inputs), truth)
+        names = [f"output {k}" for k in range(len(wanted) - len(inputs))] + [str(d[0]) for d in described]
+        compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in names]
+        for variant, work in variants.items():
+            ours = copies(inputs)
+            given = [*(work(*ours) or ()), *ours]
+            for k, (name, a, b, c) in enumerate(zip(names, given, wanted, truth, strict=True)):
+                is_output = name.startswith("output")
+                if a is None or (not is_output and same_bits(a, b)):
+                    continue
+                result = next((r for t, r in compared[k] if same_bits(t, a)), None)
+                if result is None:
+                    result = compare(a, b, c, ulp, noise=None if noise is None else noise[k], even=not seed % 2)
+                    compared[k].append((a, result))
+                found[variant]["faults"] += [f"seed {seed}, {name}: {text}" for text in result.faults]
+                if seed == seeds[0] and is_output:
+                    for key in ("error", "eager_error"):
+                        found[variant][key] = max(found[variant].get(key, 0.0), getattr(result, key))
+    return found
+
+
+def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What eager gives, and its inputs after that; the same in float64."""
+    theirs, wide = copies(inputs), widened(inputs)
+    wanted = [*(eager(*theirs) or ()), *theirs]
+    with InDouble():
+        truth = [*(eager(*wide) or ()), *wide]
+    return wanted, truth
+
+
+def repeats(work: Callable[..., Any], described: Sequence[tuple[Any, ...]], device: str = "cuda") -> bool:
+    """Whether ten runs on the same inputs have the same bits."""
+    inputs = make_inputs(described, device=device)
+    first: list[torch.Tensor] = []
+    for _ in range(_RUNS):
+        mine = copies(inputs)
+        found = [t for t in (*(work(*mine) or ()), *mine) if t is not None]
+        first = first or found
+        if not all(same_bits(a, b) for a, b in zip(first, found, strict=True)):
+            return False
+    return True
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same, NaN included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(torch.equal(*(_row(t).view(torch.uint8) for t in (a, b))))
+
+
+def _row(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements in a row, one after another in memory: a tensor of one element may have any stride."""
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1)

@@ -1,0 +1,47 @@
+"""Bugs of ours that one finding comes upon: each is said of that finding, and the next goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+from tracemine.codegen.graph import GraphError
+from tracemine.errors import DEBUG, TracemineError, bug_text
+
+_T = TypeVar("_T")
+
+
+class Bugs:
+    """What went wrong with one finding that is nobody's fault but ours."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    @property
+    def first(self) -> str | None:
+        """The first of them, from which others may follow."""
+        return self.said[0] if self.said else None
+
+    def tried(self, work: Callable[[], _T]) -> _T | str:
+        """What it gives; of a bug, what is to be said. What is the caller's or the machine's fault is raised.
+
+        A chain that cannot be is a bug: all chains here are made by us.
+
+        >>> bugs = Bugs()
+        >>> bugs.tried(lambda: 1), bugs.first
+        (1, None)
+        >>> bugs.tried(lambda: {}["x"]).startswith("a bug in tracemine: tracemine/verify/internal_errors.py:")
+        True
+        """
+        try:
+            return work()
+        except Exception as error:
+            if isinstance(error, TracemineError | OSError) and not isinstance(error, GraphError):
+                raise
+            if os.environ.get(DEBUG):
+                traceback.print_exc(file=sys.stderr)
+            self.said.append(f"a bug in tracemine: {bug_text(error)}")
+            return self.said[-1]

@@ -1,0 +1,210 @@
+"""What a node's call is in a chain: itself, or the call around it where it only fills what that one allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tracemine.ops import Overload, lookup, overload_of
+from tracemine.ops.infer.tensor import channels_last, contiguous, like
+from tracemine.verify.rebuild.arguments import Plain
+from tracemine.verify.rebuild.recorded import NodeFacts, Seen
+from tracemine.verify.rebuild.view_recovery import Look
+
+# Operators that make a new tensor and have another fill it: what is filled was nobody's before.
+_ALLOCATE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_to_copy", "clone", "contiguous", "to", "reshape", "flatten", "zeros", "zeros_like", "ones",
+        "ones_like", "full", "full_like", "new_zeros", "new_ones", "new_full", "scalar_tensor", "lift_fresh_copy",
+    )
+)  # fmt: skip
+FILLS = ("aten::zero_", "aten::fill_")
+# Operators that make a new tensor of random numbers, by what fills it, and the one that says so by sizes alone.
+_DRAWS = {
+    "aten::uniform_": ("aten::rand", ("aten::rand", "aten::rand_like")),
+    "aten::normal_": ("aten::randn", ("aten::randn", "aten::randn_like")),
+}
+_PRESERVE, _CONTIGUOUS, _CHANNELS_LAST = None, 0, 2  # numbers of torch.memory_format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """An overload, and where its arguments come from among those of the recorded one."""
+
+    operator: str
+    overload: Overload
+    recorded: Overload
+    renamed: Mapping[str, str] = field(default_factory=dict)  # argument: the recorded one that is given for it
+    fixed: Mapping[str, Plain] = field(default_factory=dict)  # arguments with values of their own
+    dropped: frozenset[int] = frozenset()  # recorded positions that are not taken
+    shape: tuple[int, ...] | None = None  # what the tensor that is copied is repeated to
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def gives_new(self) -> bool:
+        """Whether its results are new tensors, and not those that it writes in place."""
+        return not self.overload.mutates or None in self.overload.aliases
+
+    def place(self, argument: str) -> int | None:
+        """The recorded position of an argument; None where nothing was given for it."""
+        name = self.renamed.get(argument, argument)
+        places = {a.name: at for at, a in enumerate(self.recorded.arguments)}
+        at = places.get(name)
+        return None if at in self.dropped else at
+
+
+def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
+    """The form of a call; where there is none, the reason."""
+    name = facts.operator
+    around = next((p for p in facts.parents if p not in FILLS), "")
+    if name == "aten::copy_" and around in _ALLOCATE:
+        return _copied(facts, recorded)
+    if fills_new(facts) and recorded.name in ("", "Scalar"):
+        return _filled(facts, recorded)
+    if name in _DRAWS and around in _DRAWS[name][1]:
+        return _new(facts, recorded, _DRAWS[name][0], {})
+    if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.look.shape for s in facts.inputs):
+        return Form(operator=name, overload=_named(name, "Scalar"), recorded=recorded)
+    if recorded.overwrites and "out" in recorded.name:
+        return _without_out(facts, recorded)
+    if facts.reduced is not None and {"dim", "keepdim"} <= {a.name for a in recorded.arguments}:
+        told = facts.reduced
+        fixed: dict[str, Plain] = {"dim": told.axes, "keepdim": told.keeps}
+        return Form(operator=name, overload=recorded, recorded=recorded, fixed=fixed, assumptions=(told.says,))
+    return Form(operator=name, overload=recorded, recorded=recorded)
+
+
+def fills_new(facts: NodeFacts) -> bool:
+    """Whether a call fills memory that the call around it allocated, and gives it with that."""
+    return facts.operator in FILLS and next((p for p in facts.parents if p not in FILLS), "") in _ALLOCATE
+
+
+def in_memory_order(facts: NodeFacts) -> NodeFacts:
+    """What a call makes of sizes alone, with its axes as memory has them: any other order of them is a view of that."""
+    makes = fills_new(facts) or any(p in _DRAWS.get(facts.operator, ("", ()))[1] for p in facts.parents)
+    if not makes or not all(seen.look.is_told for seen in facts.outputs):
+        return facts
+    return replace(facts, outputs=tuple(replace(seen, look=_ordered(seen.look)) for seen in facts.outputs))
+
+
+def _ordered(look: Look) -> Look:
+    """Axes from the widest stride to the narrowest; where those of one element stand says nothing."""
+    axes = sorted(zip(look.shape, look.strides, strict=True), key=lambda axis: -axis[1] if axis[0] > 1 else -(1 << 62))
+    return replace(look, shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes))
+
+
+def _copied(facts: NodeFacts, recorded: Overload) -> Form | str:
+    """A copy into new memory: `clone`, or `_to_copy` where the dtype changes."""
+    source = next((s for s in facts.inputs if s.position == 1), None)
+    target = facts.outputs[0] if facts.outputs else None
+    if source is None or target is None:
+        return "what a copy read or wrote is not recorded"
+    if source.on_host != target.on_host:
+        return "it copies between host and device"
+    if not source.look.is_told or not target.look.is_told:
+        return "the strides of what a copy read or wrote are not recorded"
+    shape = target.look.shape
+    strides = _repeated(source, shape)
+    kinds = {_PRESERVE: like(shape, strides), _CONTIGUOUS: contiguous(shape)}
+    if len(shape) == 4:
+        kinds[_CHANNELS_LAST] = channels_last(shape)
+    layout = next((k for k, made in kinds.items() if _same(shape, made, target.look.strides)), -1)
+    if layout == -1:
+        return "it copies into a layout that no memory format makes"
+    same = source.dtype == target.dtype
+    operator = "aten::clone" if same else "aten::_to_copy"
+    fixed: dict[str, Plain] = {"memory_format": layout}
+    if not same:
+        fixed["dtype"] = target.dtype
+    return Form(
+        operator=operator,
+        overload=_only(operator),
+        recorded=recorded,
+        renamed={"self": "src"},
+        fixed=fixed,
+        dropped=frozenset({0, 2}),
+        shape=shape,
+    )
+
+
+def _repeated(source: Seen, shape: tuple[int, ...]) -> tuple[int, ...]:
+    own = source.look.shape
+    lead = len(shape) - len(own)
+    rest = zip(own, source.look.strides, shape[lead:], strict=False)
+    return (0,) * lead + tuple(0 if n == 1 and wide != 1 else s for n, s, wide in rest)
+
+
+def _same(shape: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return len(one) == len(other) and all(a == b for n, a, b in zip(shape, one, other, strict=True) if n > 1)
+
+
+def _filled(facts: NodeFacts, recorded: Overload) -> Form | str:
+    """New memory filled with a number: `full`."""
+    fixed: dict[str, Plain] = {"fill_value": 0} if facts.operator == "aten::zero_" else {}
+    return _new(facts, recorded, "aten::full", fixed, renamed={"fill_value": "value"})
+
+
+def _new(
+    facts: NodeFacts,
+    recorded: Overload,
+    operator: str,
+    fixed: Mapping[str, Plain],
+    renamed: Mapping[str, str] | None = None,
+) -> Form | str:
+    """A new tensor that an operator makes of its sizes alone, for memory that the call filled."""
+    target = facts.outputs[0] if facts.outputs else None
+    if target is None or target.dtype is None or not target.look.is_told:
+        return "what was filled is not recorded"
+    if not _same(target.look.shape, contiguous(target.look.shape), target.look.strides):
+        return "it fills a layout with gaps"
+    return Form(
+        operator=operator,
+        overload=_only(operator),
+        recorded=recorded,
+        renamed=renamed or {},
+        fixed={"size": target.look.shape, "dtype": target.dtype, **fixed},
+        dropped=frozenset({0}),
+    )
+
+
+def _without_out(facts: NodeFacts, recorded: Overload) -> Form | str:
+    """The call that makes its result itself, where the tensor given as out= was made for it."""
+    given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.look.shape]
+    if not facts.parents and any(not _same(s.look.shape, contiguous(s.look.shape), s.look.strides) for s in given):
+        return f"{facts.operator} writes into a tensor with gaps that was given as out="
+    says = (OUT,) if given and not facts.parents else ()
+    taken = [a for at, a in enumerate(recorded.arguments) if at not in recorded.mutates]
+    kept = [a.name for a in taken]
+    found = lookup(facts.operator)
+    for overload in found.overloads if found is not None else ():
+        names = [a.name for a in overload.arguments]
+        same = [a.is_tensor for a in overload.arguments[: len(taken)]] == [a.is_tensor for a in taken]
+        if not overload.mutates and same and names[: len(kept)] == kept and set(names) - set(kept) <= _NEW:
+            dropped = frozenset(recorded.mutates)
+            fixed: dict[str, Plain] = {}
+            if "dtype" in names and "dtype" not in kept and facts.outputs and facts.outputs[0].dtype is not None:
+                fixed["dtype"] = facts.outputs[0].dtype
+            return Form(
+                operator=facts.operator,
+                overload=overload,
+                recorded=recorded,
+                fixed=fixed,
+                dropped=dropped,
+                assumptions=says,
+            )
+    return f"{facts.operator} has no form without out="
+
+
+OUT = "what was written into a tensor given as out= is given as a new tensor, which takes as much traffic"
+_NEW = frozenset({"dtype", "layout", "device", "pin_memory"})
+
+
+def _only(operator: str) -> Overload:
+    return _named(operator, "")
+
+
+def _named(operator: str, name: str) -> Overload:
+    found = overload_of(operator, name)
+    assert found is not None  # noqa: S101  (it is in the table)
+    return found

@@ -1,0 +1,134 @@
+"""A chain in the making: its values, numbered as they come, and the calls that give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracemine.codegen.graph import Call, Graph, GraphError, Input, Ref, Value, check, infer_outputs, reads, renumbered
+from tracemine.codegen.index_inputs import KEEPS, computed, copied, origin, pointing
+from tracemine.codegen.value_ranges import in_tables
+from tracemine.errors import TracemineError
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.rebuild.arguments import Names, Numbers
+from tracemine.verify.rebuild.view_recovery import Step
+
+
+class NotRebuilt(TracemineError):
+    """Why a finding's chain cannot be rebuilt, in words for a user."""
+
+
+@dataclass(slots=True)
+class Making:
+    """Values and calls. `chain` puts inputs first."""
+
+    name: str
+    specs: list[TensorSpec] = field(default_factory=list)
+    inputs: dict[int, tuple[str, int | None]] = field(default_factory=dict)  # value: name, below
+    calls: list[tuple[Call, tuple[int, ...]]] = field(default_factory=list)  # with the values that it gives
+    names: Names = field(default_factory=Names)
+    numbers: Numbers = field(default_factory=Numbers)
+    assumptions: list[str] = field(default_factory=list)
+
+    def input(self, argument: str, spec: TensorSpec) -> int:
+        """A tensor from outside, given for an argument first."""
+        value = self._number(spec)
+        self.inputs[value] = (self.names.tensor(argument), None)
+        return value
+
+    def call(self, call: Call, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
+        """One call, and what it gives."""
+        values = tuple(self._number(spec) for spec in specs)
+        self.calls.append((Call(call.operator, call.overload, call.arguments, tuple(specs)), values))
+        self._indices(call)
+        return values
+
+    def view(self, value: int, steps: Sequence[Step]) -> int:
+        """What view calls lead to from a value."""
+        for label, arguments in steps:
+            operator, _, overload_name = label.partition(".")
+            call = Call(operator, overload_name, (), ())
+            names = [a.name for a in call.schema.arguments]
+            rest: dict[str, Any] = dict(zip(names[1:], arguments, strict=False))
+            values: list[Value] = [Ref(value)]
+            values += [self.numbers.value(a, rest.get(a.name), self.names) for a in call.schema.arguments[1:]]
+            call = Call(operator, overload_name, tuple(values), ())
+            (value,) = self.call(call, self.inferred(call))
+        return value
+
+    def inferred(self, call: Call) -> tuple[TensorSpec, ...]:
+        """What a call gives, as the operator table says. Raises NotRebuilt."""
+        try:
+            return infer_outputs(call, self.specs)
+        except GraphError as error:
+            raise NotRebuilt(error.message) from None
+
+    def _number(self, spec: TensorSpec) -> int:
+        self.specs.append(spec)
+        return len(self.specs) - 1
+
+    def _indices(self, call: Call) -> None:
+        """Index tensors that come from outside hold places of what they point into."""
+        for value, below in pointing(call, self.specs):
+            source = origin(value, self._giver)
+            for held in (source, *copied((call for call, _ in self.calls), source, self._giver)):
+                if held in self.inputs:
+                    self._bound(held, below)
+                    continue
+                for number in self._numbers_behind(held):
+                    self._bound(number, _FEW)
+                    self.assumptions.append("places are computed from numbers, of which 0 and 1 are tried")
+
+    def _bound(self, value: int, below: int) -> None:
+        name, known = self.inputs[value]
+        self.inputs[value] = (name, below if known is None else min(known, below))
+
+    def _numbers_behind(self, value: int) -> set[int]:
+        """Inputs that places are computed from. Booleans are 0 and 1, whatever they are computed from."""
+        found: set[int] = set()
+        seen, todo = {value}, [value]
+        while todo:
+            at = todo.pop()
+            if self.specs[at].dtype == "bool":
+                continue
+            if at in self.inputs:
+                found.add(at)
+            call = self._giver(at)
+            looked_up = call is not None and call.operator.removeprefix("aten::") in KEEPS
+            new = set(() if call is None else reads(call)[:1] if looked_up else reads(call)) - seen
+            seen |= new
+            todo += new
+        return found
+
+    def _giver(self, value: int) -> Call | None:
+        return next((call for call, values in self.calls if value in values), None)
+
+    def order(self) -> dict[int, int]:
+        """The chain's number of each value of the making: inputs first."""
+        order = {value: k for k, value in enumerate(self.inputs)}
+        given_by = [value for _, values in self.calls for value in values]
+        return order | {value: len(self.inputs) + k for k, value in enumerate(given_by)}
+
+    def chain(self, live: Sequence[int]) -> Graph:
+        """The chain, with inputs first, and some values live. Raises NotRebuilt."""
+        order = self.order()
+        chain = Graph(
+            name=self.name,
+            inputs=tuple(Input(name, self.specs[v], below) for v, (name, below) in self.inputs.items()),
+            calls=tuple(_renumbered(call, order) for call, _ in self.calls),
+            live=tuple(order[v] for v in live),
+        )
+        try:
+            check(chain)
+        except GraphError as error:
+            raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
+        return in_tables(chain)[0] if computed(chain) else chain
+
+
+_FEW = 2  # whole numbers that places are computed from stay below this
+
+
+def _renumbered(call: Call, order: Mapping[int, int]) -> Call:
+    arguments = tuple(renumbered(value, order.__getitem__) for value in call.arguments)
+    return Call(call.operator, call.overload, arguments, call.outputs)

@@ -1,0 +1,144 @@
+"""Files that stand alone, of a finding or of a step: what they hold of this package, and one run in its own process."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tracemine import __version__
+from tracemine.processes import how_ended, limit_memory
+
+_WIDTH = 118
+
+
+def file_text(
+    says: str,
+    parts: Sequence[str],
+    main: str,
+    *,
+    embeds: Mapping[str, Sequence[str]],
+    imports: Sequence[str],
+    tools: Sequence[str] = ("import torch",),
+) -> str:
+    """The text of a file: what it says of itself, its imports, its own parts, modules of this package, `main`.
+
+    embeds: modules by what they are about. imports: what parts and `main` need of Python's own library; tools: of what
+    has to be installed.
+    """
+    bodies = {title: [_body(name) for name in names] for title, names in embeds.items()}
+    lines = {*imports, *(line for several in bodies.values() for _, needed in several for line in needed)}
+    texts = [
+        f'"""{_comment(says)}\n\nWritten by tracemine {__version__}.\n"""',
+        "\n".join([*_merged(sorted(lines - {*tools})), "", *tools]),
+        *parts,
+        *(text for title, several in bodies.items() for text in (banner(title), *(text for text, _ in several))),
+        main.strip("\n"),
+    ]
+    text = "\n\n\n".join(texts) + "\n"
+    ast.parse(text)
+    return text
+
+
+def banner(text: str) -> str:
+    """The line above a part of a file.
+
+    >>> banner("The chain")[:16]
+    '# The chain ----'
+    """
+    return f"# {text} ".ljust(_WIDTH, "-")
+
+
+def _comment(text: str) -> str:
+    r"""Text that cannot end a docstring or begin anything else.
+
+    >>> _comment('a " b \\ c')
+    "a ' b / c"
+    """
+    plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
+    return plain.replace("\\", "/").replace('"', "'")
+
+
+def _body(name: str) -> tuple[str, list[str]]:
+    """A module of this package without its docstring and imports, and the imports that are not of this package."""
+    text = resources.files("tracemine").joinpath(name).read_text("utf-8")
+    imports: list[str] = []
+    last = 0
+    for node in ast.parse(text).body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+            break
+        last = node.end_lineno or last
+        if not is_docstring:
+            imports.append(ast.unparse(node))
+    kept = [i for i in imports if "__future__" not in i and "tracemine" not in i]
+    return "\n".join(text.splitlines()[last:]).strip("\n"), kept
+
+
+def _merged(imports: Sequence[str]) -> list[str]:
+    """Import statements, one a module.
+
+    >>> _merged(["import json", "from math import prod", "from math import pi"])
+    ['import json', 'from math import pi, prod']
+    """
+    names: dict[str, set[str]] = {}
+    for line in imports:
+        head, _, rest = line.partition(" import ") if line.startswith("from ") else (line, "", "")
+        names.setdefault(head, set()).update(n.strip() for n in rest.split(",") if n.strip())
+    ordered = sorted(names, key=lambda head: (bool(names[head]), head))
+    return [f"{head} import {', '.join(sorted(names[head]))}" if names[head] else head for head in ordered]
+
+
+def run(
+    text: str, options: Sequence[str], limit_s: float, *, what: str, most_bytes: int | None = None
+) -> Mapping[str, Any] | str:
+    """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
+
+    most_bytes: of addresses that it may have; None: no limit, for a GPU's driver takes terabytes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "standalone.py"
+        path.write_text(text, "utf-8")
+        command = [sys.executable, str(path), *options]
+        try:
+            child = subprocess.Popen(  # noqa: S603 - our own text
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+            )
+        except OSError as error:
+            return f"{what} could not be started: {error.strerror}"
+        with child:
+            if most_bytes is not None:
+                limit_memory(child.pid, most_bytes)
+            try:
+                out, errors = child.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                return f"{what} took longer than {limit_s:g} s"
+            finally:
+                child.kill()  # what has ended it does not touch
+    return answered(child.returncode, out, errors, what=what)
+
+
+def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any] | str:
+    """What a file printed; a text that says how it ended where it printed nothing of use.
+
+    what: the file, in such texts.
+
+    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU", what="the step")
+    'the step ended with 1: RuntimeError: no GPU'
+    >>> answered(-9, "", "", what="the step")
+    'the step was ended by SIGKILL'
+    """
+    lines = out.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines and code == 0 else None
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    return f"{what} {how_ended(code, errors.strip().splitlines())}"

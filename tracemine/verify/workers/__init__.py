@@ -1,0 +1,1 @@
+"""Child processes that validate, compile and time, several at a time."""

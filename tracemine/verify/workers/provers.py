@@ -1,0 +1,52 @@
+"""Proofs on the CPU side by side, each in a process of its own, while something else goes on."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from tracemine.validate.sandbox import Sandbox
+from tracemine.verify.library.prove import WORKER as LIBRARY_WORKER
+from tracemine.verify.workers.pool import Pool
+
+MOST_AT_ONCE = 4  # each takes gigabytes of addresses
+_CORES_EACH = 4  # where a GPU is: compilers and what is timed want cores too
+
+
+class Machines(NamedTuple):
+    """Processes that prove."""
+
+    kernels: Sandbox
+    calls: Sandbox
+
+    def kill(self) -> None:
+        """What they prove ends at once, for whoever waits for it too."""
+        for each in self:
+            each.kill()
+
+    def close(self) -> None:
+        """The processes end."""
+        for each in self:
+            each.close()
+
+
+def at_once(alone: bool) -> int:
+    """How many proofs this machine makes at a time. alone: whether it does nothing else meanwhile.
+
+    >>> 1 <= at_once(alone=False) <= at_once(alone=True) <= MOST_AT_ONCE
+    True
+    """
+    return max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) // (1 if alone else _CORES_EACH)))
+
+
+class Provers(Pool[Machines]):
+    """Some machines that prove."""
+
+    def __init__(self, time_limit_s: float, count: int) -> None:
+        """count: how many prove at a time."""
+        super().__init__(
+            [
+                Machines(Sandbox(time_limit_s=time_limit_s), Sandbox(time_limit_s=time_limit_s, command=LIBRARY_WORKER))
+                for _ in range(count)
+            ]
+        )
