@@ -19,8 +19,8 @@ from pathlib import Path
 from tracemine.cli.verify import _read
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.triton.source import generate
+from tracemine.validate.downsize import tried
 from tracemine.validate.sandbox import Sandbox
-from tracemine.validate.tried import tried
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 from tracemine.verify.repro.host_copy import host_copy

@@ -35,8 +35,8 @@ from tracemine.codegen import generate
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
+from tracemine.validate.downsize import tried
 from tracemine.validate.record import Proof
-from tracemine.validate.tried import tried
 from tracemine.verify.pipeline import chain_text, fusable, kernel_proof, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.host_copy import copy_reproduction, host_copy

@@ -7,7 +7,7 @@ import pytest
 
 from tests.codegen.catalogue import adamw_foreach
 from tracemine.codegen.graph import Graph, GraphBuilder
-from tracemine.validate.tried import tried
+from tracemine.validate.downsize import tried
 
 
 def doubled(rows: int) -> Graph:

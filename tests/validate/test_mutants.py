@@ -6,7 +6,8 @@ import re
 
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import GraphBuilder, generate
-from tracemine.validate.equivalent import (
+from tracemine.validate.equivalent_mutants import (
+    nan_comes_otherwise,
     nothing_beyond,
     of_extremes,
     rounded_by_eager,
@@ -15,7 +16,6 @@ from tracemine.validate.equivalent import (
 )
 from tracemine.validate.launcher_mutants import NARROWER
 from tracemine.validate.mutants import SAME, spoiled
-from tracemine.validate.passed_over import nan_comes_otherwise
 from tracemine.validate.pipeline import make_job
 
 

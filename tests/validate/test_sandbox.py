@@ -17,12 +17,10 @@ from tracemine.codegen.index_inputs import within
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import TracemineError
 from tracemine.processes import Ended, Process
-from tracemine.validate import Interpreter, narrow, pipeline
-from tracemine.validate.narrow import narrower
+from tracemine.validate import Interpreter, downsize, pipeline
+from tracemine.validate.downsize import elements, narrower, shorter, smaller
 from tracemine.validate.pipeline import make_job
 from tracemine.validate.sandbox import Sandbox
-from tracemine.validate.shorten import shorter
-from tracemine.validate.shrink import elements, smaller
 
 
 def chain(rows: int = 4) -> Graph:
@@ -185,7 +183,7 @@ def test_sizes_are_not_halved_where_that_makes_another_kernel(monkeypatch: pytes
     b = GraphBuilder("joined")
     joined = b.call("aten::cat", [b.input(name, (4, 16_384), "float32") for name in "xy"], 1)
     large = b.done(b.call("aten::_softmax", joined, 1, False))
-    monkeypatch.setattr(narrow, "_MOST", 1000)
+    monkeypatch.setattr(downsize, "_MOST_INTERPRETED", 1000)
     assert "for start" in generate(large).text  # half of the row is held in registers
     assert narrower(large) == large
 

@@ -17,7 +17,6 @@ from tracemine.codegen.indexing import Index, Places
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Node, Nodes
 from tracemine.codegen.operators import brief_templates
 from tracemine.codegen.passes.rotate_half import AND, Turned
-from tracemine.codegen.recipes import columns_of, dear, fronts
 from tracemine.codegen.tensor_ir import (
     NARROW,
     TYPE_OF,
@@ -36,6 +35,9 @@ from tracemine.codegen.tensor_ir import (
     Sliced,
     Source,
     Tensor,
+    columns_of,
+    dear,
+    fronts,
 )
 
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.

@@ -13,8 +13,7 @@ from tracemine.codegen.axes import Axes
 from tracemine.codegen.graph import Graph, reads
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.recipes import arguments
-from tracemine.codegen.tensor_ir import Reduced, Source, Tensor
+from tracemine.codegen.tensor_ir import Reduced, Source, Tensor, arguments
 from tracemine.ops import itemsize
 
 # Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.

@@ -14,9 +14,8 @@ from tracemine.codegen.loop_ir import Buffer, Kernel, Node, Nodes, Program, Stor
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.passes.split_reduction import split
-from tracemine.codegen.recipes import columns_of, fronts
 from tracemine.codegen.schedule import LONGEST_ROW, by_memory, few_programs
-from tracemine.codegen.tensor_ir import Reduced, Tensor
+from tracemine.codegen.tensor_ir import Reduced, Tensor, columns_of, fronts
 from tracemine.ops.infer.tensor import contiguous
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from tracemine.codegen.graph import Graph
-from tracemine.validate.equivalent import of_extremes, rounded_by_eager
+from tracemine.validate.equivalent_mutants import of_extremes, rounded_by_eager
 
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Graph
-from tracemine.validate.equivalent import (
+from tracemine.validate.equivalent_mutants import (
     counted_by_rows,
     estimated_again,
+    nan_comes_otherwise,
     nothing_beyond,
     scaled_away,
     sign_is_nobodys,
 )
 from tracemine.validate.launcher_mutants import loads_of_another, misled, why_as_good
-from tracemine.validate.passed_over import nan_comes_otherwise
 
 MOST_OF_A_KIND = 2
 

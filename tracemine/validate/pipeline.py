@@ -16,9 +16,9 @@ from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process
+from tracemine.validate.downsize import MOST_ELEMENTS, elements
 from tracemine.validate.mutants import spoiled
 from tracemine.validate.record import Job, Proof
-from tracemine.validate.shrink import MOST_ELEMENTS, elements
 
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 

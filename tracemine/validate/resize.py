@@ -9,8 +9,7 @@ from tracemine.codegen.graph import Call, Graph, Input, Literal, Ref, Value, inf
 from tracemine.codegen.index_inputs import computed, within
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.recipes import arguments, columns_of
-from tracemine.codegen.tensor_ir import Reduced, Scanned, Tensor
+from tracemine.codegen.tensor_ir import Reduced, Scanned, Tensor, arguments, columns_of
 from tracemine.errors import TracemineError
 from tracemine.ops.infer import TensorSpec
 

@@ -28,8 +28,8 @@ from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
+from tracemine.validate.downsize import Tried, tried
 from tracemine.validate.record import Proof
-from tracemine.validate.tried import Tried, tried
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.internal_errors import Bugs

@@ -10,7 +10,6 @@ from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import Given, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.operators import pointwise_rows
-from tracemine.codegen.recipes import columns_of, fronts
 from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.tensor_ir import (
     Num,
@@ -24,6 +23,8 @@ from tracemine.codegen.tensor_ir import (
     Sliced,
     Source,
     Tensor,
+    columns_of,
+    fronts,
 )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.indexing import spans
 from tracemine.codegen.loop_ir import Axis, Kernel, Node, Program
 from tracemine.codegen.online_reductions import RUNNING
 from tracemine.codegen.operators import table
-from tracemine.codegen.places import spans
 from tracemine.codegen.schedule import LOOPED, POINTWISE, WHOLE
 from tracemine.codegen.triton.expressions import TRITON_TYPE, sizes
 from tracemine.codegen.triton.printer import COLUMN, Printer, least

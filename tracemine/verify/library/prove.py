@@ -11,7 +11,7 @@ import msgspec
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.index_inputs import within
 from tracemine.errors import TracemineError
-from tracemine.validate.shrink import elements
+from tracemine.validate.downsize import elements
 from tracemine.verify.library.replace import find
 from tracemine.verify.library.sizes import free_sizes, scaled
 

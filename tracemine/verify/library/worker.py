@@ -20,10 +20,10 @@ from tracemine.codegen.graph import Graph, Ref
 from tracemine.errors import TracemineError
 from tracemine.processes import serve
 from tracemine.validate import numerics, reference, trials
+from tracemine.validate.downsize import elements
 from tracemine.validate.guarded_memory import copied
 from tracemine.validate.pipeline import refused
 from tracemine.validate.record import Fault, Mutant, Proof
-from tracemine.validate.shrink import elements
 from tracemine.validate.trials import Trial
 from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes
 from tracemine.verify.library.record import Replacement

@@ -1,0 +1,229 @@
+"""A graph made small enough for an interpreter: fewer members of lists, smaller axes, smaller sizes within kernels.
+
+What is validated differs from the generated source in sizes alone, and how it differs is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tracemine.codegen.graph import Call, Graph, Refs, Scalars, Unsupported, Value, check, renumbered, tensors
+from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.triton.source import generate
+from tracemine.ops.infer.tensor import is_contiguous
+from tracemine.validate.resize import at_sizes, free_axes
+
+# What an interpreter gets through in the time, block by block; larger chains are tried smaller where they can be.
+MOST_ELEMENTS = 4_096
+_SIZES = (5, 3, 7, 2, 4, 6)  # told apart, and no multiple of a block
+_SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
+MOST_MEMBERS = 16  # of a list: as many tensors are tried as they are
+_OF_A_KIND = 3
+_MOST_INTERPRETED = 32 * MOST_ELEMENTS
+_POWERS = 5  # of a size, that others are taken to be: fewer than so many
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+_MOST = 64 * MOST_ELEMENTS
+_SHORTER = "the proof on the CPU is of a few members of each kind of its lists, whose code the others share"
+_NARROWER = "the proof on the CPU is of the same source but for sizes that are written into it, which are smaller there"
+_SMALLER = "the proof on the CPU is of the same source at smaller sizes"
+
+
+class Tried(NamedTuple):
+    """A chain as it is proved."""
+
+    small: Graph
+    recorded: Graph  # the same source at the sizes that were recorded
+    says: tuple[str, ...]  # how it differs from the chain
+
+    @property
+    def too_large(self) -> str | None:
+        """Why the CPU cannot prove it; None where it can."""
+        count = elements(self.small)
+        return f"the chain has {count:,} elements that no size of an argument makes fewer" if count > _MOST else None
+
+
+def tried(chain: Graph) -> Tried:
+    """How a chain is proved. Raises Unsupported where no kernel is generated."""
+    short = shorter(chain)
+    recorded, small = short, smaller(short)
+    if not gets_through(small):
+        recorded = narrower(short)
+        small = smaller(recorded)
+    changes = ((_SHORTER, short != chain), (_NARROWER, recorded != short), (_SMALLER, small != recorded))
+    return Tried(small, recorded, tuple(says for says, changed in changes if changed))
+
+
+def shorter(chain: Graph) -> Graph:
+    """The chain with a few members of each kind of its lists; itself where it has other calls, or its lists are short.
+
+    Kinds are told by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
+    where no kernel can be generated.
+    """
+    count = _length(chain)
+    if count is None or count <= MOST_MEMBERS:
+        return chain
+    kept = _kept(chain, count)
+    short = _of_members(chain, kept)
+    return short if _codes(generate(chain).text) <= _codes(generate(short).text) else chain
+
+
+def _lists(call: Call) -> list[Refs | Scalars]:
+    return [v for v in call.arguments if isinstance(v, Refs | Scalars)]
+
+
+def _length(chain: Graph) -> int | None:
+    """How many members all lists have; None where a call takes none, or others do not have as many."""
+    lengths = {len(each.values) for call in chain.calls for each in _lists(call)}
+    lengths |= {len(call.outputs) for call in chain.calls if call.outputs}
+    alone = any(not call.operator.startswith("aten::_foreach_") for call in chain.calls)
+    return lengths.pop() if len(lengths) == 1 and not alone else None
+
+
+def _kept(chain: Graph, count: int) -> list[int]:
+    specs, live = chain.specs, {*chain.live}
+    gives = [chain.first_output(number) for number, call in enumerate(chain.calls) if call.outputs]
+    seen: Counter[tuple[object, ...]] = Counter()
+    found: list[int] = []
+    for at in range(count):
+        members = [each.values[at] for call in chain.calls for each in _lists(call) if isinstance(each, Refs)]
+        kinds: list[object] = [first + at in live for first in gives]
+        for spec in (specs[v] for v in members if v is not None):
+            plain = is_contiguous(spec.shape, spec.strides or ())
+            kinds.append((spec.dtype, tuple(n == 1 for n in spec.shape), plain, None if plain else spec.strides))
+        if seen[tuple(kinds)] < _OF_A_KIND:
+            found.append(at)
+        seen[tuple(kinds)] += 1
+    return found
+
+
+def _of_members(chain: Graph, kept: Sequence[int]) -> Graph:
+    taken = [_taken(call, kept) for call in chain.calls]
+    first = len(chain.inputs)
+    used = {v for arguments in taken for value in arguments for v in tensors(value) if v < first}
+    order = {v: k for k, v in enumerate(sorted(used))}
+    calls: list[Call] = []
+    for number, (call, arguments) in enumerate(zip(chain.calls, taken, strict=True)):
+        values = tuple(renumbered(v, order.__getitem__) for v in arguments)
+        outputs = [chain.first_output(number) + at for at in kept] if call.outputs else []
+        order |= {v: len(order) + k for k, v in enumerate(outputs)}
+        specs = tuple(call.outputs[at] for at in kept) if call.outputs else ()
+        calls.append(Call(call.operator, call.overload, values, specs))
+    inputs = tuple(chain.inputs[v] for v in sorted(used))
+    live = tuple(order[v] for v in chain.live if v in order)
+    return check(Graph(chain.name, inputs, tuple(calls), live))
+
+
+def _taken(call: Call, kept: Sequence[int]) -> list[Value]:
+    return [
+        msgspec.structs.replace(v, values=tuple(v.values[at] for at in kept)) if isinstance(v, Refs | Scalars) else v
+        for v in call.arguments
+    ]
+
+
+def _codes(text: str) -> set[str]:
+    """What the kernels of a source do, one text for each walk: how its parts are chosen is no part of that."""
+    functions = text.split("\n\n\n")
+    bodies = [f.partition("):\n")[2] for f in functions if f.startswith("@triton.jit") and "block < end_" not in f]
+    return set(map(_unnamed, bodies))
+
+
+def _unnamed(body: str) -> str:
+    """With names of tensors, sizes and values by the order in which they come.
+
+    >>> _unnamed("x_7_1 = tl.load(x_7_ptr + column * x_7_s0).to(tl.float32)")
+    't0 = tl.load(t1 + column * t2).to(tl.float32)'
+    """
+    names: dict[str, str] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        return names.setdefault(found[0], f"t{len(names)}")
+
+    body = body.replace("tl.program_id(0)", "block")  # where a kernel has one part alone
+    return re.sub(r"(?<![.\w])[a-z]\w*(?:_ptr|\d)\b", numbered, body)
+
+
+def smaller(chain: Graph) -> Graph:
+    """The chain at sizes that an interpreter gets through, and that its source takes.
+
+    Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
+    by one, the largest first. Raises Unsupported where no kernel can be generated.
+    """
+    generate(chain)
+    if elements(chain) <= MOST_ELEMENTS:
+        return chain
+    axes = _largest_first(chain)
+    whole = at_sizes(chain, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
+    if whole is not None and elements(whole) <= MOST_ELEMENTS:
+        return whole
+    current = whole or chain
+    for size in _SIZES * 4 if whole is None else [_SHORTEST] * len(axes):
+        if elements(current) <= MOST_ELEMENTS:
+            break
+        tried = (at_sizes(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
+        found = next((one for one in tried if one is not None), None)
+        if found is None:
+            break
+        current = found
+    return current
+
+
+def _largest_first(chain: Graph) -> list[tuple[int, int]]:
+    return sorted(free_axes(lower(chain)).items(), key=lambda item: -item[1])
+
+
+def elements(chain: Graph) -> int:
+    """Elements of the chain's largest tensor."""
+    return max((spec.elements for spec in chain.specs), default=0)
+
+
+def gets_through(small: Graph) -> bool:
+    """Whether an interpreter gets through a chain that is as small as its kernels allow."""
+    return elements(small) <= _MOST_INTERPRETED
+
+
+def narrower(chain: Graph) -> Graph:
+    """The chain with sizes that are part of its kernels halved until an interpreter gets through what is left.
+
+    Itself where it gets through the chain, or where with smaller numbers other code would be generated: what is
+    tried differs from the source in whole numbers alone. Raises Unsupported where no kernel can be generated.
+    """
+    current, code = chain, ""
+    while not gets_through(smaller(current)):
+        code = code or _code(chain)
+        found = next((one for one in _halved(current) if _code(one) == code), None)
+        if found is None:
+            break
+        current = found
+    return current
+
+
+def _halved(chain: Graph) -> Iterator[Graph]:
+    """With sizes halved: all even ones, for one may be a multiple of another; those of one number, the largest first;
+    or, with one number, what are its powers: windows of 8 × 8 are 64 tokens.
+    """
+    lowered = lower(chain)
+    leaves = {a for tensor in lowered.values for a in lowered.axes.flat(tensor.dims) if lowered.axes.axis(a).pinned}
+    whole = {a: lowered.axes.size((a,)) for a in leaves}
+    even = {a: n // 2 for a, n in whole.items() if n in range(4, 1 << 62, 2)}
+    numbers = sorted(set(even.values()))[::-1]
+    alike = [{a: n for a, n in even.items() if n == one} for one in numbers]
+    powers = [
+        {a: half**k for a, n in whole.items() for k in range(1, _POWERS) if n == (2 * half) ** k} for half in numbers
+    ]
+    for sizes in (even, *alike, *powers):
+        found = at_sizes(chain, sizes) if sizes else None
+        if found is not None and found != chain:  # what an axis was before it was split is no call's size
+            yield found
+
+
+def _code(chain: Graph) -> str:
+    """A chain's source without its whole numbers; nothing where it has none."""
+    try:
+        return _NUMBER.sub("#", generate(chain).text)
+    except (Unsupported, ArithmeticError, ValueError, LookupError):
+        return ""
