@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tracemine.cli.verify import _read
+from tracemine.pipeline import analyse, mined
 from tracemine.validate.record import Proof
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.library import find
@@ -35,7 +35,8 @@ def main() -> None:
     known: dict[bytes, Proof | str] = {}
     with Sandbox(time_limit_s=asked.time_limit, command=WORKER) as sandbox:
         for trace in asked.traces:
-            flow, groups, scan = _read(trace, None, (), quiet=True, given=None)
+            analysis = analyse(trace)
+            flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
             rebuilder = Rebuilder(flow, groups)
             for finding in fusable(scan.findings):
                 findings += 1

@@ -16,9 +16,9 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tracemine.cli.verify import _read
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.triton.source import generate
+from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.pipeline import fusable
@@ -100,7 +100,8 @@ def main() -> None:
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
     with Sandbox() as sandbox:
         for path, _, beside in (a.partition("=") for a in sys.argv[1:] if not a.startswith("-")):
-            flow, groups, scan = _read(Path(path), Path(beside) if beside else None, (), quiet=True, given=None)
+            analysis = analyse(Path(path), execution_trace=Path(beside) if beside else None)
+            flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
             kind = "execution trace" if flow.timeline.meta.execution_trace else "shapes alone"
             rebuilder = Rebuilder(flow, groups)
             for finding in fusable(scan.findings):

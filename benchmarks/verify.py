@@ -30,11 +30,11 @@ import verify_losing
 import verify_sizes
 from verify_report import NOT_PREPARED, Claim, Item, kept, report
 
-from tracemine.cli.verify import _read
 from tracemine.codegen import generate
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.findings.record import Finding
 from tracemine.flow.record import Flow
+from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.record import Proof
 from tracemine.verify.pipeline import chain_text, fusable, kernel_proof, recorded_kernels, with_products
@@ -106,7 +106,8 @@ def _found(arguments: argparse.Namespace, left_out: Counter[str], claims: list[C
     """The largest findings of each trace, every chain once, until they carry the share that is asked for."""
     seen: dict[bytes, str] = {}
     for trace in arguments.traces:
-        flow, groups, scan = _read(trace, None, (), quiet=True, given=None)
+        analysis = analyse(trace)
+        flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
         rebuilder = Rebuilder(flow, groups)
         name = trace.parent.name if trace.name == "eager" else f"fixture_{trace.name}"
         findings = fusable(scan.findings)

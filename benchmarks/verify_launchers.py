@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from tracemine.cli.verify import _read
+from tracemine.pipeline import analyse, mined
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.file import module_text
@@ -28,7 +28,8 @@ def prepare(arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for capture in arguments.captures:
         name = capture.parent.name if capture.name == "eager" else capture.name
-        flow, groups, scan = _read(capture, None, (), quiet=True, given=None)
+        analysis = analyse(capture)
+        flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
         kernels = place(fusable(scan.findings), Rebuilder(flow, groups)).kernels[: arguments.most]
         for k, kernel in enumerate(kernels):
             (folder / f"chain_{name}_{k}.py").write_text(module_text(kernel), "utf-8")

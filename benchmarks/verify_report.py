@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from tracemine.cli.verify import _read
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.min_traffic import read_again
 from tracemine.findings.record import KERNEL, PINNED, Finding
 from tracemine.perfmodel import NOTHING, Range
+from tracemine.pipeline import analyse, mined
 from tracemine.validate.record import Proof
 from tracemine.verdicts.levels import measured as measured_of
 from tracemine.verdicts.levels import reached
@@ -299,7 +299,8 @@ def _scanned(folder: Path) -> tuple[Range | None, float]:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "trace.json"
         path.write_text(json.dumps(trace), "utf-8")
-        flow, _, scan = _read(path, folder / "et.json.gz", (), quiet=True, given=None)
+        analysis = analyse(path, execution_trace=folder / "et.json.gz")
+        flow, scan = analysis.dataflow, mined(analysis)
     found = fusable(scan.findings)
     traced = float(flow.timeline.activities.column("dur_ns").to_numpy().sum())
     if not found:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from tracemine.cli.verify import _read
+from tracemine.pipeline import analyse, mined
 from tracemine.verdicts.step import Change, StepVerdict
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
@@ -45,7 +45,8 @@ def prepare(arguments: argparse.Namespace) -> None:
     order = []
     for capture in arguments.captures:
         name = capture.parent.name if capture.name == "eager" else capture.name
-        flow, groups, scan = _read(capture, None, (), quiet=True, given=None)
+        analysis = analyse(capture)
+        flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
         try:
             about, expects, text = prepared(fusable(scan.findings), Rebuilder(flow, groups), scan)
         except NoStep as reason:

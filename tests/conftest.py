@@ -24,6 +24,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write the golden files instead of comparing")
 
 
+@pytest.fixture(scope="session")
+def interpreted() -> None:
+    """Triton's interpreter as `validate` runs it, for tests that call generated kernels in this process."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    from tracemine.validate import interpreter
+
+    interpreter.install()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compares a text with the golden file of this name, or writes it with --renew-golden."""

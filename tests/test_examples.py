@@ -15,6 +15,8 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(tracemine.__pat
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_example_holds(name: str) -> None:
-    if name.startswith(("tracemine.calibrate.", "tracemine.verify.")):
+    if name.startswith(
+        ("tracemine.calibrate.", "tracemine.codegen.triton.", "tracemine.validate", "tracemine.verify.")
+    ):
         pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
     assert doctest.testmod(import_module(name)).failed == 0

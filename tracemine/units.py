@@ -5,6 +5,7 @@ integer ns and bytes.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
@@ -124,3 +125,19 @@ def parse_percent(text: str) -> Fraction:
     if share > 1:
         raise ValueError(f"{text!r} is not a percentage")
     return share
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """At least this much: whole nanoseconds over the trace, or a share of its span."""
+
+    ns: int | None = None
+    share: Fraction | None = None
+
+    def of(self, span_ns: int) -> int:
+        """In nanoseconds, for a trace that spans so many.
+
+        >>> Threshold(share=Fraction(1, 100)).of(5_000)
+        50
+        """
+        return self.ns if self.ns is not None else round((self.share or 0) * span_ns)

@@ -196,18 +196,18 @@ def test_what_the_machine_refuses_is_no_bug(run: Run, tmp_path: Path) -> None:
 
 def test_a_bug_is_one_line_that_names_the_place(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACEMINE_DEBUG", raising=False)
-    monkeypatch.setattr("tracemine.findings.find", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("tracemine.pipeline.find", lambda *a, **k: 1 / 0)
     code, out, err = run("scan", CLEAN)
     assert (code, out) == (3, "")
     first, second = err.splitlines()
-    assert first.startswith("tracemine 0.1.0 has a bug in tracemine/cli/scan.py:")
+    assert first.startswith("tracemine 0.1.0 has a bug in tracemine/pipeline.py:")
     assert first.endswith(": ZeroDivisionError: division by zero")
     assert second.startswith("  hint: please report it with the traceback that TRACEMINE_DEBUG=1 prints")
 
 
 def test_the_traceback_of_a_bug_is_printed_where_it_was_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEMINE_DEBUG", "1")
-    monkeypatch.setattr("tracemine.findings.find", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("tracemine.pipeline.find", lambda *a, **k: 1 / 0)
     code, _, err = run("scan", CLEAN)
     assert code == 3
     assert err.startswith("Traceback (most recent call last):")

@@ -35,14 +35,14 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
         found.append(Drawn(name))
         return found[-1]
 
-    monkeypatch.setattr(progress, "_drawn", draw)
+    monkeypatch.setattr(progress, "bar_of", draw)
     return found
 
 
 def test_a_bar_is_drawn_after_a_while_though_nothing_is_done_yet(
     drawn: list[Drawn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
     with progress.reading(Path("findings.json"), quiet=False) as bar:
         assert bar is not None
         bar(0, 8)
@@ -56,7 +56,7 @@ def test_a_bar_is_drawn_after_a_while_though_nothing_is_done_yet(
 
 
 def test_what_is_done_at_once_draws_nothing(drawn: list[Drawn], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.2)
     with progress.reading(Path("trace.json"), quiet=False) as bar:
         assert bar is not None
         bar(8, 8)

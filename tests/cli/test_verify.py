@@ -31,7 +31,7 @@ from tracemine.validate.record import Mutant
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, Verdicts, merged
 from tracemine.verify import pipeline
-from tracemine.verify.repro.compile import Emitter
+from tracemine.verify.repro.emitter import Emitter
 
 CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
 

@@ -60,23 +60,23 @@ def random_chain(seed: int, most_calls: int = 8) -> Graph | None:
             shape = []
         dtype = draw.choice(kinds) if draw.random() < 0.9 else draw.choice((*FLOATS, *WHOLE, "bool"))
         b.input(f"x{k}", shape, dtype, _strides(draw, shape))
-        d.specs.append(b._specs[-1])
+        d.specs.append(b.specs[-1])
     if draw.random() < 0.3 and base[0]:
         shape = draw.choice(([4], [3, 2], [min(n, 3) for n in base]))
         ref = b.input("places", shape, "int64", below=draw.choice(base))
-        d.specs.append(b._specs[-1])
-        d.indices[ref.value] = b._inputs[-1].below or 1
+        d.specs.append(b.specs[-1])
+        d.indices[ref.value] = b.inputs[-1].below or 1
     steps, weights = zip(*STEPS, strict=True)
     for _ in range(draw.randint(1, most_calls)):
-        before = len(b._calls), len(b._specs)
+        before = len(b.calls), len(b.specs)
         with contextlib.suppress(GraphError):
             draw.choices(steps, weights)[0](d)
-        d.specs = list(b._specs)
-        if (len(b._calls), len(b._specs)) != before and not eager_allows(b):
-            del b._calls[before[0] :], b._specs[before[1] :]
-            d.specs = list(b._specs)
-    made = range(len(b._inputs), len(b._specs))
-    if not b._calls or not made:
+        d.specs = list(b.specs)
+        if (len(b.calls), len(b.specs)) != before and not eager_allows(b):
+            del b.calls[before[0] :], b.specs[before[1] :]
+            d.specs = list(b.specs)
+    made = range(len(b.inputs), len(b.specs))
+    if not b.calls or not made:
         return None
     live = {made[-1]} | {draw.choice(made) for _ in range(draw.randrange(3))}
     return b.done(*(Ref(v) for v in sorted(live)))
@@ -86,7 +86,7 @@ def eager_allows(b: GraphBuilder) -> bool:
     """Whether eager runs the calls so far on some numbers."""
     from tracemine.validate import reference, trials
 
-    chain = Graph(b.name, tuple(b._inputs), tuple(b._calls), (len(b._specs) - 1,))
+    chain = Graph(b.name, tuple(b.inputs), tuple(b.calls), (len(b.specs) - 1,))
     scalars = {s.name: s.value for s in chain.scalars}
     try:
         reference.run(chain, trials.tensors(chain, trials.Trial()), scalars, {})

@@ -17,10 +17,9 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'trac
 
 from tracemine.codegen import GraphBuilder, generate  # noqa: E402
 from tracemine.codegen.operators import table  # noqa: E402
-from tracemine.validate import interpreter  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
-interpreter.install()
+# Warnings are numpy's, from inside the interpreter.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
 
 _HEAD = "import torch\nimport triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
 _EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3e38, -3e38, 448.0, 2.0**-126, 2.0**126]

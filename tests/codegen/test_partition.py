@@ -21,7 +21,8 @@ from tracemine.codegen.partition import plan  # noqa: E402
 from tracemine.validate.reference import run  # noqa: E402
 from tracemine.validate.trials import Trial, tensors  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
+# Warnings are numpy's, from inside the interpreter.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
 
 _ROWS, _COLUMNS = 6, 12
 _STEPS = ("add", "mul", "neg", "cos", "turn", "rotate", "widen", "sum 0", "sum 1", "amax 0", "softmax", "norm", "mean")

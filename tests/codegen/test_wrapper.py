@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.triton.wrapper import _KIND
+from tracemine.codegen.triton.wrapper import KIND
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -170,7 +170,7 @@ def test_numbers_of_one_kind_are_compiled_for_alike(one: float, other: float) ->
     from triton.backends.nvidia.compiler import CUDABackend
 
     space: dict[str, Any] = {}
-    exec(_KIND, space)  # noqa: S102
+    exec(KIND, space)  # noqa: S102
     same = space["_kind"](one) == space["_kind"](other)
     first, second = (specialised(CUDABackend, each, False, True, True) for each in (one, other))
     assert not same or first == second or (one == other == 1)

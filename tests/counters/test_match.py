@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.timelines import Trace
 from tracemine.counters import Counters, Kernel, Report, match
-from tracemine.counters.match import _in_order, occurrences
+from tracemine.counters.match import in_order, occurrences
 from tracemine.timeline import Device
 
 GRID, BLOCK = (8, 1, 1), (128, 1, 1)
@@ -108,7 +108,7 @@ def test_whole_steps_and_the_pieces_around_them_are_placed(
 ) -> None:
     before, after = min(before, len(step)), min(after, len(step))
     text = step[len(step) - before :] + step * times + step[:after]
-    places = _in_order(step, text)
+    places = in_order(step, text)
     placed = places >= 0
     assert [step[place] for place in places[placed]] == [text[i] for i in np.flatnonzero(placed)]
     assert placed.all() or len(set(step)) == 1

@@ -122,7 +122,7 @@ def test_a_deep_nest_and_a_long_row_of_siblings_are_nested_right() -> None:
 @given(intervals=_ANY, queries=_QUERIES)
 def test_the_way_out_for_deep_nests_gives_the_same_answers(intervals: list[Interval], queries: list[Interval]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nesting, "_ROUNDS", 1)
+        patch.setattr(nesting, "ROUNDS", 1)
         _check(intervals, queries)
 
 

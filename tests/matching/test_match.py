@@ -221,7 +221,7 @@ def test_matches_read_like_a_sequence(rule):
 
 @pytest.mark.parametrize("block", [1, 3, 1 << 18])
 def test_matches_do_not_depend_on_the_block_size(rule, monkeypatch, block):
-    monkeypatch.setattr("tracemine.matching.match._BLOCK", block)
+    monkeypatch.setattr("tracemine.matching.match.BLOCK_ROWS", block)
     ops = ["gemm", "add", "gelu", "copy", "gemm", "gelu", "gemm", "add", "gemm", "silu"] * 3
     rows = make_rows(op=ops, gap_ns=[0] * 30)
     matches = find(rule(EPILOGUE.split("[measures]")[0]), rows)

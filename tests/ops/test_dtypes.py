@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracemine.ops import dtype, itemsize, scalar_type
-from tracemine.ops.dtypes import _ROWS
+from tracemine.ops.dtypes import ROWS
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_scalar_type_is_known_by_torchs_name_and_number() -> None:
 
 def test_sizes_are_torchs_sizes_where_torch_has_the_type() -> None:
     torch = pytest.importorskip("torch")
-    known = [row for row in _ROWS if isinstance(getattr(torch, row[0], None), torch.dtype)]
+    known = [row for row in ROWS if isinstance(getattr(torch, row[0], None), torch.dtype)]
     assert len(known) >= 20
     for name, size, *_ in known:
         assert getattr(torch, name).itemsize == size == itemsize(name), name

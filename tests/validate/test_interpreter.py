@@ -11,8 +11,8 @@ import triton.language as tl  # noqa: E402
 
 from tracemine.validate import interpreter, interpreter_cache  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
-interpreter.install()
+# Warnings are numpy's, from inside the interpreter.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
 
 
 @triton.jit
@@ -114,13 +114,13 @@ def loop_kernel(x, out, n, BLOCK: tl.constexpr):
 
 @pytest.mark.filterwarnings("error:Conversion of an array:DeprecationWarning")
 def test_a_loops_bound_is_a_number_whatever_triton_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    stock = interpreter._stock_patch_tensor
+    stock = interpreter.stock_patch_tensor
 
     def as_of_3_6(tensor: object, *rest: object) -> None:
         stock(tensor, *rest)
         tensor.__index__ = lambda self: int(self.handle.data)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(interpreter, "_stock_patch_tensor", as_of_3_6)
+    monkeypatch.setattr(interpreter, "stock_patch_tensor", as_of_3_6)
     x, out = torch.arange(100, dtype=torch.float32), torch.empty(1)
     loop_kernel[(1,)](x, out, 100, BLOCK=32)
     assert out.item() == x.sum().item()

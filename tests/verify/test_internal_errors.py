@@ -64,9 +64,10 @@ def failing_once(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -
 def test_a_bug_at_any_stage_is_said_of_its_finding_and_the_next_goes_on(
     error: Exception, stage: str, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tracemine.cli.verify import _read
+    from tracemine.pipeline import analyse, mined
 
-    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    analysis = analyse(DECODE)
+    flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
     failing_once(stage, error, monkeypatch)
     first, *others = pipeline.verify(pipeline.fusable(scan.findings)[:3], flow, groups, How(gpu="GPU"))
     assert first.bug is not None
@@ -81,9 +82,10 @@ def test_a_bug_at_any_stage_is_said_of_its_finding_and_the_next_goes_on(
 def test_a_kernel_that_is_generated_but_not_as_it_would_be_proved_is_timed_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tracemine.cli.verify import _read
+    from tracemine.pipeline import analyse, mined
 
-    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    analysis = analyse(DECODE)
+    flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
     failing_once("tracemine.validate.sandbox.Sandbox.prove", Unsupported("it rounds"), monkeypatch)
     first, second = pipeline.verify(pipeline.fusable(scan.findings)[:2], flow, groups, How(gpu="GPU"))
     assert [(v.level, v.bug) for v in (first, second)] == [("L5", None)] * 2

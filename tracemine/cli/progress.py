@@ -14,7 +14,7 @@ from tracemine.report.escape import line
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_PATIENCE_S = 1.0
+PATIENCE_S = 1.0
 
 
 class _Bar:
@@ -28,7 +28,7 @@ class _Bar:
         self._told = (0, 1)
         self._drawn: Progress | None = None
         self._lock = Lock()
-        self._clock = Timer(_PATIENCE_S, self._draw)
+        self._clock = Timer(PATIENCE_S, self._draw)
         self._clock.daemon = True
         self._clock.start()
 
@@ -47,7 +47,7 @@ class _Bar:
     def _draw(self) -> None:
         with self._lock:
             if not self._clock.finished.is_set():
-                self._drawn = _drawn(self._name)
+                self._drawn = bar_of(self._name)
                 self._update()
 
     def _update(self) -> None:
@@ -69,7 +69,7 @@ def reading(path: Path, *, quiet: bool) -> Iterator[_Bar | None]:
         bar.close()
 
 
-def _drawn(name: str) -> Progress:
+def bar_of(name: str) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 

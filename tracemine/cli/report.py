@@ -12,7 +12,7 @@ import typer
 
 from tracemine.cli.console import options, say_error, write, write_file
 from tracemine.cli.findings import findings_files, stored_scans
-from tracemine.cli.scan import EvidenceOption, How, QuietOption, all_traces, evidence_in, scanned
+from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.report import REPORTS, render
 from tracemine.units import count_text
@@ -129,9 +129,9 @@ def _with(scan: Scan, evidence: Evidence | None) -> Scan:
 
 
 def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
-    from tracemine.matching import load_rules
+    from tracemine.pipeline import Options
 
-    return scanned(trace, How(rules=load_rules(), evidence=evidence, quiet=quiet))
+    return scanned(trace, Options(evidence=evidence), quiet=quiet)
 
 
 def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ import typer
 from tracemine.cli.console import options, say, say_error, write, write_file
 from tracemine.cli.paths import traces
 from tracemine.cli.progress import reading
-from tracemine.cli.thresholds import SEVERITIES, Threshold, parse_fail_on, parse_threshold
+from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.report import REPORTS, render
 from tracemine.report.escape import line
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.devices import Device
     from tracemine.findings import Scan
-    from tracemine.matching import Rule
+    from tracemine.pipeline import Options
     from tracemine.verdicts.evidence import Evidence
 
 _FAIL_ON_REACHED = 1
@@ -116,17 +115,16 @@ def scan(
     reached = None if fail_on is None else parse_fail_on(fail_on)
     device = None if gpu is None else _device(gpu)
     from tracemine.matching import load_rules
+    from tracemine.pipeline import Options
 
-    how_to_scan = How(
+    asked = Options(
         rules=load_rules(*(rules or ())),
         device=device,
         threshold=threshold,
-        execution_trace=execution_trace,
-        reports=_reports(counters or (), quiet=quiet),
         evidence=evidence_in(evidence or (), quiet=quiet),
         why_not=why_not,
-        quiet=quiet,
     )
+    reports = _reports(counters or (), quiet=quiet)
     to_file = StringIO()
     how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
     failed = failing = False
@@ -140,7 +138,7 @@ def scan(
             failed = True
             continue
         try:
-            found = scanned(path, how_to_scan)
+            found = scanned(path, asked, execution_trace=execution_trace, reports=reports, quiet=quiet)
         except TracemineError as error:
             say_error(error)
             failed = True
@@ -224,74 +222,20 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     return evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """What was asked for, the same for every trace."""
+def scanned(
+    path: Path,
+    asked: Options,
+    *,
+    execution_trace: Path | None = None,
+    reports: Sequence[Report] = (),
+    quiet: bool,
+) -> Scan:
+    """One trace, read with a progress bar and mined. Raises TracemineError where it cannot be."""
+    from tracemine.pipeline import analyse, mined
 
-    rules: Sequence[Rule]
-    device: Device | None = None  # for traces whose GPU is not known
-    threshold: Threshold | None = None
-    execution_trace: Path | None = None
-    reports: Sequence[Report] = ()
-    evidence: Evidence | None = None
-    why_not: bool = False
-    quiet: bool
-
-
-def _text(path: Path) -> str:
-    """A path as a report has it: a file's name need not be text."""
-    return str(path).encode("utf-8", "replace").decode()
-
-
-def scanned(path: Path, how: How) -> Scan:
-    """One trace, read and mined. Raises TracemineError where it cannot be."""
-    from msgspec.structs import replace
-
-    from tracemine.counters import match
-    from tracemine.findings import device_of, find
-    from tracemine.findings.accounting import measure
-    from tracemine.findings.measured import with_counters
-    from tracemine.findings.notes import gpu_name
-    from tracemine.findings.why_not import with_refusals
-    from tracemine.flow import flow
-    from tracemine.formats import open_trace
-    from tracemine.fusion import groups
-    from tracemine.matching import mine
-    from tracemine.rows import row_sets
-
-    with reading(path, quiet=how.quiet) as progress:
-        timeline = open_trace(path, progress, execution_trace=how.execution_trace)
-    found = groups(flow(timeline))
-    counters = match(timeline, how.reports) if how.reports else None
-    rows = row_sets(timeline, found, counters=counters)
-    known = device_of(timeline)
-    given = how.device
-    if known is not None and given is not None and known is not given and not how.quiet:
+    with reading(path, quiet=quiet) as progress:
+        analysis = analyse(path, execution_trace=execution_trace, reports=reports, progress=progress)
+    known, given = analysis.device, asked.device
+    if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
-    evidence, gpu = how.evidence, gpu_name(timeline) or (None if given is None else given.title)
-    scan = find(
-        timeline,
-        rows,
-        mine(rows, how.rules),
-        known or given,
-        groups=found,
-        judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
-        min_saving_ns=None if how.threshold is None else how.threshold.of(measure(timeline).span_ns),
-        path=_text(path),
-    )
-    if how.execution_trace is not None:
-        scan = replace(scan, trace=replace(scan.trace, execution_trace=_text(how.execution_trace)))
-    if evidence is not None:
-        scan = replace(scan, evidence=evidence.account(scan, gpu))
-    if counters is not None:
-        scan = with_counters(scan, rows["activities"], counters)
-    if how.why_not:
-        scan = with_refusals(scan, timeline, found)
-    return scan if known is not None or given is None else _with_note(scan, given)
-
-
-def _with_note(scan: Scan, given: Device) -> Scan:
-    from msgspec.structs import replace
-
-    note = f"estimates are for {given.title}, as --gpu says"
-    return replace(scan, warnings=(*scan.warnings, note))
+    return mined(analysis, asked)

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tracemine.errors import UsageError
-from tracemine.units import parse_percent, parse_time
+from tracemine.units import Threshold, parse_percent, parse_time
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
 
 SEVERITIES = ("low", "medium", "high")
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """At least this much: whole nanoseconds over the trace, or a share of its span."""
-
-    ns: int | None = None
-    share: Fraction | None = None
-
-    def of(self, span_ns: int) -> int:
-        """In nanoseconds, for a trace that spans so many.
-
-        >>> Threshold(share=Fraction(1, 100)).of(5_000)
-        50
-        """
-        return self.ns if self.ns is not None else round((self.share or 0) * span_ns)
 
 
 def parse_threshold(option: str, text: str) -> Threshold:

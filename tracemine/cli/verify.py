@@ -79,6 +79,8 @@ def verify(
     """
     from tracemine.findings.record import GRAPH
     from tracemine.findings.verdicts import unjudged
+    from tracemine.matching import load_rules
+    from tracemine.pipeline import Options, analyse, mined
     from tracemine.verdicts.verdict import Verdicts
     from tracemine.verify.internal_errors import Bugs
     from tracemine.verify.pipeline import How, fusable, gpu_name, needed
@@ -101,7 +103,10 @@ def verify(
     trace = _trace_of(given, path) if given is not None else path
     if given is not None and execution_trace is None:
         execution_trace = _execution_trace_of(given, path, trace)
-    flow, groups, scan = _read(trace, execution_trace, rules or (), quiet=quiet, given=given)
+    with reading(trace, quiet=quiet) as progress:
+        analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
+    flow, groups = analysis.dataflow, analysis.groups
+    scan = mined(analysis, Options(rules=load_rules(*(rules or ())))) if given is None else given
     if step:
         proven(flow)
     if rule:
@@ -255,27 +260,6 @@ def _named(name: str, folders: Sequence[Path]) -> Path | None:
 
 def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
     raise InputError(f"its {what} {name[:200]} is not there", where=Location(str(path)), hint=hint)
-
-
-def _read(
-    trace: Path, execution_trace: Path | None, rules: Sequence[Path], *, quiet: bool, given: Scan | None
-) -> tuple[Flow, Groups, Scan]:
-    from tracemine.findings import device_of, find
-    from tracemine.flow import flow
-    from tracemine.formats import open_trace
-    from tracemine.fusion import groups
-    from tracemine.matching import load_rules, mine
-    from tracemine.rows import row_sets
-
-    with reading(trace, quiet=quiet) as progress:
-        timeline = open_trace(trace, progress, execution_trace=execution_trace)
-    found_flow = flow(timeline)
-    found = groups(found_flow)
-    if given is not None:
-        return found_flow, found, given
-    rows = row_sets(timeline, found)
-    matches = mine(rows, load_rules(*rules))
-    return found_flow, found, find(timeline, rows, matches, device_of(timeline), groups=found, path=str(trace))
 
 
 def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:

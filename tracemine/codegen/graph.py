@@ -293,13 +293,15 @@ class GraphBuilder:
     >>> chain = b.done(b.call("aten::relu", y))
     >>> chain.calls[1].outputs[0].dtype, chain.live, chain.scalars[0].value
     ('bfloat16', (2,), 0.5)
+
+    `inputs` and `calls` hold what was named so far, `specs` the shape, dtype and strides of each value by its number.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._inputs: list[Input] = []
-        self._calls: list[Call] = []
-        self._specs: list[TensorSpec] = []
+        self.inputs: list[Input] = []
+        self.calls: list[Call] = []
+        self.specs: list[TensorSpec] = []
         self._names: set[str] = set()
 
     def input(
@@ -311,13 +313,13 @@ class GraphBuilder:
         below: int | None = None,
     ) -> Ref:
         """A tensor from outside. strides: in elements; None is contiguous. Inputs come before the first call."""
-        if self._calls:
+        if self.calls:
             raise GraphError(f"{self.name}: inputs are named before the first call")
         spec = TensorSpec(tuple(shape), dtype, contiguous(shape) if strides is None else tuple(strides))
-        self._inputs.append(Input(name, spec, below))
+        self.inputs.append(Input(name, spec, below))
         self._names.add(name)
-        self._specs.append(spec)
-        return Ref(len(self._specs) - 1)
+        self.specs.append(spec)
+        return Ref(len(self.specs) - 1)
 
     def call(self, operator: str, *given: Any, **named: Any) -> Any:
         """One call; gives the Ref of its output, or a tuple of them. Raises GraphError where nothing can be inferred.
@@ -333,15 +335,15 @@ class GraphBuilder:
         if unknown := values.keys() - places.keys():
             raise GraphError(f"{self.name}: {operator} has no argument {min(unknown)}")
         arguments = tuple(self._value(a, values.get(a.name)) for a in schema.arguments)
-        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self._specs)
-        self._calls.append(Call(name, overload_name, arguments, outputs))
-        self._specs += outputs
-        refs = tuple(Ref(len(self._specs) - len(outputs) + at) for at in range(len(outputs)))
+        outputs = infer_outputs(Call(name, overload_name, arguments, ()), self.specs)
+        self.calls.append(Call(name, overload_name, arguments, outputs))
+        self.specs += outputs
+        refs = tuple(Ref(len(self.specs) - len(outputs) + at) for at in range(len(outputs)))
         return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
 
     def done(self, *live: Ref) -> Graph:
         """The chain, checked."""
-        return check(Graph(self.name, tuple(self._inputs), tuple(self._calls), tuple(r.value for r in live)))
+        return check(Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live)))
 
     def _value(self, argument: Argument, given: Any) -> Value:
         if given is None or isinstance(given, Ref):

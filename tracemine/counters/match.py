@@ -106,7 +106,7 @@ def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list
     inputs = _inputs(timeline)
     profiled = [(i, codes[each]) for i, each in enumerate(classes) if each is not None and codes[each] in here_set]
     for rows in _launched_in_order(timeline, of_activity):
-        places = _in_order([code for _, code in profiled], of_activity[rows].tolist())
+        places = in_order([code for _, code in profiled], of_activity[rows].tolist())
         placed = (places >= 0) & _alike(places, inputs[rows])
         of[rows[placed]] = np.array([i for i, _ in profiled], np.int64)[places[placed]]
         # Where most of what was profiled is not here, it is another program, and the order of the rest is chance.
@@ -206,14 +206,14 @@ def _launched_in_order(timeline: Timeline, of_activity: IntArray) -> list[IntArr
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def _in_order(pattern: list[int], text: list[int]) -> IntArray:
+def in_order(pattern: list[int], text: list[int]) -> IntArray:
     """For each position of `text` the one of `pattern` whose place it has; −1 where the order says nothing.
 
     One class in a row is no order: it fits anywhere.
 
-    >>> _in_order([1, 2, 3], [3, 1, 2, 3, 1, 2, 3, 1]).tolist()
+    >>> in_order([1, 2, 3], [3, 1, 2, 3, 1, 2, 3, 1]).tolist()
     [2, 0, 1, 2, 0, 1, 2, 0]
-    >>> _in_order([1, 2, 3, 1, 2, 3], [2, 3]).tolist(), _in_order([1, 2], [2, 1]).tolist()
+    >>> in_order([1, 2, 3, 1, 2, 3], [2, 3]).tolist(), in_order([1, 2], [2, 1]).tolist()
     ([1, 2], [-1, -1])
     """
     places = np.full(len(text), -1, np.int64)

@@ -20,7 +20,7 @@ from tracemine.matching.pattern import binding_regex, search_regex
 from tracemine.matching.rule import ColumnTest, Matches, Measure, Measured, Rule
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
 
-_BLOCK: Final = 1 << 18  # rows symbolised, and bytes searched, at a time: what a core's cache holds
+BLOCK_ROWS: Final = 1 << 18  # rows symbolised, and bytes searched, at a time: what a core's cache holds
 _LETTERS: Final = 256
 
 Bytes = npt.NDArray[np.uint8]
@@ -242,8 +242,8 @@ def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) 
 
     symbols = np.empty(rows.count, np.uint8)
     seen = np.zeros(_LETTERS, np.bool_)
-    for start in range(0, rows.count, _BLOCK):
-        block = slice(start, min(start + _BLOCK, rows.count))
+    for start in range(0, rows.count, BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, rows.count))
         letters = np.full(block.stop - start, every, np.uint8)
         for category, table in tables:
             letters &= table[category.codes[block]]
@@ -294,7 +294,7 @@ def _chunks(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The text in pieces that end after a byte 0, where no match can be cut, so that few pieces exist at a time."""
     start = 0
     while start < len(data):
-        cut = data.find(b"\0", start + _BLOCK) + 1 or len(data)
+        cut = data.find(b"\0", start + BLOCK_ROWS) + 1 or len(data)
         yield start, data[start:cut]
         start = cut
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 # Canonical name, bytes an element, torch's ScalarType name and number, and the C++ names that Kineto writes for a
 # tensor of that type (gcc, clang, MSVC). float4_e2m1fn_x2 and the quint4x2 kin pack several values into a byte.
 _UNSIGNED_64 = ("unsigned long", "long unsigned int", "unsigned long int", "unsigned __int64", "unsigned long long")
-_ROWS: tuple[tuple[str, int, str, int, tuple[str, ...]], ...] = (
+ROWS: tuple[tuple[str, int, str, int, tuple[str, ...]], ...] = (
     ("uint8", 1, "Byte", 0, ("unsigned char",)),
     ("int8", 1, "Char", 1, ("signed char", "char")),
     ("int16", 2, "Short", 2, ("short int", "short")),
@@ -36,9 +36,9 @@ _ROWS: tuple[tuple[str, int, str, int, tuple[str, ...]], ...] = (
     ("float8_e8m0fnu", 1, "Float8_e8m0fnu", 44, ("Float8_e8m0fnu",)),
     ("float4_e2m1fn_x2", 1, "Float4_e2m1fn_x2", 45, ("Float4_e2m1fn_x2",)),
 )
-_BYTES = {name: size for name, size, _, _, _ in _ROWS}
-_RECORDED = {alias: row[0] for row in _ROWS for alias in (row[0], *row[4])}
-_SCALAR_TYPES = {key: row[0] for row in _ROWS for key in (row[2], str(row[3]))}
+_BYTES = {name: size for name, size, _, _, _ in ROWS}
+_RECORDED = {alias: row[0] for row in ROWS for alias in (row[0], *row[4])}
+_SCALAR_TYPES = {key: row[0] for row in ROWS for key in (row[2], str(row[3]))}
 _PREFIXES = ("struct ", "class ", "torch.", "c10::", "at::")
 
 

@@ -24,7 +24,7 @@ _SIZES = (5, 3, 7, 2, 4, 6)  # told apart, and no multiple of a block
 _SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
 MOST_MEMBERS = 16  # of a list: as many tensors are tried as they are
 _OF_A_KIND = 3
-_MOST_INTERPRETED = 32 * MOST_ELEMENTS
+MOST_INTERPRETED = 32 * MOST_ELEMENTS
 _POWERS = 5  # of a size, that others are taken to be: fewer than so many
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 _MOST = 64 * MOST_ELEMENTS
@@ -183,7 +183,7 @@ def elements(chain: Graph) -> int:
 
 def gets_through(small: Graph) -> bool:
     """Whether an interpreter gets through a chain that is as small as its kernels allow."""
-    return elements(small) <= _MOST_INTERPRETED
+    return elements(small) <= MOST_INTERPRETED
 
 
 def narrower(chain: Graph) -> Graph:

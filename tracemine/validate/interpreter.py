@@ -24,7 +24,7 @@ _NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.f
 _WIDE = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64}
 _SIZES = ("rows", "columns", "XBLOCK", "RBLOCK")
 _stock_convert = interpreter._convert_float
-_stock_patch_tensor = interpreter._patch_lang_tensor
+stock_patch_tensor = interpreter._patch_lang_tensor
 
 
 def _convert(values, from_type, to_type, rounding):
@@ -321,7 +321,7 @@ def _of_library(name):
 
 def _patch_tensor(tensor, *rest):
     """A tensor of one element as a loop's bound: Triton before 3.7 asks numpy for it in a way that 2.5 refuses."""
-    _stock_patch_tensor(tensor, *rest)
+    stock_patch_tensor(tensor, *rest)
     tensor.__index__ = lambda self: int(self.handle.data.item())
 
 

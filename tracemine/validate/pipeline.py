@@ -94,7 +94,7 @@ def make_job(chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW,
 
 
 # Of a loop over `columns`: as many at a time that rows take several steps, and of long ones each has no dozens of them.
-_STEP = "max(32, triton.next_power_of_2(columns // 16))"
+STEP = "max(32, triton.next_power_of_2(columns // 16))"
 
 
 def _in_steps(text: str) -> str:
@@ -102,9 +102,9 @@ def _in_steps(text: str) -> str:
 
     Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
     """
-    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", rf"\1min({_STEP}, \2)", text, flags=re.MULTILINE)
+    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", rf"\1min({STEP}, \2)", text, flags=re.MULTILINE)
     text = re.sub(
-        r"^(def _parts\(.*\n    \"\"\".*)$", rf"\1\n    rblock = min(rblock, {_STEP})", text, flags=re.MULTILINE
+        r"^(def _parts\(.*\n    \"\"\".*)$", rf"\1\n    rblock = min(rblock, {STEP})", text, flags=re.MULTILINE
     )
     return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
 

@@ -37,14 +37,14 @@ from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, job
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
-from tracemine.verify.repro.compile import Emitter
+from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.provers import Machines, Provers, at_once
 
 GPU_LIMIT_S = 60.0  # a chain
-_BATCH = 24  # findings that are compiled before the first of them is timed
+BATCH = 24  # findings that are compiled before the first of them is timed
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _MARK = re.compile(r"[0-9a-f]{16}")
 
@@ -102,7 +102,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
+class Ready:
     """What is made of a finding before anything runs."""
 
     finding: Finding
@@ -139,7 +139,7 @@ def verify(
     with Provers(how.time_limit_s, at_once(alone=how.gpu is None)) as provers, ExitStack() as stack:
         ahead = None if how.gpu is None else stack.enter_context(Ahead(GPU_LIMIT_S))
         emitter = stack.enter_context(Emitter(how.emit))
-        begun: deque[tuple[_Ready, Future[dict[str, Proof | str]]]] = deque()
+        begun: deque[tuple[Ready, Future[dict[str, Proof | str]]]] = deque()
         done = 0
         try:
             for number, finding in enumerate(findings, 1):
@@ -148,7 +148,7 @@ def verify(
                 begun.append((ready, _proofs(ready, provers, how)))
                 if ahead is not None:
                     ahead.start(ready.texts)
-                    if len(begun) < _BATCH and number < len(findings):
+                    if len(begun) < BATCH and number < len(findings):
                         continue
                     ahead.wait()
                 waiting = 0 if ahead is not None or number == len(findings) else provers.count
@@ -163,27 +163,27 @@ def verify(
         progress(done, len(findings))
 
 
-def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> _Ready:
+def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> Ready:
     bugs = Bugs()
-    found = bugs.tried(lambda: _prepared(finding, rebuilder, emitter, bugs))
-    return _Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
+    found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, bugs))
+    return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 
-def _prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bugs) -> _Ready:
+def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bugs) -> Ready:
     if not _is_of(finding, rebuilder.flow):
-        return _Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
+        return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
     copy = host_copy(finding, rebuilder.flow)
     if copy is not None:
         text = copy_reproduction(finding, copy, _mark(finding))
         emitter.write(f"repro_{_mark(finding)}.py", text)
-        return _Ready(finding=finding, copy=copy, text=text, bugs=bugs)
+        return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
         rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
     except NotRebuilt as reason:
-        return _Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
+        return Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
     call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
     around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
-    ready = _Ready(
+    ready = Ready(
         finding=finding,
         rebuilt=rebuilt,
         replacement=None if isinstance(call, str) else call.replacement,
@@ -213,7 +213,7 @@ def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool)
         raise Unsupported("the chain is too deep") from None
 
 
-def _proofs(ready: _Ready, provers: Provers, how: How) -> Future[dict[str, Proof | str]]:
+def _proofs(ready: Ready, provers: Provers, how: How) -> Future[dict[str, Proof | str]]:
     """On the CPU: of the kernel, of a call in its place, and of one around it; a text says why there is none."""
 
     def prove(machines: Machines) -> dict[str, Proof | str]:
@@ -231,7 +231,7 @@ def _proofs(ready: _Ready, provers: Provers, how: How) -> Future[dict[str, Proof
     return provers.start(prove)
 
 
-def _verdict(ready: _Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead | None) -> Verdict:
+def _verdict(ready: Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead | None) -> Verdict:
     bugs = ready.bugs
     ran = {} if ahead is None else {text: bugs.tried(partial(ahead.timed, text)) for text in ready.texts}
     proved = proofs.result()  # proofs go on while others are timed
@@ -240,7 +240,7 @@ def _verdict(ready: _Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead
     return msgspec.structs.replace(found, bug=bugs.first)
 
 
-def _judged(ready: _Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
+def _judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
         return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)

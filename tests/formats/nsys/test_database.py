@@ -17,22 +17,22 @@ from tracemine.formats.nsys import database
 def test_both_ways_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = timeline(tmp_path, recording())
     asked: list[bool] = []
-    arrow_rows = database.Database._arrow_rows
+    arrow_rows = database.Database.arrow_rows
 
     def watched(tables: database.Database, query: str) -> object:
         rows = arrow_rows(tables, query)
         asked.append(rows is not None)
         return rows
 
-    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
-    monkeypatch.setattr(database.Database, "_arrow_rows", watched)
+    monkeypatch.setattr(database, "LARGE_ROWS", 0)
+    monkeypatch.setattr(database.Database, "arrow_rows", watched)
     assert same(timeline(tmp_path, recording()), plain)
     assert asked
     assert all(asked)
 
 
 def test_values_that_are_no_numbers_are_counted_the_plain_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    monkeypatch.setattr(database, "LARGE_ROWS", 0)
     export = Export().kernel(10, 20, 1, streamId="seven").kernel(30, 40, 2).kernel(50, 60, 3, gridX=2.5)
     t = timeline(tmp_path, export)
     assert t.activities["stream"].to_pylist() == [None, 7, 7]
@@ -43,7 +43,7 @@ def test_without_the_arrow_driver_everything_is_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = timeline(tmp_path, recording())
-    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    monkeypatch.setattr(database, "LARGE_ROWS", 0)
     monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
     assert same(timeline(tmp_path, recording()), plain)
 
@@ -54,7 +54,7 @@ def test_damage_is_told_the_same_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
         export.kernel(at * 10, at * 10 + 3, at + 1)
     path = export.write(tmp_path / "t.sqlite")
     path.write_bytes(path.read_bytes()[:100_000])
-    monkeypatch.setattr(database, "_LARGE_ROWS", 0)
+    monkeypatch.setattr(database, "LARGE_ROWS", 0)
     with pytest.raises(InputError, match="is a damaged SQLite database"):
         open_trace(path)
 

@@ -167,7 +167,7 @@ def spelled(draw: st.DrawFn) -> Graph:
     mean = b.call(
         "aten::mean.dim", square, [draw(st.sampled_from([-1, 1]))], draw(st.sampled_from([True] * 3 + [False]))
     )
-    mean = mean if len(b._specs[mean.value].shape) == 2 else b.call("aten::unsqueeze", mean, -1)
+    mean = mean if len(b.specs[mean.value].shape) == 2 else b.call("aten::unsqueeze", mean, -1)
     inside = b.call("aten::add.Tensor", mean, draw(st.sampled_from([1e-6, 1e-3])))
     if draw(st.booleans()):
         normal = b.call("aten::div.Tensor", wide, b.call("aten::sqrt", inside))
@@ -213,8 +213,8 @@ def in_place(draw: st.DrawFn) -> Graph:
     tensors.append(b.call("aten::neg", tensors[0]))
     for _ in range(draw(st.integers(1, 9))):
         of = draw(st.sampled_from(tensors))
-        shape = b._specs[of.value].shape
-        alike = [t for t in tensors if b._specs[t.value].shape == shape]
+        shape = b.specs[of.value].shape
+        alike = [t for t in tensors if b.specs[t.value].shape == shape]
         kind = draw(st.sampled_from(["add", "mul_", "view", "slice", "clone", "add_"]))
         if kind == "view":
             tensors.append(b.call("aten::view", of, [12] if len(shape) == 2 else [2, 6]))

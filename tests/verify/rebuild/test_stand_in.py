@@ -15,11 +15,11 @@ import torch.nn.functional as F
 
 from benchmarks.stand_in import record
 from benchmarks.stand_in_models import Model
-from tracemine.cli.verify import _read
 from tracemine.codegen.triton.source import generate
 from tracemine.findings import Scan
 from tracemine.flow.record import Flow
 from tracemine.fusion import Groups
+from tracemine.pipeline import analyse, mined
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 
@@ -40,7 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def read(folder: Path) -> tuple[Flow, Groups, Scan]:
-    return _read(folder, None, (), quiet=True, given=None)
+    analysis = analyse(folder)
+    return analysis.dataflow, analysis.groups, mined(analysis)
 
 
 def test_what_lies_between_two_products_is_one_finding_and_has_a_kernel(read: tuple[Flow, Groups, Scan]) -> None:

@@ -25,9 +25,10 @@ MARK = "0123456789abcdef"
 
 
 def test_a_copy_of_a_trace_is_told_from_kernels_with_its_bytes_and_direction() -> None:
-    from tracemine.cli.verify import _read
+    from tracemine.pipeline import analyse, mined
 
-    flow, _, scan = _read(TRAINING, None, (), quiet=True, given=None)
+    analysis = analyse(TRAINING)
+    flow, scan = analysis.dataflow, mined(analysis)
     found = {finding.rule: host_copy(finding, flow) for finding in scan.findings if finding.activities}
     assert found.pop("pageable_copy") == HostCopy("Memcpy HtoD (Pageable -> Device)", 12_582_912, to_device=True)
     assert set(found.values()) == {None}

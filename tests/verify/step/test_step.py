@@ -21,7 +21,6 @@ import pyarrow as pa
 import pytest
 
 from tests.report.scans import SCAN
-from tracemine.cli.verify import _read
 from tracemine.columns import string_ids
 from tracemine.findings.record import GRAPH, Scan
 from tracemine.flow import flow
@@ -29,6 +28,7 @@ from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.perfmodel import NOTHING, Range
+from tracemine.pipeline import analyse, mined
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdicts, verdict
@@ -37,11 +37,11 @@ from tracemine.verify.rebuild.arguments import told
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.repro import standalone
-from tracemine.verify.repro.host_copy import _EMBEDDED as COPY_TEXTS
+from tracemine.verify.repro.host_copy import COPY_EMBEDDED as COPY_TEXTS
 from tracemine.verify.repro.text import EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import CALL_NS, LAUNCHER_NS, Expected, expected, step_verdict, summary
-from tracemine.verify.step.file import _EMBEDDED as STEP_TEXTS
+from tracemine.verify.step.file import EMBEDDED as STEP_TEXTS
 from tracemine.verify.step.file import step_file
 from tracemine.verify.step.pipeline import gaps_closed, prepared, raised, recorded_names
 from tracemine.verify.step.placing import Placed, place
@@ -54,7 +54,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 @cache
 def read(name: str) -> tuple[Flow, Groups, Scan]:
-    return _read(CAPTURES / name, None, (), quiet=True, given=None)
+    analysis = analyse(CAPTURES / name)
+    return analysis.dataflow, analysis.groups, mined(analysis)
 
 
 @cache
@@ -457,8 +458,9 @@ def test_a_finding_is_confirmed_where_its_kernel_stood_in_a_step_that_got_shorte
 
 
 def test_what_is_predicted_of_a_step_is_a_step_s_share_of_the_scan() -> None:
-    flow, _, scan = read("decoder_prefill")
-    found = expected(scan, flow, scan.findings)
+    analysis = analyse(CAPTURES / "decoder_prefill")
+    scan = mined(analysis)
+    found = expected(scan, analysis, scan.findings)
     assert found.busy_ns == scan.summary.gpu_busy_ns // 2
     for finding in scan.findings:
         assert found.gpu_ns[finding.fingerprint].mid == finding.gpu_saving_ns.mid // finding.occurrences
@@ -468,11 +470,12 @@ def test_what_is_predicted_of_a_step_is_a_step_s_share_of_the_scan() -> None:
 def test_where_the_host_sets_the_pace_a_launcher_takes_longer_than_the_call_that_it_stands_for(
     share: float, more_ns: int
 ) -> None:
-    flow, _, scan = read("decoder_prefill")
-    plain = expected(scan, flow, scan.findings)
-    alone = msgspec.structs.replace(flow.timeline.meta, alone_step_ns=round(plain.busy_ns / share))
-    flow = replace(flow, timeline=replace(flow.timeline, meta=alone))
-    for mark, saving in expected(scan, flow, scan.findings).step_ns.items():
+    analysis = analyse(CAPTURES / "decoder_prefill")
+    scan = mined(analysis)
+    plain = expected(scan, analysis, scan.findings)
+    alone = msgspec.structs.replace(analysis.timeline.meta, alone_step_ns=round(plain.busy_ns / share))
+    analysis = replace(analysis, timeline=replace(analysis.timeline, meta=alone))
+    for mark, saving in expected(scan, analysis, scan.findings).step_ns.items():
         before = plain.step_ns[mark]
         assert saving == Range(low=before.low - more_ns, mid=before.mid - more_ns, high=before.high)
     assert more_ns >= 0
@@ -482,7 +485,7 @@ def test_where_the_host_sets_the_pace_a_launcher_takes_longer_than_the_call_that
 def test_texts_that_are_pasted_into_one_file_have_no_name_twice(names: tuple[str, ...]) -> None:
     found: Counter[str] = Counter()
     for name in names:
-        for node in ast.parse((resources.files("tracemine.verify") / name).read_text("utf-8")).body:
+        for node in ast.parse((resources.files("tracemine") / name).read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 found[node.name] += 1
             elif isinstance(node, ast.Assign | ast.AnnAssign):

@@ -130,7 +130,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
     monkeypatch.setattr(Runner, "run", lambda *given, **named: found(*given, **named))
     monkeypatch.setattr(ahead, "at_once", lambda: 2)
-    monkeypatch.setattr(pipeline, "_BATCH", 2)
+    monkeypatch.setattr(pipeline, "BATCH", 2)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
     return found
@@ -138,9 +138,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 def test_every_file_is_compiled_before_it_is_timed_and_two_are_never_timed_at_once(runs: Runs) -> None:
     pytest.importorskip("triton")
-    from tracemine.cli.verify import _read
+    from tracemine.pipeline import analyse, mined
 
-    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    analysis = analyse(DECODE)
+    flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
     some = pipeline.fusable(scan.findings)[:3]
     verdicts = list(pipeline.verify(some, flow, groups, How(gpu="GPU")))
     assert [v.level for v in verdicts] == ["L5"] * 3  # what could not be compiled ahead is timed all the same
@@ -178,7 +179,7 @@ def test_max_autotune_is_compiled_behind_all_that_verdicts_need_and_is_timed_whe
         found.wait()
         for text in ("a", "b"):
             found.timed(text)
-        monkeypatch.setattr(ahead, "_MORE_S", 0.0)
+        monkeypatch.setattr(ahead, "MORE_S", 0.0)
         found.start(["c"])
         found.wait()
         found.timed("c")

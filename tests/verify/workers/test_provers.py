@@ -13,6 +13,7 @@ import pytest
 from tracemine.errors import UsageError
 from tracemine.verify import pipeline
 from tracemine.verify.pipeline import How
+from tracemine.verify.repro import emitter
 from tracemine.verify.workers.provers import at_once
 
 DECODE = Path(__file__).parents[3] / "fixtures" / "captures" / "decoder_decode"
@@ -25,7 +26,7 @@ def test_a_machine_that_does_nothing_else_proves_on_all_its_cores(monkeypatch: p
 
 def test_without_a_gpu_a_long_proof_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from tracemine.cli.verify import _read
+    from tracemine.pipeline import analyse, mined
 
     begun: list[int] = []
     third = threading.Event()
@@ -39,7 +40,8 @@ def test_without_a_gpu_a_long_proof_holds_up_no_other(monkeypatch: pytest.Monkey
     monkeypatch.setattr(pipeline, "at_once", lambda **_: 2)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
-    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    analysis = analyse(DECODE)
+    flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
     able = pipeline.fusable(scan.findings)[:3]
     found = list(pipeline.verify(able, flow, groups, How()))
     assert [v.fingerprint for v in found] == [f.fingerprint for f in able]
@@ -50,9 +52,9 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("triton")
-    from tracemine.cli.verify import _read
+    from tracemine.pipeline import analyse, mined
 
-    stock, made, proved = pipeline._prepared, itertools.count(), threading.Event()
+    stock, made, proved = pipeline.prepared, itertools.count(), threading.Event()
 
     def prove(*_: object) -> str:
         proved.set()
@@ -66,10 +68,11 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
         return stock(*given)
 
     monkeypatch.setattr(pipeline, "at_once", lambda **_: 2)
-    monkeypatch.setattr(pipeline, "_prepared", prepared)
+    monkeypatch.setattr(pipeline, "prepared", prepared)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
-    flow, groups, scan = _read(DECODE, None, (), quiet=True, given=None)
+    analysis = analyse(DECODE)
+    flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
     found = pipeline.verify(pipeline.fusable(scan.findings), flow, groups, How())
     assert next(found).says == "proved before"
     with pytest.raises(KeyboardInterrupt):
@@ -78,5 +81,5 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
 
 def test_a_reproduction_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "repro_0.py").mkdir()
-    with compile.Emitter(tmp_path) as emits, pytest.raises(UsageError, match=r"repro_0\.py: cannot be written"):
+    with emitter.Emitter(tmp_path) as emits, pytest.raises(UsageError, match=r"repro_0\.py: cannot be written"):
         emits.write("repro_0.py", "")

@@ -40,7 +40,7 @@ _WARPS = """
 def _warps(elements, each, most=16):
     return max(1, min(most, elements // (32 * each)))
 """
-_KIND = '''
+KIND = '''
 def _kind(number):
     """What Triton compiles for: floats are all alike; of whole numbers, whether 1, divisible by 16, and how wide."""
     if isinstance(number, float):
@@ -77,7 +77,7 @@ def _kept(looks, plan):
         PLANS.clear()
     return PLANS.setdefault(looks, plan)
 """
-_HELPERS = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, _KIND, _LAUNCH, _KEPT)
+_HELPERS = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, KIND, _LAUNCH, _KEPT)
 
 
 def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from tracemine.formats.arrow import take
 Array = npt.NDArray[Any]
 
 _END_OF_TIME = np.iinfo(np.int64).max
-_ROUNDS = 64  # of jumps; real traces need about 20. What is then left is settled by _last_reaching
+ROUNDS = 64  # of jumps; real traces need about 20. What is then left is settled by _last_reaching
 
 
 def time_order(start: Array, *ties: Array) -> Array:
@@ -98,7 +98,7 @@ class Nesting:
     def _climb(self, position: Array, end: Array, low: int) -> Array:
         """From the last interval begun, outwards until one ends late enough; none of the thread lies before `low`."""
         short = np.flatnonzero(self._end[position] < end)
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             position[short] = self._around[position[short]]
             short = short[self._end[position[short]] < end[short]]
             if not len(short):
@@ -128,7 +128,7 @@ def _enclosing(end: Array, first: Array) -> Array:
     around[first[:-1][first[:-1] < len(around)]] = -1
     own = end[:-1]
     left = np.flatnonzero(end[around] < own).astype(np.int32)
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         around[left] = around[around[left]]
         left = left[end[around[left]] < own[left]]
         if not len(left):

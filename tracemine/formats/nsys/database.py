@@ -21,7 +21,7 @@ from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.tables import Array, Numbers, nothing
 
 _ROWS_AT_ONCE = 1 << 15
-_LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
+LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
 _JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no whole number, read as not recorded"
@@ -51,7 +51,7 @@ class Database:
             counts = {t: self._count(t) for t in schema.NUMBERS}
         self._counts = counts
         # Large tables are read side by side, each by a connection of its own: the driver holds no lock of Python's.
-        large = [table for table in schema.LARGE if counts[table] >= _LARGE_ROWS and self._wanted(table)]
+        large = [table for table in schema.LARGE if counts[table] >= LARGE_ROWS and self._wanted(table)]
         self._readers = ThreadPoolExecutor(max_workers=2) if len(large) > 1 else None
         self._ahead: dict[str, Future[list[pa.RecordBatch] | None]] = {}
         if self._readers is not None:
@@ -119,9 +119,9 @@ class Database:
 
     def _fill(self, columns: Numbers, table: str, wanted: list[str], value: str) -> None:
         query = _query(table, wanted, value)
-        large = self._counts[table] >= _LARGE_ROWS
+        large = self._counts[table] >= LARGE_ROWS
         at = 0
-        for rows in (self._arrow_rows(query) if large else None) or self._plain_rows(query, len(wanted)):
+        for rows in (self.arrow_rows(query) if large else None) or self._plain_rows(query, len(wanted)):
             for name, values in zip(wanted, rows, strict=True):
                 columns[name][at : at + len(values)] = values
             at += len(rows[0])
@@ -140,7 +140,7 @@ class Database:
             flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
             yield list(flat.reshape(len(rows), width).T)
 
-    def _arrow_rows(self, query: str) -> Iterator[Sequence[Array]] | None:
+    def arrow_rows(self, query: str) -> Iterator[Sequence[Array]] | None:
         """As `_plain_rows`, without a Python object a value; None where the driver is not there or balks.
 
         Damage is then found, and told, the plain way.

@@ -12,7 +12,7 @@ from tracemine.verify.repro.text import EMBEDDED, IMPORTS
 
 NOT_PROVED = "a copy has no kernel that could be proved on a CPU"
 LARGEST_BYTES = 2 << 30  # three times on the host, once on the device; larger ones move at the same rate
-_EMBEDDED = {**EMBEDDED, "How a copy is looked at": ("verify/gpu/host_copy.py",)}
+COPY_EMBEDDED = {**EMBEDDED, "How a copy is looked at": ("verify/gpu/host_copy.py",)}
 _LONGEST_NAME = 200
 
 
@@ -44,7 +44,7 @@ def copy_reproduction(finding: Finding, copy: HostCopy, fingerprint: str) -> str
         f"# What the trace has: a copy of so many bytes, to the device or from it.\n"
         f"NBYTES, TO_DEVICE = {min(copy.nbytes, LARGEST_BYTES)}, {copy.to_device}\nTRACE = [({copy.name!a}, None)]",
     ]
-    return file_text(says, parts, _MAIN.replace("FINGERPRINT", fingerprint), embeds=_EMBEDDED, imports=IMPORTS)
+    return file_text(says, parts, _MAIN.replace("FINGERPRINT", fingerprint), embeds=COPY_EMBEDDED, imports=IMPORTS)
 
 
 _MAIN = """

@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from tracemine.findings import device_of, find
 from tracemine.findings.record import Finding, Scan
-from tracemine.flow.record import Flow
-from tracemine.matching import load_rules, mine
+from tracemine.matching import load_rules
 from tracemine.perfmodel import NOTHING, Range
-from tracemine.rows import row_sets
+from tracemine.pipeline import Analysis, Options, mined
+from tracemine.units import Threshold
 from tracemine.verdicts.step import Change, InPlace, Left, StepVerdict
 from tracemine.verify.step.placing import Placed
 from tracemine.verify.step.program import StepCall
@@ -83,13 +82,12 @@ def summary(placed: Placed) -> Summary:
     )
 
 
-def expected(scan: Scan, flow: Flow, findings: Sequence[Finding]) -> Expected:
+def expected(scan: Scan, analysis: Analysis, findings: Sequence[Finding]) -> Expected:
     """What is predicted of one step."""
-    timeline = flow.timeline
+    timeline = analysis.timeline
     steps = max(timeline.steps.num_rows, 1)
-    rows = row_sets(timeline)
     gaps = [rule for rule in load_rules() if rule.saving == "close_gap"]
-    alone = find(timeline, rows, mine(rows, gaps), device_of(timeline), min_saving_ns=0).summary.step_saving_ns
+    alone = mined(analysis, Options(rules=gaps, threshold=Threshold(ns=0))).summary.step_saving_ns
     busy_ns, alone_ns = scan.summary.gpu_busy_ns // steps, timeline.meta.alone_step_ns
     more_ns = LAUNCHER_NS - CALL_NS if alone_ns and _host_bound(busy_ns, alone_ns) else 0
     return Expected(

@@ -55,10 +55,10 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
         _kernels(placed),
         f"ABOUT = json.loads({_json(_about(placed, counts, recorded))})\nEXPECTED = json.loads({_json(expected)})",
     ]
-    return file_text("\n".join(says), parts, _MAIN, embeds=_EMBEDDED, imports=_IMPORTS)
+    return file_text("\n".join(says), parts, _MAIN, embeds=EMBEDDED, imports=_IMPORTS)
 
 
-_EMBEDDED = {
+EMBEDDED = {
     "Whether it is right, and what it takes": (
         *("validate/numerics.py", "validate/roundings.py", "validate/undefined_casts.py"),
         *("verify/gpu/correctness.py", "verify/gpu/profiling.py", "verify/gpu/graphs.py", "verify/step/replay.py"),

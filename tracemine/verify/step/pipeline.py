@@ -10,13 +10,14 @@ import msgspec
 from tracemine.columns import string_ids
 from tracemine.findings.record import GRAPH, Finding, Scan
 from tracemine.flow.record import Flow
+from tracemine.pipeline import Analysis
 from tracemine.units import range_text, time_text
 from tracemine.validate.sandbox import MEMORY_LIMIT_BYTES
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro import standalone
-from tracemine.verify.repro.compile import write
+from tracemine.verify.repro.emitter import write
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Expected, Summary, expected, step_verdict, summary
 from tracemine.verify.step.file import step_file
@@ -40,7 +41,9 @@ def prepared(findings: Sequence[Finding], rebuilder: Rebuilder, scan: Scan) -> t
             f"only {placed.program.share:.0%} of the step's GPU time can be replayed, {LEAST_SHARE:.0%} are asked for: "
             f"{why.reason}"
         )
-    expects = expected(scan, rebuilder.flow, findings)
+    flow, groups = rebuilder.flow, rebuilder.groups
+    analysis = Analysis(path=scan.trace.path, timeline=flow.timeline, dataflow=flow, groups=groups)
+    expects = expected(scan, analysis, findings)
     about = summary(placed)
     names = recorded_names(placed, rebuilder.flow)
     return about, expects, step_file(placed, about.counts, names, msgspec.json.encode(expects))

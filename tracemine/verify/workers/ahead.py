@@ -25,7 +25,7 @@ from tracemine.verify.workers.pool import Pool
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
 _COMPILE_S = 15.0  # of each mode of torch.compile, ahead of timing
-_MORE_S = 30.0  # after which no more of what nothing depends on is compiled ahead
+MORE_S = 30.0  # after which no more of what nothing depends on is compiled ahead
 _NEEDED, _MORE = ("compiled",), ("tuned",)  # modes: what level 5 is held against, and what stands beside it
 _SHARE = 0.75  # of the time limit, that a file may plan with: what it began then comes to an end within the limit
 _BLOCKS_S = 3.0  # after which no block of samples is begun, where ratios are not known to 1 % before
@@ -107,7 +107,7 @@ class Ahead(Closing):
         What torch.compile chose beside other processes it chooses again, alone.
         """
         more = [(text, each) for text, each in self._running if each.result()]
-        until = time.monotonic() + _MORE_S
+        until = time.monotonic() + MORE_S
         begun = [(text, self._compiled(text, _MORE, until)) for text, _ in more]
         self._tuned = {text for text, each in begun if each.result()}
         self._running.clear()

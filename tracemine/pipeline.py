@@ -1,0 +1,154 @@
+"""The one way from a trace to findings: the command line, `verify`, benchmarks and people's programs all take it.
+
+analysis = analyse("trace.json.gz")          # the timeline, its dataflow, and what one kernel could do
+scan = mined(analysis)                       # what the rules find in it
+scan = pipeline.scan("trace.json.gz")        # both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tracemine.counters import Counters, Report, match
+from tracemine.devices import Device
+from tracemine.findings import Scan, device_of, find
+from tracemine.findings.accounting import measure
+from tracemine.findings.measured import with_counters
+from tracemine.findings.notes import gpu_name
+from tracemine.findings.why_not import with_refusals
+from tracemine.flow import flow
+from tracemine.flow.record import Flow
+from tracemine.formats import open_trace
+from tracemine.formats.kineto.scan import Progress
+from tracemine.fusion import Groups, groups
+from tracemine.matching import Rule, load_rules, mine
+from tracemine.rows import Rows, row_sets
+from tracemine.timeline import Timeline
+from tracemine.units import Threshold
+from tracemine.verdicts.evidence import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """A trace before any rule has looked at it."""
+
+    path: str
+    timeline: Timeline
+    dataflow: Flow
+    groups: Groups  # what one kernel could do
+    counters: Counters | None = None  # of Nsight Compute; None: no report was given
+    execution_trace: str | None = None  # where one was named; None: none, or the one that lies beside the trace
+
+    @cached_property
+    def rows(self) -> dict[str, Rows]:
+        """The row sets that rules are matched against, by name."""
+        return row_sets(self.timeline, self.groups, counters=self.counters)
+
+    @cached_property
+    def device(self) -> Device | None:
+        """The GPU that the trace names; None where it names none, or one that is not in the device table."""
+        return device_of(self.timeline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is asked of a scan, the same for every trace."""
+
+    rules: Sequence[Rule] | None = None  # None: those that tracemine ships
+    device: Device | None = None  # for traces whose GPU is not known
+    threshold: Threshold | None = None  # below which nothing is reported; None: as `find` says
+    evidence: Evidence | None = None  # verdicts, whose measured savings take the place of predicted ones
+    why_not: bool = False  # also what shares data and is not one kernel
+
+
+def analyse(
+    path: Path | str,
+    *,
+    execution_trace: Path | str | None = None,
+    reports: Sequence[Report] = (),
+    progress: Progress | None = None,
+) -> Analysis:
+    """Read a trace and follow its dataflow.
+
+    path, execution_trace, progress: as in `tracemine.formats.open_trace`. reports: what Nsight Compute counted of the
+    same program (`tracemine.formats.ncu.read_report`).
+
+    Raises InputError where a path is no readable trace, TimelineError where a timeline directory is damaged.
+
+    >>> analysis = analyse("fixtures/kineto/chain.json.gz")
+    >>> analysis.timeline.activities.num_rows, len(analysis.groups)
+    (8, 2)
+    """
+    timeline = open_trace(path, progress, execution_trace=execution_trace)
+    dataflow = flow(timeline)
+    return Analysis(
+        path=_text(path),
+        timeline=timeline,
+        dataflow=dataflow,
+        groups=groups(dataflow),
+        counters=match(timeline, reports) if reports else None,
+        execution_trace=None if execution_trace is None else _text(execution_trace),
+    )
+
+
+def mined(analysis: Analysis, options: Options | None = None) -> Scan:
+    """What the rules find in a trace, claimed without overlap, estimated and ranked.
+
+    >>> scan = mined(analyse("fixtures/kineto/chain.json.gz"))
+    >>> scan.findings[0].gpu_saving_ns.mid <= scan.findings[0].measured_ns
+    True
+    """
+    options = options or Options()
+    timeline, evidence = analysis.timeline, options.evidence
+    device = analysis.device or options.device
+    gpu = gpu_name(timeline) or (None if options.device is None else options.device.title)
+    found = find(
+        timeline,
+        analysis.rows,
+        mine(analysis.rows, load_rules() if options.rules is None else options.rules),
+        device,
+        groups=analysis.groups,
+        judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
+        min_saving_ns=None if options.threshold is None else options.threshold.of(measure(timeline).span_ns),
+        path=analysis.path,
+    )
+    if analysis.execution_trace is not None:
+        found = replace(found, trace=replace(found.trace, execution_trace=analysis.execution_trace))
+    if evidence is not None:
+        found = replace(found, evidence=evidence.account(found, gpu))
+    if analysis.counters is not None:
+        found = with_counters(found, analysis.rows["activities"], analysis.counters)
+    if options.why_not:
+        found = with_refusals(found, timeline, analysis.groups)
+    if analysis.device is None and options.device is not None:
+        note = f"estimates are for {options.device.title}, as --gpu says"
+        found = replace(found, warnings=(*found.warnings, note))
+    return found
+
+
+def scan(
+    path: Path | str,
+    options: Options | None = None,
+    *,
+    execution_trace: Path | str | None = None,
+    reports: Sequence[Report] = (),
+    progress: Progress | None = None,
+) -> Scan:
+    """Read a trace and mine it: `analyse`, then `mined`. Arguments and errors as there.
+
+    >>> found = scan("fixtures/captures/chain")
+    >>> found.trace.gpu, [finding.rule for finding in found.findings]
+    ('NVIDIA H200', ['memory_bound_chain', 'launch_gap'])
+    """
+    analysis = analyse(path, execution_trace=execution_trace, reports=reports, progress=progress)
+    return mined(analysis, options)
+
+
+def _text(path: Path | str) -> str:
+    """A path as a report has it: a file's name need not be text."""
+    return str(path).encode("utf-8", "replace").decode()
