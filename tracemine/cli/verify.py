@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tracemine import __version__
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, options, say, say_error, write, write_file
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.files import write_file
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
