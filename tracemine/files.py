@@ -82,3 +82,24 @@ def check_plain(path: Path) -> None:
 def beside(path: Path) -> Path:
     """A name in the same folder that cannot be guessed, and is short: the path's own may be as long as names can be."""
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
+def make_folder(path: Path) -> None:
+    """A folder, those above it too, unless it is there. Raises OSError, also where a file has the name of one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """No other process reads and writes there meanwhile under this lock, where the system knows such locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            held = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, held)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
