@@ -356,6 +356,19 @@ def test_output_to_a_link_keeps_the_link(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "target").read_text().startswith(CLEAN)
 
 
+def test_output_to_a_loop_of_links_is_an_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    code, out, err = run("scan", CLEAN, "-o", tmp_path / "loop")
+    assert (code, out) == (2, "")
+    assert err == f"{tmp_path / 'loop'}: is a link that leads back to itself\n  hint: name another place\n"
+
+
+def test_output_may_have_a_name_as_long_as_the_system_lets_it(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / ("a" * 255)
+    assert run("scan", CLEAN, "-o", target) == (0, "", "")
+    assert target.read_text().startswith(CLEAN)
+
+
 def test_output_to_a_pipe_is_written_to_it() -> None:
     with process("scan", CLEAN, "--output", "/dev/stdout") as started:
         out, err = started.communicate()

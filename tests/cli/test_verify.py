@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -33,7 +35,8 @@ from tracemine.verdicts.verdict import Verdict, Verdicts, merged
 from tracemine.verify import pipeline
 from tracemine.verify.repro.emitter import Emitter
 
-CHAIN = Path(__file__).parent.parent.parent / "fixtures" / "captures" / "chain"
+ROOT = Path(__file__).parent.parent.parent
+CHAIN = ROOT / "fixtures" / "captures" / "chain"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -378,6 +381,119 @@ def test_two_runs_at_once_lose_no_verdict(run: Run, tmp_path: Path, monkeypatch:
     written = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
     assert [v["fingerprint"] == "0" * 16 for v in written] == [True, False]
     assert pq.ParquetFile(tmp_path / "verdicts.parquet").read().num_rows == 2
+
+
+@pytest.mark.parametrize("end", ["json", "parquet"])
+@pytest.mark.parametrize("asked", [False, True], ids=["beside findings", "in a folder"])
+def test_verdicts_are_not_written_through_links(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, asked: bool
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    findings, precious = tmp_path / "findings.json", tmp_path / "precious"
+    assert run("scan", CHAIN, "--format", "json", "-o", findings)[0] == 0
+    place = tmp_path / (f"verdicts.{end}" if asked else f"findings.verdicts.{end}")
+    place.symlink_to(precious)
+    for content in (None, "mine"):
+        if content is not None:
+            precious.write_text(content)
+        code, out, err = run("verify", findings, *(("-o", tmp_path) if asked else ()))
+        assert (code, out) == (2, "")
+        assert err == f"{place}: is a link, and is not written through\n  hint: move it away\n"
+        assert precious.exists() == (content is not None)
+    assert precious.read_text() == "mine"
+
+
+def test_a_link_that_comes_while_it_is_proved_is_not_written_through(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "precious").write_text("mine")
+
+    def prove(*_: object) -> str:
+        (tmp_path / "out" / "verdicts.parquet").symlink_to(tmp_path / "precious")
+        return "not asked for"
+
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", prove)
+    assert run("verify", CHAIN, "-o", tmp_path / "out")[0] == 2
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", ["text", "another table", "of another version"])
+def test_a_file_that_is_no_table_of_verdicts_is_left_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    pytest.importorskip("triton")
+    place = tmp_path / "verdicts.parquet"
+    if content == "text":
+        place.write_text("mine")
+    else:
+        mark = {"tracemine.verdicts": "0"} if content == "of another version" else None
+        pq.write_table(pa.table({"a": [1]}).replace_schema_metadata(mark), place)
+    before = place.read_bytes()
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: pytest.fail("it was proved"))
+    code, out, err = run("verify", CHAIN, "-o", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"{place}: is no table of verdicts of this version, and would be written over\n"
+        "  hint: move it away, or name a folder with --output\n"
+    )
+    assert place.read_bytes() == before
+
+
+def test_an_output_folder_may_be_a_link_and_its_verdicts_are_replaced(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for _ in range(2):
+        code, _, err = run("verify", CHAIN, "-q", "-o", tmp_path / "link", "--emit", tmp_path / "link")
+        assert (code, err) == (0, "")
+    assert (tmp_path / "link").is_symlink()
+    assert {path.suffix for path in (tmp_path / "real").iterdir()} == {".json", ".parquet", ".py"}
+
+
+def test_a_reproduction_is_not_written_through_a_link(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.codegen.triton.resources.Compiler.resources", lambda *_: [])
+    assert run("verify", CHAIN, "--emit", tmp_path / "emitted")[0] == 0
+    (path,) = (tmp_path / "emitted").iterdir()
+    path.rename(tmp_path / "precious")
+    content = (tmp_path / "precious").read_text()
+    (tmp_path / "precious").write_text("mine")
+    path.symlink_to(tmp_path / "precious")
+    code, _, err = run("verify", CHAIN, "--emit", tmp_path / "emitted")
+    assert code == 2
+    assert f"{path}: is a link, and is not written through\n" in err
+    assert (tmp_path / "precious").read_text() == "mine"
+    path.unlink()
+    path.write_text("of before")
+    assert run("verify", CHAIN, "--emit", tmp_path / "emitted")[0] == 0
+    assert path.read_text() == content
+
+
+def test_a_reproduction_for_which_there_is_no_room_leaves_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "emitted").mkdir()
+    (tmp_path / "emitted" / "old.py").write_text("of before")
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from tracemine.verify.repro.emitter import write\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "for name in ('new.py', 'old.py'):\n"
+        "    try: write(Path(sys.argv[1]), name, 'x = 1\\n' * 10_000)\n"
+        "    except Exception as error: print(error.message)\n"
+    )
+    folder = str(tmp_path / "emitted")
+    said = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert said.stdout == "cannot be written: File too large\n" * 2
+    assert [path.name for path in (tmp_path / "emitted").iterdir()] == ["old.py"]
+    assert (tmp_path / "emitted" / "old.py").read_text() == "of before"
 
 
 def test_where_there_is_nothing_to_verify_it_says_so_and_its_verdicts_are_evidence_of_nothing(

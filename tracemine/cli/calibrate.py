@@ -11,6 +11,7 @@ from tracemine.cli.console import write
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import QuietOption
 from tracemine.errors import UsageError
+from tracemine.files import write_file
 from tracemine.report.escape import line
 
 
@@ -37,7 +38,7 @@ def calibrate(
 
     with reading(output, quiet=quiet) as progress:
         calibration = measure(progress)
-    output.write_bytes(calibration.to_json())
+    write_file(output, calibration.to_json())
     if not quiet:
         sizes = f"{len(calibration.points)} points"
         write(line(f"{calibration.gpu}: {sizes} → {output}") + "\n")

@@ -9,11 +9,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from tracemine.errors import DEBUG, Location, TracemineError, UsageError
+from tracemine.errors import DEBUG, TracemineError
 from tracemine.report import Options
 from tracemine.report.escape import line
 
@@ -38,29 +37,6 @@ def say_error(error: TracemineError) -> None:
     """The error's line and its hint, harmless for a terminal: both may repeat what a file says."""
     message, _, hint = str(error).partition("\n  hint: ")
     say(line(message, longest=2000) + (f"\n  hint: {line(hint, longest=2000)}" if hint else ""))
-
-
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write `path` whole or not at all: what is written gets its name when all of it is on the disk.
-
-    Raises UsageError where it cannot be written.
-    """
-    content = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    try:
-        if path.exists() and not path.is_file():  # a pipe or a terminal is not replaced but written to
-            path.write_bytes(content)
-            return
-        target = path.resolve()  # a link keeps pointing to what is written
-        staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            staging.write_bytes(content)
-            staging.replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                staging.unlink()
-            raise
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None
 
 
 @contextlib.contextmanager

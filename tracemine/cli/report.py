@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say_error, write, write_file
+from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import findings_files, stored_scans
 from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
+from tracemine.files import write_file
 from tracemine.report import REPORTS, render
 from tracemine.units import count_text
 

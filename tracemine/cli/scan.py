@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say, say_error, write, write_file
+from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.paths import traces
 from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.files import write_file
 from tracemine.report import REPORTS, render
 from tracemine.report.escape import line
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tracemine import __version__
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, options, say, say_error, write, write_file
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.files import check_plain, locked, write_file
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json")
 _LONGEST_S = 1e6
+_ELSEWHERE = "move it away, or name a folder with --output"
 
 
 def verify(
@@ -292,16 +293,18 @@ def _before(stem: Path, gpu: str | None) -> Verdicts | None:
     from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
 
     path = stem.with_name(stem.name + ".json")
+    check_plain(path)
+    _check_table(stem.with_name(stem.name + ".parquet"))
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Verdicts)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
         says = f"is not what verify wrote, and would be written over: {str(error)[:150]}"
-        raise InputError(says, where=Location(str(path)), hint="move it away, or name a folder with --output") from None
+        raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE) from None
     if found.schema_version != VERDICTS_SCHEMA_VERSION:
         says = f"its verdicts are of version {found.schema_version}; this tracemine writes {VERDICTS_SCHEMA_VERSION}"
-        raise InputError(says, where=Location(str(path)), hint="move it away, or name a folder with --output")
+        raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE)
     if None not in (gpu, found.gpu) and gpu != found.gpu:
         raise InputError(
             f"its verdicts are of another GPU, {str(found.gpu)[:100]}",
@@ -311,6 +314,20 @@ def _before(stem: Path, gpu: str | None) -> Verdicts | None:
     return found
 
 
+def _check_table(path: Path) -> None:
+    """Raises InputError, UsageError where verdicts are to be a table, and something else than such a table lies."""
+    from tracemine.verdicts.stored import is_table
+
+    check_plain(path)
+    if not path.exists():
+        return
+    with contextlib.suppress(InputError):  # no Parquet file at all
+        if is_table(path):
+            return
+    says = "is no table of verdicts of this version, and would be written over"
+    raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE)
+
+
 def _write(found: Verdicts, stem: Path, gpu: str | None) -> None:
     """Adds verdicts to those that lie there by now: another run may have ended meanwhile."""
     import msgspec
@@ -318,23 +335,10 @@ def _write(found: Verdicts, stem: Path, gpu: str | None) -> None:
 
     from tracemine.verdicts.verdict import merged, table
 
-    with _locked(stem.parent):
+    with locked(stem.parent):
         before = _before(stem, gpu)
         both = found if before is None else merged(before, found)
         columns = BytesIO()
         pq.write_table(table(both), columns, compression="zstd")
-        write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(both) + b"\n")
-        write_file(stem.with_name(stem.name + ".parquet"), columns.getvalue())
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else reads and writes verdicts there meanwhile, where the system knows such locks."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
-            held = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, held)
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(both) + b"\n", named=False)
+        write_file(stem.with_name(stem.name + ".parquet"), columns.getvalue(), named=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tracemine.codegen.triton.resources import Compiler, fitting
-from tracemine.errors import Location, UsageError
+from tracemine.files import make_folder, write_file, writing
 from tracemine.processes import Closing
 
 
@@ -29,12 +29,13 @@ class Emitter(Closing):
 
 
 def write(folder: Path | None, name: str, text: str) -> None:
-    """A file in a folder, which is made; of no folder nothing. Raises UsageError where it cannot be written."""
+    """A file in a folder, which is made; of no folder nothing.
+
+    Raises UsageError where it cannot be written, and where a link has its name.
+    """
     if folder is None:
         return
     path = folder / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", where=Location(str(path))) from None
+    with writing(path):
+        make_folder(folder)
+    write_file(path, text, named=False)
