@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -524,3 +525,37 @@ def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
     out = StringIO()
     render(found, out, Options(top=None, width=100, color=False))
     golden("verify_100.txt", out.getvalue())
+
+
+# --- what lies in the current folder, and what does not start --------------------------------------------------------
+
+ROOT = CHAIN.parents[2]
+PLANTED = (
+    *("torch.py", "triton.py", "numpy.py", "json.py", "msgspec.py", "ctypes.py", "tracemine/__init__.py"),
+    *("sitecustomize.py", "usercustomize.py", "alone.py", "serve.py", "pynvml.py"),
+)
+
+
+def _started(folder: Path, *arguments: object, path: str) -> subprocess.CompletedProcess[str]:
+    """A command line as the console script begins it: the current folder is not searched for modules."""
+    command = [sys.executable, "-P", "-m", "tracemine", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("options", [(), ("--emit", "em"), ("--step",)], ids=str)
+def test_no_file_of_the_current_folder_is_run(options: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    here = tmp_path / "here"
+    for name in PLANTED:
+        path = here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"open({str(marks / path.stem)!r}, 'w')\nraise ImportError('planted')\n")
+    shutil.copytree(CHAIN, here / "run")
+    done = _started(here, "verify", "run", "--format", "json", *options, path=str(ROOT))
+    assert [mark.name for mark in marks.iterdir()] == []
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [v["level"] for v in json.loads(done.stdout)["verdicts"]] == ["L2"]

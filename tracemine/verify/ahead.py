@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tracemine.programs import python
 from tracemine.verify.gpu import worker
 from tracemine.verify.pool import Pool
 from tracemine.verify.process import Closing, Ended, Process, TooLate
@@ -46,7 +46,7 @@ class Runner:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder, self._count = folder, count()
         folder.mkdir(parents=True, exist_ok=True)
-        self._process = Process((sys.executable, worker.__file__), environment)
+        self._process = Process(python(worker.__file__), environment)
 
     def run(self, text: str, function: str, limit_s: float, **options: object) -> Mapping[str, Any] | str:
         """What a function of a reproduction gives; or why it gives nothing."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tracemine import __version__
+from tracemine.programs import python, start
 from tracemine.verify.process import how_ended, limit_memory
 
 _WIDTH = 118
@@ -105,18 +105,16 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "alone.py"
         path.write_text(text, "utf-8")
-        command = [sys.executable, str(path), *options]
+        command = python(str(path), *options)
         try:
-            child = subprocess.Popen(  # noqa: S603 - our own text
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
-            )
+            child = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"
         with child:
             if most_bytes is not None:
                 limit_memory(child.pid, most_bytes)
             try:
-                out, errors = child.communicate(timeout=limit_s)
+                out, errors = (said.decode("utf-8", "replace") for said in child.communicate(timeout=limit_s))
             except subprocess.TimeoutExpired:
                 return f"{what} took longer than {limit_s:g} s"
             finally:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
+from tracemine.programs import start
+
 _SAID_BYTES = 4000
 
 
@@ -120,12 +122,12 @@ class Process(Closing):
         if self._child is None or self._child.poll() is not None:
             self._errors.seek(0)
             self._errors.truncate()
-            self._child = subprocess.Popen(  # noqa: S603 - our own module
+            self._child = start(
                 self._command,
+                self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env=self._environment,
                 bufsize=0,
                 process_group=0,  # Ctrl-C is for whoever asks: what a child had proved until then is an answer
             )

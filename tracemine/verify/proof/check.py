@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import msgspec
 
 from tracemine.errors import TracemineError
+from tracemine.programs import python
 from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.shapes import LONGEST_ROW
@@ -23,7 +23,7 @@ from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 
 
-WORKER = (sys.executable, "-m", "tracemine.verify.proof.worker")
+WORKER = python("-m", "tracemine.verify.proof.worker")
 _FOREVER_S = 1e6
 
 
