@@ -30,6 +30,7 @@ from tracemine.verify import Builder, findings
 from tracemine.verify.emitter import Emitter
 from tracemine.verify.proof.check import refused
 from tracemine.verify.proof.record import Mutant
+from tracemine.verify.proof.sandbox import Sandbox
 from tracemine.verify.step.compared import StepVerdict
 from tracemine.verify.verdicts.verdict import Verdict, Verdicts, merged
 
@@ -541,6 +542,36 @@ def _started(folder: Path, *arguments: object, path: str) -> subprocess.Complete
     command = [sys.executable, "-P", "-m", "tracemine", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["torch", "triton"])
+def test_provers_that_cannot_start_are_an_error(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    (tmp_path / f"{name}.py").write_text("raise ImportError('broken\\nlibrary')")
+    done = _started(tmp_path, "verify", CHAIN, "-q", path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stdout) == (2, "")
+    said, hint = done.stderr.splitlines()[-2:]
+    assert said == "the process that proves kernels does not start: ImportError: broken library"
+    assert 'pip install "tracemine[verify]"' in hint
+
+
+def test_a_step_that_cannot_start_is_an_error_where_nothing_had_to_be_proved(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    (tmp_path / "torch.py").write_text("raise ImportError('broken')")
+    options = ("--step", "--rule", "rotary_unfused", "-q")  # which finds nothing here
+    done = _started(tmp_path, "verify", CHAIN, *options, path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("the step does not start: ImportError: broken\n")
+
+
+def test_provers_that_cannot_be_started_are_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.verify.provers.Sandbox", lambda **how: Sandbox(command=(str(tmp_path / "gone"),)))
+    code, out, err = run("verify", CHAIN, "-q")
+    assert (code, out) == (2, "")
+    assert err == f"{tmp_path / 'gone'}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("options", [(), ("--emit", "em"), ("--step",)], ids=str)

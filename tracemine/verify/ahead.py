@@ -20,7 +20,7 @@ from typing import Any
 from tracemine.programs import python
 from tracemine.verify.gpu import worker
 from tracemine.verify.pool import Pool
-from tracemine.verify.process import Closing, Ended, Process, TooLate
+from tracemine.verify.process import Closing, Ended, Process, TooLate, does_not_start
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
 _CORES_EACH = 2
@@ -49,7 +49,7 @@ class Runner:
         self._process = Process(python(worker.__file__), environment)
 
     def run(self, text: str, function: str, limit_s: float, **options: object) -> Mapping[str, Any] | str:
-        """What a function of a reproduction gives; or why it gives nothing."""
+        """What a function of a reproduction gives; or why it gives nothing. Raises UsageError where none can be run."""
         path = self._folder / f"alone_{next(self._count)}.py"  # Python keeps the lines of a file that it has seen
         path.write_text(text, "utf-8")
         try:
@@ -57,6 +57,8 @@ class Runner:
         except TooLate:
             return f"the GPU took longer than {limit_s:g} s"
         except Ended as end:
+            if end.unstarted:
+                raise does_not_start("the process that runs reproductions", end.said) from None
             return f"the reproduction {end.how}"
         found = json.loads(line)
         return found if isinstance(found, Mapping) else str(found)

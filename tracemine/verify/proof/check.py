@@ -15,7 +15,7 @@ from tracemine.verify.chain import Chain, Unsupported
 from tracemine.verify.kernels.lower import lower
 from tracemine.verify.kernels.shapes import LONGEST_ROW
 from tracemine.verify.kernels.source import Source, generate
-from tracemine.verify.process import Closing, Ended, Process
+from tracemine.verify.process import Closing, Ended, Process, does_not_start
 from tracemine.verify.proof.mutants import spoiled
 from tracemine.verify.proof.record import Job, Proof
 from tracemine.verify.proof.shrink import MOST_ELEMENTS, elements
@@ -57,6 +57,8 @@ class Interpreter(Closing):
         try:
             return msgspec.json.decode(self._process.ask(msgspec.json.encode(job), _FOREVER_S), type=Proof)
         except Ended as end:
+            if end.unstarted:
+                raise does_not_start("the process that interprets kernels", end.said) from None
             raise TracemineError(f"{chain.name}: the process that interprets kernels {end.how}") from None
 
 
