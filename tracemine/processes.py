@@ -9,11 +9,14 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile
 from typing import Self
+
+from tracemine.errors import UsageError
+from tracemine.programs import start
 
 _SAID_BYTES = 4000
 
@@ -23,26 +26,75 @@ class TooLate(Exception):
 
 
 class Ended(Exception):
-    """The process ended instead of answering. code: as `subprocess` gives it; said: what it wrote last of errors."""
+    """The process ended instead of answering.
 
-    def __init__(self, code: int, said: Sequence[str]) -> None:
+    code: as `subprocess` gives it; said: what it wrote last of errors; begun: whether it had written any answer, or
+    that it is ready for questions.
+    """
+
+    def __init__(self, code: int, said: Sequence[str], begun: bool = True) -> None:
         super().__init__(code, said)
-        self.code, self.said = code, tuple(said)
+        self.code, self.said, self.begun = code, tuple(said), begun
 
     @property
     def how(self) -> str:
         """In words."""
         return how_ended(self.code, self.said)
 
+    @property
+    def unstarted(self) -> bool:
+        """Whether it gave up before it could be asked anything: what it needs is not there, or does not work."""
+        return self.code > 0 and not self.begun
+
+
+def does_not_start(what: str, said: Sequence[str]) -> UsageError:
+    """The error that a process cannot do its work at all, and no other in its place could."""
+    hint = 'see what python -c "import torch, triton" says; pip install "tracemine[verify]" installs both'
+    return UsageError(f"{what} does not start: {error_text(said) or 'it said nothing'}", hint=hint)
+
+
+def error_text(said: Sequence[str]) -> str:
+    """What a process's last error is, of its last lines: after a traceback all that the exception says, else the last.
+
+    >>> error_text(["Traceback …", '  File "a.py", line 1', "    import b", "ImportError: no", "such library"])
+    'ImportError: no such library'
+    """
+    frames = [k for k, line in enumerate(said) if line.startswith("  File ")]
+    rest = dropwhile(lambda line: line.startswith("    "), said[frames[-1] + 1 :]) if frames else said[-1:]
+    return " ".join(rest)[:300]
+
+
+class Tail:
+    """The end of what a child writes to its standard error, a pipe. It is read as it comes and not kept elsewhere."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        stream, child.stderr = child.stderr, None  # nothing else reads it
+        assert stream is not None  # noqa: S101
+        self._stream, self._kept = stream, b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def lines(self, wait_s: float = 1.0) -> list[str]:
+        """Its lines. The child has ended; what it started may not have, and hold the pipe open: so long is waited."""
+        self._reader.join(wait_s)
+        return self._kept.decode("utf-8", "replace").strip().splitlines()
+
+    def _read(self) -> None:
+        with self._stream, contextlib.suppress(OSError):
+            while piece := os.read(self._stream.fileno(), 1 << 16):
+                self._kept = (self._kept + piece)[-_SAID_BYTES:]
+
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """What such a child does: answers lines from standard input, until there are no more.
 
-    What is printed on the way goes to standard error, whoever prints it.
+    What is printed on the way goes to standard error, whoever prints it. An empty line comes before all answers.
     """
     answers = os.fdopen(os.dup(1), "wb")
     end_with_reader(answers.fileno())
     os.dup2(2, 1)
+    answers.write(b"\n")
+    answers.flush()
     for line in sys.stdin.buffer:
         answers.write(answer(line) + b"\n")
         answers.flush()
@@ -110,27 +162,27 @@ class Process(Closing):
         """started: called with the child's number, each time that one has begun."""
         self._command, self._environment, self._begun = tuple(command), environment, started
         self._child: subprocess.Popen[bytes] | None = None
-        self._killed = False
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
+        self._killed = self._answers = False
+        self._errors: Tail | None = None
 
     def start(self) -> int:
         """Begin, if it has not or has ended. The child's number. Raises Ended after `kill`."""
         if self._killed:
             raise Ended(-signal.SIGKILL, ())
         if self._child is None or self._child.poll() is not None:
-            self._errors.seek(0)
-            self._errors.truncate()
-            self._child = subprocess.Popen(  # noqa: S603 - our own module
+            self._answers = False
+            self._child = start(
                 self._command,
+                self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=self._environment,
+                stderr=subprocess.PIPE,
                 bufsize=0,
                 process_group=0,  # Ctrl-C is for whoever asks: what a child had proved until then is an answer
             )
             assert self._child.stdin is not None  # noqa: S101
             os.set_blocking(self._child.stdin.fileno(), False)
+            self._errors = Tail(self._child)
             self._begun(self._child.pid)
             if self._killed:  # meanwhile, by another thread
                 self._child.kill()
@@ -153,7 +205,7 @@ class Process(Closing):
                 self.end()
                 raise TooLate from None
             self.end()
-            raise Ended(code, self._said())
+            raise Ended(code, () if self._errors is None else self._errors.lines(), self._answers)
         return found
 
     def kill(self) -> None:
@@ -180,11 +232,6 @@ class Process(Closing):
     def close(self) -> None:
         """The child goes, and none comes after it."""
         self.end()
-        self._errors.close()
-
-    def _said(self) -> list[str]:
-        self._errors.seek(0)
-        return self._errors.read()[-_SAID_BYTES:].decode("utf-8", "replace").strip().splitlines()
 
     def _answer(self, child: subprocess.Popen[bytes], line: bytes, deadline: float) -> bytes | None:
         """b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB of what nobody reads."""
@@ -203,9 +250,11 @@ class Process(Closing):
                     if child.stdin in ready:
                         unsent = unsent[os.write(child.stdin.fileno(), unsent) :]
                     if child.stdout in ready:
-                        parts.append(os.read(child.stdout.fileno(), 1 << 16))
-                        if not parts[-1]:
+                        piece = os.read(child.stdout.fileno(), 1 << 16)
+                        if not piece:
                             return b""
+                        self._answers = True
+                        parts.append(piece if any(parts) else piece.lstrip(b"\n"))
                 except OSError:
                     return b""
                 if not unsent and child.stdin in selector.get_map():

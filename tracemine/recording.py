@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from tracemine.errors import Location, TracemineError, UsageError
+from tracemine.programs import program, run
 from tracemine.units import count_text, ratio_text, time_text
 
 TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
@@ -396,13 +397,13 @@ def _torch() -> Any:
 
 def _driver() -> str | None:
     """The GPU driver's version; null where nvidia-smi does not say."""
-    tool = shutil.which("nvidia-smi")
+    tool = program("nvidia-smi")
     if tool is None:
         return None
     question = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
-        answer = subprocess.run(question, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 - no part of it is given
-        return answer.stdout.split("\n")[0].strip() or None
+        answer = run(question, 10)
+        return (answer.stdout.split("\n")[0].strip() or None) if answer.returncode == 0 else None
     return None
 
 

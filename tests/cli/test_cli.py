@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -443,6 +446,99 @@ def test_colours_can_be_switched_off(env: dict[str, str]) -> None:
 
 def test_an_empty_no_color_switches_nothing_off() -> None:
     assert "\x1b" in on_a_terminal("scan", CLEAN, NO_COLOR="")
+
+
+# --- what a terminal would act on -------------------------------------------------------------------------------------
+
+ACTS = "\x1b[2J\x1b]0;P\x07\x9b\u202e\u200b"
+
+
+def unseen(text: str) -> list[str]:
+    """Characters that are not seen, line ends aside."""
+    return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+
+
+def test_names_of_files_reach_no_terminal_as_they_are(run: Run, tmp_path: Path) -> None:
+    shutil.copy(CLEAN, tmp_path / "ok.json.gz")
+    (tmp_path / f"x{ACTS}\nnote: all is well.json").write_text('{"a": 1}')
+    code, out, err = run("scan", tmp_path)
+    assert code == 0
+    assert (unseen(out), unseen(err)) == ([], [])
+    assert "left out, no traces: x\N{REPLACEMENT CHARACTER}[2J" in err
+    assert len(err.splitlines()) == 1
+    shutil.copy(CLEAN, tmp_path / f"t{ACTS}.json.gz")
+    code, out, err = run("scan", tmp_path / f"t{ACTS}.json.gz", "--gpu", "NVIDIA A100-SXM4-80GB")
+    assert (code, unseen(out), unseen(err)) == (0, [], [])
+    assert "the trace says" in err
+
+
+def test_names_of_counter_reports_reach_no_terminal_as_they_are(run: Run, tmp_path: Path) -> None:
+    report = tmp_path / f"r{ACTS}.csv"
+    report.write_text(f'"ID","Process ID","Kernel Name","Grid Size"\n"0","1","k{ACTS}","(1, 1, 1)"\n"x')
+    for form in ("text", "json", "markdown"):
+        code, out, err = run("counters", report, "--format", form)
+        assert (code, unseen(out), unseen(err)) == (0, [], [])
+        assert "left out 1 row" in err
+
+
+def test_help_and_tracebacks_keep_their_lines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError(ACTS)
+
+    code, _, err = run()
+    assert code == 2
+    assert len(err.splitlines()) > 5
+    monkeypatch.setenv("TRACEMINE_DEBUG", "1")
+    monkeypatch.setattr("tracemine.pipeline.open_trace", broken)
+    code, _, err = run("scan", CLEAN)
+    assert (code, unseen(err)) == (3, [])
+    assert '\n  File "' in err
+
+
+RULE = """
+title = "t{0}"
+status = "experimental"
+what = "w{0} <img src=x> ![a](https://b.c/d) <https://b.c>, 1 < 2"
+why = "y{0}\\n```\\n"
+fix = '''
+Do:
+
+    a <b>
+'''
+references = ["https://b.c> <img src=x>"]
+limits = ["- l{0}\\n\\n    <img src=x>"]
+saving = "fuse"
+pattern = "a"
+[define]
+a = {{ name.re = "k{0}" }}
+"""
+
+
+def test_what_a_rule_says_reaches_no_terminal_as_it_is(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / f"up{ACTS}" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "rule.toml").write_text(RULE.format("".join(f"\\u{ord(c):04x}" for c in ACTS)))
+    cases = f"## It matches{ACTS}\n\n| kind | name | expect |\n|---|---|---|\n| kernel | b | a |\n"
+    (folder / "cases.md").write_text(cases)
+    for what in (["list"], ["show", folder.name], ["lint"], ["test"]):
+        code, out, err = run("rules", *what, "--rules", folder)
+        assert code in (0, 1), err
+        assert "\N{REPLACEMENT CHARACTER}" in out
+        assert (unseen(out), err) == ([], "")
+
+
+def test_a_rule_is_shown_as_markdown_without_html(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "rule.toml").write_text(RULE.format(""))
+    cases = "## It matches <img src=x>\n\n| kind | name | expect |\n|---|---|---|\n| kernel | b | a |\n"
+    (folder / "cases.md").write_text(cases)
+    _, out, _ = run("rules", "show", "mine", "--rules", folder)
+    assert "w &lt;img src=x> !\\[a](https://b.c/d) <https://b.c>, 1 < 2\n" in out
+    assert "\n```python\na <b>\n```\n" in out
+    fences = [one for one in out.splitlines() if one.startswith("```")]
+    assert fences == ["```python", "```", "```python", "```", "```text", "```"]
+    assert "<img" not in re.sub(r"^```\w+\n.*?^```$", "", out, flags=re.MULTILINE | re.DOTALL)
 
 
 # --- ingest and rules -------------------------------------------------------------------------------------------------

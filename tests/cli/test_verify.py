@@ -30,6 +30,7 @@ from tracemine.report import Options
 from tracemine.report.verdicts import render
 from tracemine.validate.pipeline import refused
 from tracemine.validate.record import Mutant
+from tracemine.validate.sandbox import Sandbox
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, Verdicts, merged
 from tracemine.verify import pipeline
@@ -641,3 +642,69 @@ def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
     out = StringIO()
     render(found, out, Options(top=None, width=100, color=False))
     golden("verify_100.txt", out.getvalue())
+
+
+# --- what lies in the current folder, and what does not start --------------------------------------------------------
+
+ROOT = CHAIN.parents[2]
+PLANTED = (
+    *("torch.py", "triton.py", "numpy.py", "json.py", "msgspec.py", "ctypes.py", "tracemine/__init__.py"),
+    *("sitecustomize.py", "usercustomize.py", "alone.py", "serve.py", "pynvml.py"),
+)
+
+
+def _started(folder: Path, *arguments: object, path: str) -> subprocess.CompletedProcess[str]:
+    """A command line as the console script begins it: the current folder is not searched for modules."""
+    command = [sys.executable, "-P", "-m", "tracemine", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["torch", "triton"])
+def test_provers_that_cannot_start_are_an_error(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    (tmp_path / f"{name}.py").write_text("raise ImportError('broken\\nlibrary')")
+    done = _started(tmp_path, "verify", CHAIN, "-q", path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stdout) == (2, "")
+    said, hint = done.stderr.splitlines()[-2:]
+    assert said == "the process that proves kernels does not start: ImportError: broken library"
+    assert 'pip install "tracemine[verify]"' in hint
+
+
+def test_a_step_that_cannot_start_is_an_error_where_nothing_had_to_be_proved(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    (tmp_path / "torch.py").write_text("raise ImportError('broken')")
+    options = ("--step", "--rule", "rotary_unfused", "-q")  # which finds nothing here
+    done = _started(tmp_path, "verify", CHAIN, *options, path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("the step does not start: ImportError: broken\n")
+
+
+def test_provers_that_cannot_be_started_are_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(
+        "tracemine.verify.workers.provers.Sandbox", lambda **how: Sandbox(command=(str(tmp_path / "gone"),))
+    )
+    code, out, err = run("verify", CHAIN, "-q")
+    assert (code, out) == (2, "")
+    assert err == f"{tmp_path / 'gone'}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--emit", "em"), ("--step",)], ids=str)
+def test_no_file_of_the_current_folder_is_run(options: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    here = tmp_path / "here"
+    for name in PLANTED:
+        path = here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"open({str(marks / path.stem)!r}, 'w')\nraise ImportError('planted')\n")
+    shutil.copytree(CHAIN, here / "run")
+    done = _started(here, "verify", "run", "--format", "json", *options, path=str(ROOT))
+    assert [mark.name for mark in marks.iterdir()] == []
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [v["level"] for v in json.loads(done.stdout)["verdicts"]] == ["L2"]

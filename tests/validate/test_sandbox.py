@@ -15,12 +15,13 @@ from tracemine.codegen import Graph, GraphBuilder
 from tracemine.codegen.graph import Ref
 from tracemine.codegen.index_inputs import within
 from tracemine.codegen.triton.source import generate
-from tracemine.errors import TracemineError
+from tracemine.errors import TracemineError, UsageError
 from tracemine.processes import Ended, Process
 from tracemine.validate import Interpreter, downsize, pipeline
 from tracemine.validate.downsize import elements, narrower, shorter, smaller
 from tracemine.validate.pipeline import make_job
 from tracemine.validate.sandbox import Sandbox
+from tracemine.verify.repro import standalone
 
 
 def chain(rows: int = 4) -> Graph:
@@ -45,7 +46,7 @@ def test_a_crash_is_said_and_the_next_chain_gets_a_process_of_its_own(tmp_path: 
     mark = tmp_path / "crashed"
     command = stand_in(
         tmp_path,
-        f"import os, pathlib\nmark = pathlib.Path({str(mark)!r})\n"
+        f"import os, pathlib\nprint(flush=True)\nmark = pathlib.Path({str(mark)!r})\n"
         "if mark.exists(): raise SystemExit('second')\nmark.touch()\nos.kill(os.getpid(), 11)",
     )
     with Sandbox(command=command) as sandbox:
@@ -117,6 +118,50 @@ def test_a_terminal_interrupts_whoever_asks_and_not_who_answers(tmp_path: Path) 
         process.close()
 
 
+# A pipe is no file: what writes more than a file may have here goes on.
+NOISY = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+for k in range(64):
+    os.write(2, b"x" * (1 << 16) + b"\\n")
+sys.exit("the last of it")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+def test_of_what_a_process_says_of_errors_no_more_than_its_end_is_kept(tmp_path: Path) -> None:
+    process = Process(stand_in(tmp_path, NOISY), os.environ)
+    with process, pytest.raises(Ended) as end:
+        process.ask(b"one", 60.0)
+    assert end.value.how == "ended with 1: the last of it"
+    assert sum(map(len, end.value.said)) < 10_000
+    assert standalone.run(NOISY, [], 60.0, what="the step") == "the step ended with 1: the last of it"
+
+
+def test_what_a_process_left_behind_holds_no_one_up(tmp_path: Path) -> None:
+    text = "import subprocess, sys\nsubprocess.Popen(['sleep', '30'], stdout=2)\nsys.exit('gone')"
+    begun = time.monotonic()
+    with Process(stand_in(tmp_path, text), os.environ) as process, pytest.raises(Ended, match="gone"):
+        process.ask(b"one", 60.0)
+    assert time.monotonic() - begun < 20
+
+
+def test_a_process_that_does_not_begin_to_answer_is_the_environments_fault(tmp_path: Path) -> None:
+    with Sandbox(command=stand_in(tmp_path, "import no_such_module")) as sandbox, pytest.raises(UsageError) as raised:
+        sandbox.prove(chain())
+    assert raised.value.message == (
+        "the process that proves kernels does not start: ModuleNotFoundError: No module named 'no_such_module'"
+    )
+    assert "tracemine[verify]" in str(raised.value.hint)
+
+
+def test_an_import_that_fails_once_it_answers_costs_that_proof_alone(tmp_path: Path) -> None:
+    text = "from tracemine.processes import serve\nimport msgspec\nserve(lambda line: __import__('no_such'))"
+    with Sandbox(command=stand_in(tmp_path, text)) as sandbox:
+        says = "the process that proves kernels ended with 1: ModuleNotFoundError: No module named 'no_such'"
+        assert sandbox.prove(chain()) == says
+
+
 def test_an_answer_that_is_no_proof_is_none(tmp_path: Path) -> None:
     command = stand_in(tmp_path, "print('hello', flush=True)\nimport time\ntime.sleep(60)")
     with Sandbox(command=command) as sandbox:
@@ -134,7 +179,7 @@ def test_who_does_not_read_the_question_is_not_waited_for_either(tmp_path: Path)
 def test_without_limits_a_crash_is_an_error_that_says_how_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "WORKER", stand_in(tmp_path, "raise SystemExit('no')"))
+    monkeypatch.setattr(pipeline, "WORKER", stand_in(tmp_path, "print(flush=True)\nraise SystemExit('no')"))
     with Interpreter() as process, pytest.raises(TracemineError) as raised:
         process.prove(chain())
     assert str(raised.value) == "scaled: the process that interprets kernels ended with 1: no"

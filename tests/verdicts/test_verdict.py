@@ -125,7 +125,7 @@ def test_a_proof_that_hung_is_not_tested_and_the_gpu_may_go_on() -> None:
 
 
 def test_a_crash_on_the_gpu_is_a_verdict() -> None:
-    text = answered(-11, "", "", what="the reproduction")
+    text = answered(-11, "", [], what="the reproduction")
     found = judged(proof=PROOF, ran=text)
     assert (found.level, found.says) == ("L2", "the reproduction was ended by SIGSEGV")
 

@@ -15,7 +15,7 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, say, say_error, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, say_error, say_lines, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
@@ -61,7 +61,7 @@ def tracemine(
         write(f"tracemine {__version__}\n")
         raise typer.Exit(0)
     if context.invoked_subcommand is None:
-        say(context.get_help())
+        say_lines(context.get_help().splitlines())
         return UsageError.exit_code
     return 0
 
@@ -104,7 +104,7 @@ def _as_usage_error(error: BaseException) -> UsageError:
 def _say_bug(error: Exception) -> None:
     """One line with the exception and the innermost place of ours; the traceback only where it was asked for."""
     if os.environ.get(DEBUG):
-        say(traceback.format_exc())
+        say_lines(traceback.format_exc().splitlines())
     say_error(
         TracemineError(
             f"tracemine {__version__} has a bug in {bug_text(error)}",

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import TextIO
 
@@ -18,6 +18,7 @@ from tracemine.report.escape import line
 
 _WIDEST, _NARROWEST = 120, 60
 _WIDTH_WITHOUT_TERMINAL = 100
+_LONGEST = 2000  # characters of a message
 
 INTERRUPTED, BUG = 130, 3  # exit codes
 REPORT_BUG = f"please report it with the traceback that {DEBUG}=1 prints, and the trace if you can share it"
@@ -29,14 +30,19 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A message to standard error."""
-    _write(sys.stderr, text.rstrip("\n") + "\n")
+    """A message of one line to standard error, harmless for a terminal: it may repeat what a file says, or its name."""
+    say_lines([text])
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Several, each as in `say`."""
+    _write(sys.stderr, "".join(f"{line(one, longest=_LONGEST)}\n" for one in lines))
 
 
 def say_error(error: TracemineError) -> None:
-    """The error's line and its hint, harmless for a terminal: both may repeat what a file says."""
+    """The error's line and its hint."""
     message, _, hint = str(error).partition("\n  hint: ")
-    say(line(message, longest=2000) + (f"\n  hint: {line(hint, longest=2000)}" if hint else ""))
+    say_lines([message, *([f"  hint: {hint}"] if hint else [])])
 
 
 @contextlib.contextmanager

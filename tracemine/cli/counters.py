@@ -10,7 +10,7 @@ import typer
 
 from tracemine.cli.console import say, write
 from tracemine.errors import UsageError
-from tracemine.report.escape import code_cell, line, shorten
+from tracemine.report.escape import code_cell, json_text, line, shorten
 from tracemine.units import bytes_text, count_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def counters(
     if form == "json":
         from msgspec import json
 
-        write(json.format(json.encode(lines), indent=1).decode() + "\n")
+        write(json_text(json.format(json.encode(lines), indent=1).decode()) + "\n")
     else:
         write("".join(f"{row}\n" for row in (_markdown if form == "markdown" else _text)(_cells(lines))))
     if trace and not quiet:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import say, write
+from tracemine.cli.console import say_lines, write
 from tracemine.cli.scan import RulesOption
 from tracemine.errors import UsageError
+from tracemine.report.escape import line
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.matching import Rule
 
 _FAILED = 1
+_LONGEST = 2000  # characters of a line
 _IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Rules to look at; all by default.")]
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -30,7 +32,7 @@ def rules(context: typer.Context) -> int:
       tracemine rules list
     """
     if context.invoked_subcommand is None:
-        say(context.get_help())
+        say_lines(context.get_help().splitlines())
         return UsageError.exit_code
     return 0
 
@@ -47,7 +49,7 @@ def list_(rules: RulesOption = None) -> int:
 
     lines = list_rules(_loaded(rules))
     width = max((len(one.id) for one in lines), default=0)
-    write("".join(f"{one.id:{width}}  {one.rows:10}  {one.status:12}  {one.title}\n" for one in lines))
+    write("".join(f"{one.id:{width}}  {one.rows:10}  {one.status:12}  {line(one.title)}\n" for one in lines))
     return 0
 
 
@@ -63,9 +65,10 @@ def show(
       tracemine rules show rmsnorm_unfused
     """
     from tracemine.matching.catalogue import show_rule
+    from tracemine.report.markdown import rule_text
 
-    page = show_rule(_loaded(rules), rule)
-    cases = "".join(f"- {heading}\n" for heading in page.cases)
+    page = show_rule(_loaded(rules), rule, written=rule_text)
+    cases = "".join(f"- {rule_text(heading)}\n" for heading in page.cases)
     write(f"{page.text}\n**Cases.**\n\n{cases}" if cases else page.text)
     return 0
 
@@ -81,7 +84,7 @@ def lint(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     from tracemine.matching.catalogue import lint_rules
 
     problems = lint_rules(_loaded(rules), ids or ())
-    write("".join(f"{problem}\n" for problem in problems) or "nothing to mend\n")
+    write("".join(f"{line(str(problem), _LONGEST)}\n" for problem in problems) or "nothing to mend\n")
     return _FAILED if problems else 0
 
 
@@ -98,7 +101,8 @@ def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
     results = case_results(_loaded(rules), ids or ())
     failed = [result for result in results if not result.passed]
     for result in failed:
-        write("".join(f"{result.where}: {result.heading}: {problem}\n" for problem in result.problems))
+        said = (f"{result.where}: {result.heading}: {problem}" for problem in result.problems)
+        write("".join(f"{line(one, _LONGEST)}\n" for one in said))
     misses = sum(result.known_miss for result in results if result.passed)
     known = f", {count_text(misses, 'known miss')}" if misses else ""
     write(f"{count_text(len(results) - len(failed), 'case')} passed{known}, {len(failed):,} failed\n")

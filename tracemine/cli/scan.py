@@ -17,7 +17,6 @@ from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, render
-from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
@@ -219,7 +218,7 @@ def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:
     evidence = read_evidence(paths)
     if not quiet:
         for note in evidence.notes:
-            say(line(note, longest=2000))
+            say(note)
     return evidence
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,10 +47,15 @@ def list_rules(rules: Sequence[Rule]) -> tuple[RuleLine, ...]:
     return tuple(RuleLine(rule.id, rule.title, rule.status, rule.rows, rule.pattern.text) for rule in rules)
 
 
-def show_rule(rules: Sequence[Rule], rule_id: str, docs: RowDocs = ROW_DOCS) -> RulePage:
-    """Everything a rule says. Raises UsageError for an id that is not there."""
+def show_rule(
+    rules: Sequence[Rule], rule_id: str, docs: RowDocs = ROW_DOCS, written: Callable[[str], str] = str
+) -> RulePage:
+    """Everything a rule says. Raises UsageError for an id that is not there.
+
+    written: as in `rule_text`.
+    """
     rule = chosen(rules, [rule_id])[0]
-    return RulePage(rule, rule_text(rule), tuple(case.heading for case in read_cases(rule, docs)))
+    return RulePage(rule, rule_text(rule, written), tuple(case.heading for case in read_cases(rule, docs)))
 
 
 def lint_rules(rules: Sequence[Rule], ids: Sequence[str] = (), docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
@@ -75,18 +80,25 @@ def chosen(rules: Sequence[Rule], ids: Sequence[str]) -> tuple[Rule, ...]:
 # --- documentation ---------------------------------------------------------------------------------------------------
 
 
-def rule_text(rule: Rule) -> str:
-    """One rule as Markdown, from a second-level heading on; ends with a newline."""
-    parts = [f"## {rule.id}", f"**{rule.title}** ({rule.status})", rule.what]
-    parts += [f"**Why.** {rule.why}", f"**Fix.** {rule.fix}", f"**Saves** {SAVING_TEXT[rule.saving]}."]
+def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
+    """One rule as Markdown, from a second-level heading on; ends with a newline.
+
+    written: what becomes of each text of the rule, which may be a stranger's.
+    """
+    parts = [f"## {rule.id}", f"**{written(rule.title)}** ({rule.status})", written(rule.what)]
+    parts += [
+        f"**Why.** {written(rule.why)}",
+        f"**Fix.** {written(rule.fix)}",
+        f"**Saves** {SAVING_TEXT[rule.saving]}.",
+    ]
     for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
         if texts:
-            parts.append(f"**{title}.**\n\n{_bullets(texts)}")
+            parts.append(f"**{title}.**\n\n{_bullets([written(text) for text in texts])}")
     if rule.needs:
         parts.append(f"**Needs** {', '.join(f'`{need}`' for need in rule.needs)} in the trace.")
     parts.append(_matched(rule))
     if rule.references:
-        parts.append(f"**References.**\n\n{_bullets([f'<{reference}>' for reference in rule.references])}")
+        parts.append(f"**References.**\n\n{_bullets([written(f'<{reference}>') for reference in rule.references])}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -101,7 +113,12 @@ def _matched(rule: Rule) -> str:
     lines.append(f"after     {rule.after_match}")
     lines.append(f"grouped   {', '.join(rule.group_by) or 'all matches together'}")
     lines.append(f"priority  {rule.priority}")
-    return "```text\n" + "\n".join(lines) + "\n```"
+    return "```text\n" + "\n".join("".join(map(_seen, one)) for one in lines) + "\n```"
+
+
+def _seen(c: str) -> str:
+    """A character of a pattern or a value, escaped where it is not seen."""
+    return c if c.isprintable() else ascii(c)[1:-1]
 
 
 def measure_text(measure: Measure) -> str:

@@ -25,6 +25,8 @@ _AUTOMATIC = (
     (re.compile(r"(?i)(:)(?=//)"), r"\1&#8203;"),
     (re.compile(r"(?i)\b(www|mailto|xmpp)(?=[.:])"), r"\1&#8203;"),
 )
+_TAG = re.compile(r"<(?=[a-zA-Z/!?])(?!https?://[^\s<>]*>)")
+_FENCE = re.compile(r"^(```|~~~)")
 _BLOCK = re.compile(r"^(\d{0,9})([-+=#.)])(?=\s|$|[-+=#])")  # a list's item, a heading, a rule
 
 
@@ -100,6 +102,16 @@ def prose_cell(text: str) -> str:
     a\\|b, `c\\|d`
     """
     return re.sub(r"(?<!\\)\|", r"\\|", prose(text))
+
+
+def without_html(text: str) -> str:
+    """A line of Markdown that its author wrote as such: markup stays, but for HTML, images and the fence of a block.
+
+    >>> print(without_html("*Do* <b>this</b>, see <https://example.org> ![a](b)"))
+    *Do* &lt;b>this&lt;/b>, see <https://example.org> !\\[a](b)
+    """
+    text = _TAG.sub("&lt;", line(text, longest=4000)).replace("![", "!\\[")
+    return _FENCE.sub(r"\\\1", text)
 
 
 def json_text(text: str) -> str:

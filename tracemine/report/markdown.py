@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten
+from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.report.words import (
     EVIDENCE,
     blocks,
@@ -200,13 +200,23 @@ def _check(finding: Finding) -> Iterator[str]:
 def _blocks(text: str) -> Iterator[str]:
     """A rule's text: paragraphs, and its indented code in a fence that nothing in it can close."""
     for is_code, block in blocks(text):
-        if not is_code:
-            yield prose(block)
-            continue
-        lines = [line(one, _LONGEST_CODE_LINE) for one in block.splitlines()]
-        longest = max((len(run) for one in lines for run in re.findall("`+", one)), default=0)
-        fence = "`" * max(3, longest + 1)
-        yield "\n".join([f"{fence}python", *lines, fence])
+        yield _fenced(block) if is_code else prose(block)
+
+
+def rule_text(text: str) -> str:
+    """A rule's text as `rules show` prints it: its author's own Markdown, for a terminal and without HTML.
+
+    >>> rule_text("Call `f`, <b>not</b>\\n`g`.")
+    'Call `f`, &lt;b>not&lt;/b> `g`.'
+    """
+    return "\n\n".join(_fenced(block) if is_code else without_html(block) for is_code, block in blocks(text))
+
+
+def _fenced(block: str) -> str:
+    lines = [line(one, _LONGEST_CODE_LINE) for one in block.splitlines()]
+    longest = max((len(run) for one in lines for run in re.findall("`+", one)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([f"{fence}python", *lines, fence])
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -15,7 +14,8 @@ from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.triton.source import Source, generate
 from tracemine.errors import TracemineError
-from tracemine.processes import Closing, Ended, Process
+from tracemine.processes import Closing, Ended, Process, does_not_start
+from tracemine.programs import python
 from tracemine.validate.downsize import MOST_ELEMENTS, elements
 from tracemine.validate.mutants import spoiled
 from tracemine.validate.record import Job, Proof
@@ -23,7 +23,7 @@ from tracemine.validate.record import Job, Proof
 _BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
 
 
-WORKER = (sys.executable, "-m", "tracemine.validate.worker")
+WORKER = python("-m", "tracemine.validate.worker")
 _FOREVER_S = 1e6
 
 
@@ -57,6 +57,8 @@ class Interpreter(Closing):
         try:
             return msgspec.json.decode(self._process.ask(msgspec.json.encode(job), _FOREVER_S), type=Proof)
         except Ended as end:
+            if end.unstarted:
+                raise does_not_start("the process that interprets kernels", end.said) from None
             raise TracemineError(f"{chain.name}: the process that interprets kernels {end.how}") from None
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 
 from tracemine.codegen.graph import Graph
-from tracemine.processes import Closing, Ended, Process, TooLate, limit_memory
+from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start, limit_memory
 from tracemine.validate.pipeline import WORKER, environment, make_job
 from tracemine.validate.record import Proof
 
 TIME_LIMIT_S = 60.0  # of a processor
 _PATIENCE = 5  # times as long by the clock: other programs may be running, and a hang need not use a processor
+WORKS = "the process that proves kernels"
 MEMORY_LIMIT_BYTES = 12 << 30  # of addresses: torch alone takes some
 
 
@@ -51,7 +52,10 @@ class Sandbox(Closing):
         return self.answer(msgspec.json.encode(make_job(chain, mutants, recorded=recorded)))
 
     def answer(self, job: bytes) -> Proof | str:
-        """What the process answers to a job, a line without its end; or why it answers nothing."""
+        """What the process answers to a job, a line without its end; or why it answers nothing.
+
+        Raises UsageError where no such process can start.
+        """
         try:
             self._limit_time(self._process.start())
             line = self._process.ask(job, _PATIENCE * self._time_limit_s)
@@ -61,10 +65,12 @@ class Sandbox(Closing):
         except Ended as end:
             if any("MemoryError" in text or "not enough memory" in text or "bad_alloc" in text for text in end.said):
                 return f"the proof needs more than {self._memory_limit_bytes >> 30} GiB of memory"
-            return self._too_long() if end.code == -signal.SIGXCPU else f"the process that proves kernels {end.how}"
+            if end.unstarted:
+                raise does_not_start(WORKS, end.said) from None
+            return self._too_long() if end.code == -signal.SIGXCPU else f"{WORKS} {end.how}"
         except msgspec.DecodeError:
             self._process.end()
-            return "the process that proves kernels answered with something else than a proof"
+            return f"{WORKS} answered with something else than a proof"
 
     def _too_long(self) -> str:
         return f"the proof took longer than {self._time_limit_s:g} s"

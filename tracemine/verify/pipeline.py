@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
-import shutil
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,6 +26,7 @@ from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
+from tracemine.programs import program, python, run
 from tracemine.validate.downsize import Tried, tried
 from tracemine.validate.record import Proof
 from tracemine.verdicts.outcome import CallVerdict
@@ -78,12 +77,11 @@ def _installed(name: str) -> bool:
 
 def gpu_name() -> str | None:
     """The name of this machine's GPU; None where torch finds none. Torch is asked in a process of its own."""
-    if shutil.which("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
+    if program("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
         return None
     code = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)  # noqa: S603
-        return asked.stdout.strip() or None
+        return run(python("-c", code), 120).stdout.strip() or None
     return None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterable
 from itertools import count
@@ -17,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tracemine.processes import Ended, Process, TooLate
+from tracemine.programs import python
 
 _TABLE = re.compile(r"^BLOCKS = (\{.*?^\})", re.MULTILINE | re.DOTALL)
 
@@ -40,7 +40,7 @@ class Compiler:
     def __init__(self, time_limit_s: float = 120.0) -> None:
         self._time_limit_s = time_limit_s
         compiles = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        self._process = Process((sys.executable, "-m", "tracemine.codegen.triton.resources_worker"), compiles)
+        self._process = Process(python("-m", "tracemine.codegen.triton.resources_worker"), compiles)
         self._folder = tempfile.TemporaryDirectory()
         self._count = count()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
-import subprocess
 import tempfile
 import warnings
 from pathlib import Path
@@ -23,8 +22,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from tracemine import programs
 from tracemine.codegen.triton.resources import Resources
 from tracemine.processes import serve
+
+_TOOL_S = 60
 
 
 class _NoGpu:
@@ -88,7 +90,7 @@ def used(cubin):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout  # noqa: S603
+        text = programs.run([str(tool), "-res-usage", file.name], _TOOL_S).stdout
     found = re.search(r"REG:(\d+) STACK:(\d+)", text)
     return int(found[1]), int(found[2])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tracemine.errors import InputError, Location
+from tracemine.programs import program, run
 
 _SECONDS = 1800  # the largest reports take minutes
 
@@ -22,7 +22,7 @@ def exported(path: Path) -> Iterator[Path]:
     """
     where = Location(str(path))
     by_hand = f"nsys export --type sqlite {path.name}"
-    nsys = shutil.which("nsys")
+    nsys = program("nsys")
     if nsys is None:
         raise InputError(
             "is an Nsight Systems report, which only nsys can open, and no nsys is on PATH",
@@ -33,9 +33,7 @@ def exported(path: Path) -> Iterator[Path]:
         database = Path(folder) / "report.sqlite"
         command = [nsys, "export", "--type", "sqlite", "--output", str(database), str(path.absolute())]
         try:
-            done = subprocess.run(  # noqa: S603 - the user's own nsys, and a path as one argument
-                command, capture_output=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
-            )
+            done = run(command, _SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             done = None
         if done is None or done.returncode or not database.is_file():

@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def _by_library() -> tuple[float, ...]:
 
 def _by_program() -> tuple[float, ...]:
     program = shutil.which("nvidia-smi")
-    if program is None:
+    if program is None or not Path(program).is_absolute():  # by an entry of PATH that is the current folder's
         raise ValueError("no nvidia-smi")
     command = [program, f"--query-gpu={_ASKED}", "--format=csv,noheader,nounits", "-i"]
     command.append(f"GPU-{torch.cuda.get_device_properties(0).uuid}")

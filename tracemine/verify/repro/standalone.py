@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -13,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tracemine import __version__
-from tracemine.processes import how_ended, limit_memory
+from tracemine.processes import Tail, does_not_start, error_text, how_ended, limit_memory
+from tracemine.programs import python, start
 
 _WIDTH = 118
+_NOT_IMPORTED = ("ImportError: ", "ModuleNotFoundError: ")  # a file imports what has to be installed, first of all
 
 
 def file_text(
@@ -101,37 +102,40 @@ def run(
     """What a file prints, in a process of its own; or why it prints nothing. The rest as in `answered`.
 
     most_bytes: of addresses that it may have; None: no limit, for a GPU's driver takes terabytes.
+    Raises UsageError where what it imports is not there.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "standalone.py"
         path.write_text(text, "utf-8")
-        command = [sys.executable, str(path), *options]
+        command = python(str(path), *options)
         try:
-            child = subprocess.Popen(  # noqa: S603 - our own text
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
-            )
+            child = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"
         with child:
+            errors = Tail(child)
             if most_bytes is not None:
                 limit_memory(child.pid, most_bytes)
             try:
-                out, errors = child.communicate(timeout=limit_s)
+                out, _ = child.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
                 return f"{what} took longer than {limit_s:g} s"
             finally:
                 child.kill()  # what has ended it does not touch
-    return answered(child.returncode, out, errors, what=what)
+    said = errors.lines()
+    if child.returncode == 1 and error_text(said).startswith(_NOT_IMPORTED):
+        raise does_not_start(what, said)
+    return answered(child.returncode, out.decode("utf-8", "replace"), said, what=what)
 
 
-def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any] | str:
+def answered(code: int, out: str, said: Sequence[str], *, what: str) -> Mapping[str, Any] | str:
     """What a file printed; a text that says how it ended where it printed nothing of use.
 
-    what: the file, in such texts.
+    said: the last lines of its errors; what: the file, in such texts.
 
-    >>> answered(1, "", "Traceback …\\nRuntimeError: no GPU", what="the step")
+    >>> answered(1, "", ["Traceback …", "RuntimeError: no GPU"], what="the step")
     'the step ended with 1: RuntimeError: no GPU'
-    >>> answered(-9, "", "", what="the step")
+    >>> answered(-9, "", [], what="the step")
     'the step was ended by SIGKILL'
     """
     lines = out.strip().splitlines()
@@ -141,4 +145,4 @@ def answered(code: int, out: str, errors: str, *, what: str) -> Mapping[str, Any
         found = None
     if isinstance(found, dict):
         return found
-    return f"{what} {how_ended(code, errors.strip().splitlines())}"
+    return f"{what} {how_ended(code, said)}"

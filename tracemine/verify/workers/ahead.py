@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tracemine.processes import Closing, Ended, Process, TooLate
+from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start
+from tracemine.programs import python
 from tracemine.verify.gpu import worker
 from tracemine.verify.workers.pool import Pool
 
@@ -46,10 +46,10 @@ class Runner:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder, self._count = folder, count()
         folder.mkdir(parents=True, exist_ok=True)
-        self._process = Process((sys.executable, worker.__file__), environment)
+        self._process = Process(python(worker.__file__), environment)
 
     def run(self, text: str, function: str, limit_s: float, **options: object) -> Mapping[str, Any] | str:
-        """What a function of a reproduction gives; or why it gives nothing."""
+        """What a function of a reproduction gives; or why it gives nothing. Raises UsageError where none can be run."""
         path = self._folder / f"alone_{next(self._count)}.py"  # Python keeps the lines of a file that it has seen
         path.write_text(text, "utf-8")
         try:
@@ -57,6 +57,8 @@ class Runner:
         except TooLate:
             return f"the GPU took longer than {limit_s:g} s"
         except Ended as end:
+            if end.unstarted:
+                raise does_not_start("the process that runs reproductions", end.said) from None
             return f"the reproduction {end.how}"
         found = json.loads(line)
         return found if isinstance(found, Mapping) else str(found)
