@@ -20,6 +20,7 @@ from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
+from tracemine.files import read_file
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json")
 _LONGEST_S = 1e6
+_LARGEST_BYTES = 1 << 30  # of verdicts that lie there already
 
 
 def verify(
@@ -309,10 +311,10 @@ def _before(stem: Path, gpu: str | None) -> Verdicts | None:
 
     path = stem.with_name(stem.name + ".json")
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Verdicts)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
+        if not path.exists():
+            return None
+        found = msgspec.json.decode(read_file(path, _LARGEST_BYTES), type=Verdicts)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         says = f"is not what verify wrote, and would be written over: {str(error)[:150]}"
         raise InputError(says, where=Location(str(path)), hint="move it away, or name a folder with --output") from None
     if found.schema_version != VERDICTS_SCHEMA_VERSION:
