@@ -15,7 +15,7 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, say_error, say_lines, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, open_streams, say_error, say_lines, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tracemine 0.1.0
     0
     """
+    open_streams()
     try:
         code = app(arguments, prog_name="tracemine", standalone_mode=False)
     except TracemineError as error:
