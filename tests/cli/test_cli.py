@@ -327,6 +327,48 @@ def test_a_gpu_that_is_not_known_is_given_by_the_caller(run: Run, tmp_path: Path
     assert "estimates are for NVIDIA H200 SXM, as --gpu says" in given["warnings"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["scan", ""],
+        ["scan", "-q", CLEAN, ""],
+        ["scan", CLEAN, "-o", ""],
+        ["scan", CLEAN, "--output="],
+        ["scan", CLEAN, "--et", ""],
+        ["scan", CLEAN, "--rules", ""],
+        ["ingest", "", "-o", "timeline"],
+        ["ingest", CLEAN, "-o", ""],
+        ["counters", ""],
+        ["verify", ""],
+        ["verify", CLEAN, "--emit="],
+        ["report", ""],
+        ["calibrate", "-o", ""],
+        ["rules", "lint", "--rules", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_argument_is_no_path(
+    run: Run, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CLEAN, tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    said, hint = err.splitlines()
+    assert said.startswith(f"tracemine {arguments[0]}: an argument is empty: ")
+    assert "variable" in hint
+    assert [path.name for path in tmp_path.iterdir()] == [Path(CLEAN).name]
+
+
+def test_the_current_folder_is_scanned_where_it_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CLEAN, tmp_path)
+    assert run("scan", ".")[0] == 0
+    assert run("scan", f"--output={tmp_path / 'a=.txt'}", ".")[0] == 0
+
+
 # --- where it is written ----------------------------------------------------------------------------------------------
 
 
