@@ -9,10 +9,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from tracemine.errors import DEBUG, TracemineError
+from tracemine.errors import DEBUG, Location, TracemineError, UsageError
 from tracemine.report import Options
 from tracemine.report.escape import line
 
