@@ -15,7 +15,7 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, say, say_error, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, say, say_error, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     try:
-        code = app(arguments, prog_name="tracemine", standalone_mode=False)
+        with ending():
+            code = app(arguments, prog_name="tracemine", standalone_mode=False)
     except TracemineError as error:
         say_error(error)
         return error.exit_code

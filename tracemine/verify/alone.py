@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -108,7 +109,12 @@ def run(
         command = [sys.executable, str(path), *options]
         try:
             child = subprocess.Popen(  # noqa: S603 - our own text
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=folder,
+                env={**os.environ, "TMPDIR": folder},  # what is killed leaves its files there
             )
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"

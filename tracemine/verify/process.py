@@ -112,6 +112,7 @@ class Process(Closing):
         self._child: subprocess.Popen[bytes] | None = None
         self._killed = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # for its files: what is killed leaves them there
 
     def start(self) -> int:
         """Begin, if it has not or has ended. The child's number. Raises Ended after `kill`."""
@@ -120,12 +121,14 @@ class Process(Closing):
         if self._child is None or self._child.poll() is not None:
             self._errors.seek(0)
             self._errors.truncate()
+            self._clear()
+            self._folder = tempfile.TemporaryDirectory(prefix="tracemine-", ignore_cleanup_errors=True)
             self._child = subprocess.Popen(  # noqa: S603 - our own module
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env=self._environment,
+                env={**self._environment, "TMPDIR": self._folder.name},
                 bufsize=0,
                 process_group=0,  # Ctrl-C is for whoever asks: what a child had proved until then is an answer
             )
@@ -180,7 +183,13 @@ class Process(Closing):
     def close(self) -> None:
         """The child goes, and none comes after it."""
         self.end()
+        self._clear()
         self._errors.close()
+
+    def _clear(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def _said(self) -> list[str]:
         self._errors.seek(0)
