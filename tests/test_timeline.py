@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import string
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracemine.errors import TimelineError
-from tracemine.timeline import TABLES, Column, Device, IngestReport, Meta, Table, Timeline
+from tracemine.errors import TimelineError, UsageError
+from tracemine.timeline import EDGES, TABLES, Column, Device, IngestReport, Meta, Table, Timeline
 
 META = Meta(tracemine_version="0", source="t.json", format="kineto")
 
@@ -91,8 +94,8 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
 def _fail_at(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write = pq.write_table
 
-    def failing(rows: pa.Table, where: Path, **options: Any) -> None:
-        if where.name == f"{table}.parquet":
+    def failing(rows: pa.Table, where: Any, **options: Any) -> None:
+        if Path(where.name).name == f"{table}.parquet":
             raise OSError(28, "No space left on device")
         write(rows, where, **options)
 
@@ -102,8 +105,12 @@ def _fail_at(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_a_write_that_fails_leaves_nothing(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_at(table, monkeypatch)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UsageError) as caught:
         Timeline(meta=META).write(tmp_path / "out")
+    assert str(caught.value) == (
+        f"{tmp_path / 'out'}: cannot be written: No space left on device\n"
+        "  hint: make room there, or name another place"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,7 +120,7 @@ def test_a_write_that_fails_leaves_the_older_timeline_as_it_was(
     Timeline(meta=META).write(tmp_path / "out")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     _fail_at("stacks", monkeypatch)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UsageError, match="No space left"):
         Timeline(meta=META).write(tmp_path / "out")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -124,25 +131,158 @@ def test_a_rename_that_fails_brings_the_older_timeline_back(tmp_path: Path, monk
     rename = Path.rename
 
     def failing(self: Path, target: Path) -> Path:
-        if target == tmp_path / "out" and not self.name.endswith(".old"):
+        if target == tmp_path / "out" and self.name != "old":
             raise OSError(13, "Permission denied")
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="Permission denied"):
+    with pytest.raises(UsageError, match="out: cannot be written: Permission denied"):
         Timeline(meta=META).write(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert Timeline.read(tmp_path / "out").meta == META
 
 
 def test_a_newer_timeline_replaces_the_older_one_whole(tmp_path: Path) -> None:
-    Timeline(meta=META).write(tmp_path / "out")
-    (tmp_path / "out" / "left over").touch()
+    Timeline(meta=META).write(tmp_path / "out", edges=EDGES.schema.empty_table())
     newer = Meta(tracemine_version="1", source="u.json", format="kineto")
     Timeline(meta=newer).write(tmp_path / "out")
     assert Timeline.read(tmp_path / "out").meta == newer
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert not (tmp_path / "out" / "left over").exists()
+    assert not (tmp_path / "out" / "edges.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [(["notes.txt"], "notes.txt"), (["a", "b", "ops.parquet.bak", "results"], "a, b, ops.parquet.bak, … (4)")],
+)
+def test_a_timeline_beside_which_others_lie_is_left_alone(tmp_path: Path, others: list[str], said: str) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    for name in others:
+        (tmp_path / "out" / name).write_text("mine")
+    with pytest.raises(TimelineError) as caught:
+        Timeline(meta=Meta(tracemine_version="1", source="u.json", format="kineto")).write(tmp_path / "out")
+    assert str(caught.value) == (
+        f"{tmp_path / 'out'}: holds what no ingest wrote, so it is left alone: {said}\n"
+        "  hint: move it away, or choose another directory with -o"
+    )
+    assert Timeline.read(tmp_path / "out").meta == META
+    assert all((tmp_path / "out" / name).read_text() == "mine" for name in others)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_in_the_place_of_a_table_is_left_alone(tmp_path: Path) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    (tmp_path / "out" / "ops.parquet").rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / "ops.parquet").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TimelineError, match=r"left alone: ops\.parquet"):
+        Timeline(meta=META).write(tmp_path / "out")
+
+
+@pytest.mark.parametrize("before", ["a timeline", "empty", "nothing"])
+def test_a_link_keeps_pointing_to_the_timeline_that_is_written(tmp_path: Path, before: str) -> None:
+    real, link = tmp_path / "real", tmp_path / "links" / "link"
+    link.parent.mkdir()
+    link.symlink_to(Path("..") / "real")
+    if before == "empty":
+        real.mkdir()
+    elif before == "a timeline":
+        Timeline(meta=META).write(real)
+    newer = Meta(tracemine_version="1", source="u.json", format="kineto")
+    Timeline(meta=newer).write(link)
+    assert link.is_symlink()
+    assert Timeline.read(real).meta == newer
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.suffix not in (".parquet", ".json")) == [
+        "link",
+        "links",
+        "real",
+    ]
+
+
+def test_a_loop_of_links_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UsageError, match="loop: is a link that leads back to itself"):
+        Timeline(meta=META).write(tmp_path / "loop")
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_timeline_is_readable_to_those_whom_the_umask_lets(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        Timeline(meta=META).write(tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o777 & ~mask
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~mask}
+
+
+def test_a_timeline_may_have_a_name_as_long_as_the_system_lets_it(tmp_path: Path) -> None:
+    out = tmp_path / ("a" * 255)
+    for _ in range(2):
+        Timeline(meta=META).write(out)
+    assert Timeline.read(out).meta == META
+
+
+@pytest.mark.parametrize("there", ["a timeline", "empty"])
+def test_the_current_directory_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    if there == "a timeline":
+        Timeline(meta=META).write(out)
+    held = sorted(path.name for path in out.iterdir())
+    monkeypatch.chdir(out)
+    for named in (Path(), out):
+        with pytest.raises(TimelineError) as caught:
+            Timeline(meta=META).write(named)
+        assert str(caught.value) == (
+            f"{named}: is the current directory, which cannot be replaced\n  hint: choose another directory with -o"
+        )
+    assert sorted(path.name for path in out.iterdir()) == held
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    Timeline(meta=META).write(Path("deeper"))
+    assert Timeline.read(out / "deeper").meta == META
+
+
+def test_a_folder_that_may_not_be_written_to_is_said_with_the_name_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(UsageError) as caught:
+        Timeline(meta=META).write(tmp_path / "out")
+    assert str(caught.value) == (
+        f"{tmp_path / 'out'}: cannot be written: Read-only file system\n  hint: name a place that may be written to"
+    )
+
+
+def test_what_is_written_while_another_writes_waits_for_it_and_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rename = tmp_path / "out", Path.rename
+    Timeline(meta=META).write(out)
+    versions = [Meta(tracemine_version=version, source="t.json", format="kineto") for version in ("first", "second")]
+    ended: list[str] = []
+
+    def written(meta: Meta) -> None:
+        Timeline(meta=meta).write(out)
+        ended.append(meta.tracemine_version)
+
+    other = threading.Thread(target=written, args=versions[1:])
+
+    def slowly(self: Path, target: Path) -> Path:
+        found = rename(self, target)
+        if self == out and other.ident is None:  # the older one is away, the newer not yet there
+            other.start()
+            other.join(0.5)
+        return found
+
+    monkeypatch.setattr(Path, "rename", slowly)
+    written(versions[0])
+    other.join()
+    assert ended == ["first", "second"]
+    assert Timeline.read(out).meta == versions[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_directory_that_is_no_timeline_is_left_alone(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -164,6 +165,7 @@ class Process(Closing):
         self._child: subprocess.Popen[bytes] | None = None
         self._killed = self._answers = False
         self._errors: Tail | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # for its files: what is killed leaves them there
 
     def start(self) -> int:
         """Begin, if it has not or has ended. The child's number. Raises Ended after `kill`."""
@@ -171,9 +173,11 @@ class Process(Closing):
             raise Ended(-signal.SIGKILL, ())
         if self._child is None or self._child.poll() is not None:
             self._answers = False
+            self._clear()
+            self._folder = tempfile.TemporaryDirectory(prefix="tracemine-", ignore_cleanup_errors=True)
             self._child = start(
                 self._command,
-                self._environment,
+                {**self._environment, "TMPDIR": self._folder.name},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -232,6 +236,12 @@ class Process(Closing):
     def close(self) -> None:
         """The child goes, and none comes after it."""
         self.end()
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def _answer(self, child: subprocess.Popen[bytes], line: bytes, deadline: float) -> bytes | None:
         """b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB of what nobody reads."""

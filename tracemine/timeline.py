@@ -8,10 +8,7 @@ A row number ("row" in a column's name) is a position in the table it names. Nul
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracemine.errors import InputError, Location, TimelineError
-from tracemine.files import read_file, read_parquet
+from tracemine.files import beside, folder_beside, locked, make_folder, read_file, read_parquet, resolved, writing
 
 SCHEMA_VERSION = 3
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
@@ -228,6 +225,10 @@ EDGES = Table(
 
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
 
+_META = "meta.json"
+_FILES = {_META, *(f"{table.name}.parquet" for table in (*_TABLES, EDGES))}
+_SHOWN = 3  # names in a message
+
 
 _Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
 
@@ -318,35 +319,35 @@ class Timeline:
     def write(self, directory: Path, edges: pa.Table | None = None) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
 
-        `edges`, a table of the schema `EDGES`, is written beside the others for who reads the directory; `read` leaves
-        it alone.
+        A link keeps pointing to the directory. `edges`, a table of the schema `EDGES`, is written beside the others for
+        who reads the directory; `read` leaves it alone.
 
-        Raises TimelineError if `directory` exists already and is neither empty nor a timeline's.
+        Raises TimelineError if `directory` exists already and holds anything but a timeline, UsageError where it cannot
+        be written.
         """
-        if directory.exists() and not (Timeline.lies_in(directory) or _is_empty(directory)):
-            raise TimelineError(
-                "exists and is not a timeline directory, so it is left alone",
-                where=Location(str(directory)),
-                hint="choose another directory with -o",
-            )
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-        try:
-            for table in _TABLES:
-                pq.write_table(getattr(self, table.name), staging / f"{table.name}.parquet", compression="zstd")
-            if edges is not None:
-                pq.write_table(_checked(edges, EDGES), staging / "edges.parquet", compression="zstd")
-            (staging / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
-            staging.chmod(0o755)
-            _replace(staging, directory)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
+        tables = {table.name: getattr(self, table.name) for table in _TABLES}
+        if edges is not None:
+            tables[EDGES.name] = _checked(edges, EDGES)
+        with writing(directory):
+            target = resolved(directory)
+            make_folder(target.parent)
+            with locked(target.parent):
+                _check_replaceable(target, directory)
+            with folder_beside(target) as folder:
+                staging = folder / "new"
+                staging.mkdir()
+                for name, table in tables.items():
+                    with (staging / f"{name}.parquet").open("xb") as file:
+                        pq.write_table(table, file, compression="zstd")
+                (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
+                with locked(target.parent):
+                    _check_replaceable(target, directory)
+                    _replace(staging, target, folder / "old")
 
     @staticmethod
     def lies_in(directory: Path) -> bool:
         """Whether `directory` looks like one that `write` made."""
-        return (directory / "meta.json").is_file() and (directory / "activities.parquet").is_file()
+        return (directory / _META).is_file() and (directory / "activities.parquet").is_file()
 
     @staticmethod
     def read(directory: Path) -> Timeline:
@@ -355,7 +356,7 @@ class Timeline:
         Raises TimelineError if a file is missing, damaged, or of another schema version.
         """
         try:
-            meta = _read_meta(directory / "meta.json")
+            meta = _read_meta(directory / _META)
             return Timeline(meta=meta, **{t.name: _read_table(directory / f"{t.name}.parquet") for t in _TABLES})
         except (InputError, TimelineError, *_DAMAGED) as error:
             reason = (
@@ -417,18 +418,35 @@ def _is_empty(directory: Path) -> bool:
     return directory.is_dir() and not any(directory.iterdir())
 
 
-def _replace(staging: Path, directory: Path) -> None:
-    """Give `staging` its final name; an older timeline there goes only once the new one is complete."""
-    old = None
-    if directory.exists():
-        old = staging.with_name(staging.name + ".old")
-        os.replace(directory, old)  # noqa: PTH105 - os.replace has no Path twin that refuses copies
+def _check_replaceable(directory: Path, given: Path) -> None:
+    """Raises TimelineError where there is anything but a timeline's own files, or the folder is the current one."""
+    if not os.path.lexists(directory):
+        return
+    where = Location(str(given))
+    elsewhere = "choose another directory with -o"
+    if not (Timeline.lies_in(directory) or _is_empty(directory)):
+        raise TimelineError("exists and is not a timeline directory, so it is left alone", where=where, hint=elsewhere)
+    others = sorted(path.name for path in directory.iterdir() if path.name not in _FILES or not _is_plain(path))
+    if others:
+        names = ", ".join(others[:_SHOWN]) + (f", … ({len(others)})" if len(others) > _SHOWN else "")
+        hint = f"move it away, or {elsewhere}"
+        raise TimelineError(f"holds what no ingest wrote, so it is left alone: {names}", where=where, hint=hint)
+    if directory.samefile("."):
+        raise TimelineError("is the current directory, which cannot be replaced", where=where, hint=elsewhere)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _replace(staging: Path, directory: Path, old: Path) -> None:
+    """Give `staging` its final name. An older timeline there becomes `old` meanwhile, which is not deleted here."""
+    replaces = directory.exists()
     try:
+        if replaces:
+            directory.rename(old)
         staging.rename(directory)
     except BaseException:
-        if old is not None:
-            with contextlib.suppress(OSError):
-                old.rename(directory)
+        if staging.exists() and old.exists():
+            old.rename(beside(directory) if os.path.lexists(directory) else directory)
         raise
-    if old is not None:
-        shutil.rmtree(old)

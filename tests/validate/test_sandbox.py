@@ -42,6 +42,35 @@ def test_a_hang_ends_after_its_time(tmp_path: Path) -> None:
         assert sandbox.prove(chain()) == "the proof took longer than 0.2 s"
 
 
+LEAVES_A_FILE = (
+    "import os, sys, tempfile\nprint(flush=True)\nsys.stdin.readline()\nopen(tempfile.mkdtemp() + '/kernel.py', 'w')\n"
+)
+
+
+@pytest.mark.parametrize("end", ["while True: pass", "os._exit(1)"])
+def test_a_process_that_is_ended_leaves_no_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    with Sandbox(time_limit_s=0.5, command=stand_in(tmp_path, LEAVES_A_FILE + end)) as sandbox:
+        sandbox.prove(chain())
+        sandbox.prove(chain())
+        assert len(list((tmp_path / "tmp").rglob("kernel.py"))) <= 1  # the second's
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["while True: pass", "os._exit(1)"])
+def test_a_file_that_is_run_alone_and_ended_leaves_no_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    standalone.run(LEAVES_A_FILE.replace("sys.stdin.readline()", "") + end, [], 1.0, what="the step")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_crash_is_said_and_the_next_chain_gets_a_process_of_its_own(tmp_path: Path) -> None:
     mark = tmp_path / "crashed"
     command = stand_in(

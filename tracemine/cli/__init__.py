@@ -18,7 +18,7 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, open_streams, say_error, say_lines, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, open_streams, say_error, say_lines, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
@@ -81,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_streams()
     try:
         _check_given(sys.argv[1:] if arguments is None else arguments)
-        code = app(arguments, prog_name="tracemine", standalone_mode=False)
+        with ending():
+            code = app(arguments, prog_name="tracemine", standalone_mode=False)
     except TracemineError as error:
         say_error(error)
         return error.exit_code

@@ -71,7 +71,7 @@ def say_error(error: TracemineError) -> None:
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """SIGTERM and SIGHUP are as Ctrl-C is: what was found is kept, and no process stays behind.
+    """Signals that tell a process to end are as Ctrl-C is: what was found is kept, no process and no file stays behind.
 
     One that whoever started us told us to pass over, as nohup does, is passed over.
     """
@@ -81,7 +81,7 @@ def ending() -> Iterator[None]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():  # others cannot ask for signals
-        for name in ("SIGTERM", "SIGHUP"):
+        for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU"):
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 before[number] = signal.signal(number, end)

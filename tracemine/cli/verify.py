@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tracemine import __version__
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, options, say, say_error, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
@@ -136,12 +136,11 @@ def verify(
     stepped, bugs = None, Bugs()
     stopped: KeyboardInterrupt | OSError | TracemineError | None = None
     try:
-        with ending():
-            with reading(path, quiet=quiet) as bar:
-                done.extend(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
-            if step:
-                verdicts, stepped = _stepped(done, kept, flow, groups, scan, gpu, emit, warnings, bugs)
-                skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
+        with reading(path, quiet=quiet) as bar:
+            done.extend(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
+        if step:
+            verdicts, stepped = _stepped(done, kept, flow, groups, scan, gpu, emit, warnings, bugs)
+            skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
     except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is proved by now took its time, and is kept
         if not done:
             raise

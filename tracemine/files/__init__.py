@@ -5,12 +5,22 @@ writing.py   whole or not at all, and through no link that was not named
 """
 
 from tracemine.files.reading import bounded, opened, read_file, read_head, read_parquet
-from tracemine.files.writing import beside, check_plain, locked, make_folder, resolved, write_file, writing
+from tracemine.files.writing import (
+    beside,
+    check_plain,
+    folder_beside,
+    locked,
+    make_folder,
+    resolved,
+    write_file,
+    writing,
+)
 
 __all__ = [
     "beside",
     "bounded",
     "check_plain",
+    "folder_beside",
     "locked",
     "make_folder",
     "opened",

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,17 @@ def check_plain(path: Path) -> None:
 def beside(path: Path) -> Path:
     """A name in the same folder that cannot be guessed, and is short: the path's own may be as long as names can be."""
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
+@contextlib.contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """A folder in the same folder, gone at the end: what is made in it gets its own name by a rename."""
+    folder = beside(path)
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_folder(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -109,7 +110,8 @@ def run(
         path.write_text(text, "utf-8")
         command = python(str(path), *options)
         try:
-            child = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
+            environment = {**os.environ, "TMPDIR": folder}  # what is killed leaves its files there
+            child = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"
         with child:
