@@ -215,6 +215,18 @@ def test_a_timeline_is_readable_to_those_whom_the_umask_lets(tmp_path: Path, mas
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~mask}
 
 
+def test_a_name_that_is_not_text_is_written_and_read_all_the_same(tmp_path: Path) -> None:
+    out = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    for name in ("steps of \udcff.json", None):
+        meta = Meta(tracemine_version="0", source="\udcff.json", format="kineto", execution_trace=name)
+        Timeline(meta=meta).write(out)
+        assert Timeline.read(out).meta == meta
+    assert meta.source == "?.json"
+    (out / "ops.parquet").unlink()
+    with pytest.raises(TimelineError, match="is not a readable timeline"):
+        Timeline.read(out)
+
+
 def test_a_timeline_may_have_a_name_as_long_as_the_system_lets_it(tmp_path: Path) -> None:
     out = tmp_path / ("a" * 255)
     for _ in range(2):

@@ -10,6 +10,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tracemine.errors import Location, UsageError
 
@@ -83,6 +84,22 @@ def check_plain(path: Path) -> None:
 def beside(path: Path) -> Path:
     """A name in the same folder that cannot be guessed, and is short: the path's own may be as long as names can be."""
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
+def path_text(path: Path | str) -> str:
+    """A path as a report has it: a file's name need not be text.
+
+    >>> path_text("runs/t\\udcff.json")
+    'runs/t?.json'
+    """
+    return str(path).encode("utf-8", "replace").decode()
+
+
+def arrow_file(path: Path) -> Any:
+    """A file as Arrow reads it, for a `with`: Arrow takes a name that is not text as bytes alone. Raises OSError."""
+    import pyarrow as pa
+
+    return pa.OSFile(os.fsencode(path))
 
 
 @contextlib.contextmanager

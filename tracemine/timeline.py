@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracemine.errors import Location, TimelineError
-from tracemine.files import beside, folder_beside, locked, make_folder, resolved, writing
+from tracemine.files import arrow_file, beside, folder_beside, locked, make_folder, path_text, resolved, writing
 
 SCHEMA_VERSION = 3
 
@@ -289,6 +289,11 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     versions: Annotated[dict[str, str], _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded")] = {}
     ingest: Annotated[IngestReport, _Says(description="what became of every event")] = IngestReport()
 
+    def __post_init__(self) -> None:
+        for name in ("source", "execution_trace"):
+            if (file := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, path_text(file))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
@@ -397,7 +402,7 @@ def _read_meta(path: Path) -> Meta:
 
 def _read_table(path: Path) -> pa.Table:
     # Not pq.read_table: that adds a column for each folder named key=value on the path.
-    with pq.ParquetFile(path) as file:
+    with arrow_file(path) as source, pq.ParquetFile(source) as file:
         table = file.read().unify_dictionaries().combine_chunks()
     table.validate(full=True)  # that text is text, and an index one of the dictionary's
     return table

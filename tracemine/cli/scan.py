@@ -16,7 +16,7 @@ from tracemine.cli.paths import traces
 from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, Threshold, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
-from tracemine.files import write_file
+from tracemine.files import path_text, write_file
 from tracemine.report import REPORTS, render
 from tracemine.report.escape import line
 
@@ -239,11 +239,6 @@ class How:
     quiet: bool
 
 
-def _text(path: Path) -> str:
-    """A path as a report has it: a file's name need not be text."""
-    return str(path).encode("utf-8", "replace").decode()
-
-
 def scanned(path: Path, how: How) -> Scan:
     """One trace, read and mined. Raises TracemineError where it cannot be."""
     from msgspec.structs import replace
@@ -278,10 +273,10 @@ def scanned(path: Path, how: How) -> Scan:
         groups=found,
         judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
         min_saving_ns=None if how.threshold is None else how.threshold.of(measure(timeline).span_ns),
-        path=_text(path),
+        path=path_text(path),
     )
     if how.execution_trace is not None:
-        scan = replace(scan, trace=replace(scan.trace, execution_trace=_text(how.execution_trace)))
+        scan = replace(scan, trace=replace(scan.trace, execution_trace=path_text(how.execution_trace)))
     if evidence is not None:
         scan = replace(scan, evidence=evidence.account(scan, gpu))
     if counters is not None:

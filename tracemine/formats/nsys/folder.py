@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from tracemine.columns import fixed_width, is_present
 from tracemine.errors import InputError, Location
+from tracemine.files import arrow_file
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.database import NO_NUMBER
@@ -120,9 +122,9 @@ def _is_text(kind: pa.DataType) -> bool:
 def _read(path: Path, known: tuple[str, ...]) -> pa.Table:
     """The known columns of one table's file."""
     if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as file:
+        with arrow_file(path) as source, pq.ParquetFile(source) as file:
             return file.read([name for name in file.schema_arrow.names if name in known])
-    with pa.memory_map(str(path)) as mapped:
+    with pa.memory_map(os.fsencode(path)) as mapped:
         begin = mapped.read(6)
         mapped.seek(0)
         reader = pa.ipc.open_file(mapped) if begin == b"ARROW1" else pa.ipc.open_stream(mapped)

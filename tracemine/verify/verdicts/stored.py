@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from msgspec import Meta, structs
 
 from tracemine.errors import InputError, Location
+from tracemine.files import arrow_file
 from tracemine.findings.record import KERNEL, Finding
 from tracemine.units import count_text
 from tracemine.verify.verdicts.outcome import LIBRARY, in_place_of_kernel
@@ -195,7 +196,7 @@ def in_table(path: Path) -> tuple[list[Entry], list[str]]:
     if not is_table(path):
         raise InputError("is no table of verdicts, or one of another version", where=where)
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(arrow_file(path))
         if sum(file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)) > LARGEST_BYTES:
             raise InputError("is too large for verdicts", where=where)
         rows = file.read().to_pylist()
@@ -239,7 +240,8 @@ def _nested(row: dict[str, Any]) -> dict[str, Any]:
 def is_table(path: Path) -> bool:
     """Whether a Parquet file is a table of verdicts of this version. Raises InputError for what is no Parquet file."""
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        with arrow_file(path) as file:
+            metadata = pq.read_schema(file).metadata or {}
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"is no Parquet file: {str(error)[:100]}", where=Location(str(path))) from None
     return bool(metadata.get(TABLE_MARK) == str(VERDICTS_SCHEMA_VERSION).encode())
