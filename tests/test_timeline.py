@@ -297,6 +297,25 @@ def test_what_is_written_while_another_writes_waits_for_it_and_replaces_it(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_interrupt_while_the_older_timeline_is_deleted_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    unlink, deleted = os.unlink, []
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        deleted.append(given)
+        if len(deleted) == 3:
+            raise KeyboardInterrupt
+        unlink(*given, **named)
+
+    monkeypatch.setattr(os, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Timeline(meta=META).write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert Timeline.read(tmp_path / "out").meta == META
+
+
 def test_a_directory_that_is_no_timeline_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")

@@ -110,7 +110,11 @@ def folder_beside(path: Path) -> Iterator[Path]:
         folder.mkdir(mode=0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:  # Ctrl-C comes at any time
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def make_folder(path: Path) -> None:
