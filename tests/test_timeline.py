@@ -215,6 +215,18 @@ def test_a_timeline_is_readable_to_those_whom_the_umask_lets(tmp_path: Path, mas
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~mask}
 
 
+def test_a_name_that_is_not_text_is_written_and_read_all_the_same(tmp_path: Path) -> None:
+    out = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    for name in ("steps of \udcff.json", None):
+        meta = Meta(tracemine_version="0", source="\udcff.json", format="kineto", execution_trace=name)
+        Timeline(meta=meta).write(out)
+        assert Timeline.read(out).meta == meta
+    assert meta.source == "?.json"
+    (out / "ops.parquet").unlink()
+    with pytest.raises(TimelineError, match="is not a readable timeline"):
+        Timeline.read(out)
+
+
 def test_a_timeline_may_have_a_name_as_long_as_the_system_lets_it(tmp_path: Path) -> None:
     out = tmp_path / ("a" * 255)
     for _ in range(2):
@@ -283,6 +295,25 @@ def test_what_is_written_while_another_writes_waits_for_it_and_replaces_it(
     assert ended == ["first", "second"]
     assert Timeline.read(out).meta == versions[1]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_interrupt_while_the_older_timeline_is_deleted_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Timeline(meta=META).write(tmp_path / "out")
+    unlink, deleted = os.unlink, []
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        deleted.append(given)
+        if len(deleted) == 3:
+            raise KeyboardInterrupt
+        unlink(*given, **named)
+
+    monkeypatch.setattr(os, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Timeline(meta=META).write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert Timeline.read(tmp_path / "out").meta == META
 
 
 def test_a_directory_that_is_no_timeline_is_left_alone(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tracemine.counters import Counters, Report, match
 from tracemine.devices import Device
+from tracemine.files import path_text
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounting import measure
 from tracemine.findings.measured import with_counters
@@ -87,12 +88,12 @@ def analyse(
     timeline = open_trace(path, progress, execution_trace=execution_trace)
     dataflow = flow(timeline)
     return Analysis(
-        path=_text(path),
+        path=path_text(path),
         timeline=timeline,
         dataflow=dataflow,
         groups=groups(dataflow),
         counters=match(timeline, reports) if reports else None,
-        execution_trace=None if execution_trace is None else _text(execution_trace),
+        execution_trace=None if execution_trace is None else path_text(execution_trace),
     )
 
 
@@ -147,8 +148,3 @@ def scan(
     """
     analysis = analyse(path, execution_trace=execution_trace, reports=reports, progress=progress)
     return mined(analysis, options)
-
-
-def _text(path: Path | str) -> str:
-    """A path as a report has it: a file's name need not be text."""
-    return str(path).encode("utf-8", "replace").decode()

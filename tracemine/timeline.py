@@ -18,7 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracemine.errors import InputError, Location, TimelineError
-from tracemine.files import beside, folder_beside, locked, make_folder, read_file, read_parquet, resolved, writing
+from tracemine.files import (
+    beside,
+    folder_beside,
+    locked,
+    make_folder,
+    path_text,
+    read_file,
+    read_parquet,
+    resolved,
+    writing,
+)
 
 SCHEMA_VERSION = 3
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
@@ -289,6 +299,11 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step, as alone_step_ns")] = None
     versions: Annotated[dict[str, str], _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded")] = {}
     ingest: Annotated[IngestReport, _Says(description="what became of every event")] = IngestReport()
+
+    def __post_init__(self) -> None:
+        for name in ("source", "execution_trace"):
+            if (file := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, path_text(file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,6 +187,16 @@ def test_a_file_name_that_is_not_text_is_scanned_all_the_same(run: Run, tmp_path
         assert "?.json" in out
 
 
+def test_a_timeline_whose_name_is_not_text_is_written_and_scanned(run: Run, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    trace = trace_without_gpu(folder / "t\udcff.json")
+    assert run("ingest", trace, "-o", folder / "o\udcfe", "-q") == (0, "", "")
+    code, out, err = run("scan", folder / "o\udcfe", "--format", "json", "-o", folder / "f\udcff")
+    assert (code, out, err) == (0, "", "")
+    assert json.loads((folder / "f\udcff").read_text())["trace"]["path"] == f"{tmp_path}/?/o?"
+
+
 def test_what_the_machine_refuses_is_no_bug(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, out, err = run("ingest", CLEAN, "-o", tmp_path / "file" / "timeline")

@@ -72,8 +72,8 @@ def bound(path: Path) -> Path:
 # -- one way to open
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
-    os.chdir(tmp_path)  # the names of sockets are short
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the names of sockets are short
     for path in (pipe(tmp_path / "pipe"), bound(Path("socket")), Path("/dev/zero")):
         with pytest.raises(InputError, match="is not a regular file"):
             opened(path)

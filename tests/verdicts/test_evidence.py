@@ -75,6 +75,16 @@ def scan_of(evidence: Evidence, gpu: str = H200) -> Scan:
 
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_file_whose_name_is_not_text_is_evidence_all_the_same(tmp_path: Path, form: str) -> None:
+    (tmp_path / "\udcfe").mkdir()
+    path = written(tmp_path, verified(), form=form).rename(tmp_path / "\udcfe" / f"v\udcfe.{form}")
+    for named in (path, path.parent):
+        found = read_evidence([named]).on(FINDING, H200)
+        assert found is not None
+        assert found.file == f"{tmp_path}/?/v?.{form}"
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
 def test_what_verify_writes_is_read_back(tmp_path: Path, form: str) -> None:
     path = written(tmp_path, verified(), form=form)
     found = read_evidence([path]).on(FINDING, H200)

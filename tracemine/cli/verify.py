@@ -19,7 +19,7 @@ from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
-from tracemine.files import check_plain, locked, read_file, write_file
+from tracemine.files import check_plain, locked, path_text, read_file, write_file
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def verify(
         warnings += ["no step was replayed: the run ended before"] * step
     verdicts = verdicts or tuple(done)
     found = Verdicts(
-        trace=str(trace).encode("utf-8", "replace").decode(),
+        trace=path_text(trace),
         gpu=gpu,
         verdicts=verdicts,
         skipped={name: count for name, count in skipped.items() if count},

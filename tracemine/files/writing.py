@@ -85,6 +85,15 @@ def beside(path: Path) -> Path:
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
 
 
+def path_text(path: Path | str) -> str:
+    """A path as a report has it: a file's name need not be text.
+
+    >>> path_text("runs/t\\udcff.json")
+    'runs/t?.json'
+    """
+    return str(path).encode("utf-8", "replace").decode()
+
+
 @contextlib.contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
     """A folder in the same folder, gone at the end: what is made in it gets its own name by a rename."""
@@ -93,7 +102,11 @@ def folder_beside(path: Path) -> Iterator[Path]:
         folder.mkdir(mode=0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:  # Ctrl-C comes at any time
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def make_folder(path: Path) -> None:

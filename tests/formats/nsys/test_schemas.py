@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,22 @@ def test_a_folder_of_tables_is_the_same_timeline(tmp_path: Path, kind: str) -> N
     folder = open_trace(recording().folder(tmp_path / f"t.{kind}", kind))
     assert same(folder, database)
     assert folder.meta.source == f"t.{kind}"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "parquetdir", "arrowdir"])
+def test_an_export_whose_name_is_not_text_is_the_same_timeline(tmp_path: Path, kind: str) -> None:
+    database = timeline(tmp_path, recording())
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff%20?#"))
+    folder.mkdir()
+    path = folder / f"t\udcff.{kind}"
+    found = open_trace(recording().write(path) if kind == "sqlite" else renamed(tmp_path, path, kind))
+    assert same(found, database)
+    assert found.meta.source == f"t?.{kind}"
+
+
+def renamed(folder: Path, path: Path, kind: str) -> Path:
+    """The export with a name that Arrow does not write to."""
+    return recording().folder(folder / kind, kind).rename(path)
 
 
 _ACTIVITIES = {"CUPTI_ACTIVITY_KIND_KERNEL": 2, "CUPTI_ACTIVITY_KIND_MEMCPY": 1, "CUPTI_ACTIVITY_KIND_MEMSET": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +43,7 @@ class Database:
         self._size = path.stat().st_size
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
         # immutable: no lock is taken and no journal beside the file is looked at, which read-only media need.
-        self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         with self._damage_told():
             self._connection = sqlite3.connect(self._uri, uri=True, isolation_level=None)
             self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
