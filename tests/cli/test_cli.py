@@ -728,3 +728,14 @@ def test_a_rule_that_fails_its_checks_gives_exit_code_1(run: Run, tmp_path: Path
     assert code == 1
     assert "It matches: row 1: expected a, found nothing" in out
     assert out.endswith("0 cases passed, 1 failed\n")
+
+
+def test_scan_and_ingest_say_that_a_file_goes_on_behind_its_trace(run: Run, tmp_path: Path) -> None:
+    text = gzip.decompress(Path(CLEAN).read_bytes())
+    (tmp_path / "two.json").write_bytes(text + text)
+    said = f"Behind the trace's end the file goes on: {len(text):,} bytes of content were left out."
+    printed = json.loads(run("scan", str(tmp_path / "two.json"), "--format", "json")[1])
+    assert said in printed["warnings"]
+    for command in (["scan"], ["ingest", "-o", str(tmp_path / "tl")]):
+        code, out, err = run(*command, str(tmp_path / "two.json"))
+        assert (code, said in " ".join((out + err).split())) == (0, True)

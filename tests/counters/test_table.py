@@ -255,3 +255,12 @@ def test_a_quote_that_never_closes_costs_one_row(tmp_path: Path) -> None:
     lines[3] = lines[3].replace('"3.25"', '"3.25')
     report = read(tmp_path, "".join(lines))
     assert (len(report.kernels), sum(report.dropped.values())) == (2, 1)
+
+
+def test_of_gzip_data_what_is_lost_and_what_stands_behind_it_is_said(tmp_path: Path) -> None:
+    packed = gzip.compress(raw(METRICS, [ADD, MUL]).encode(), mtime=0)
+    cut = read(tmp_path, packed[:-8], "report.csv.gz")
+    assert cut.warnings == ("its gzip data is cut off or damaged: what could be inflated was read",)
+    more = read(tmp_path, packed + b"junk", "report.csv.gz")
+    assert more.warnings == ("behind its gzip data stand 4 bytes that are none",)
+    assert len(cut.kernels) == len(more.kernels) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +323,13 @@ def test_tensors_survive_on_disk_and_can_be_added_to_a_timeline_there(tmp_path: 
     open_trace(CHAIN / "trace.json.gz").write(tmp_path / "bare")
     later = open_trace(tmp_path / "bare", execution_trace=CHAIN / "et.json.gz")
     assert later.tensors.to_pylist() == both.tensors.to_pylist()
+
+
+def test_what_stands_behind_its_gzip_data_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "capture"
+    shutil.copytree(CHAIN, folder)
+    (folder / "et.json.gz").write_bytes((CHAIN / "et.json.gz").read_bytes() + b"junk")
+    assert open_trace(folder).meta.ingest.warnings == (
+        *open_trace(CHAIN).meta.ingest.warnings,
+        "Behind the gzip data of et.json.gz stand 4 bytes that are none.",
+    )

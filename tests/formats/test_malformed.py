@@ -23,11 +23,13 @@ import pytest
 from tests.formats.test_scanner import FIXTURES, document, kernel, read, written
 from tracemine.errors import InputError
 from tracemine.formats import open_trace, source
+from tracemine.formats.kineto import repair, scanner
 from tracemine.formats.kineto.header import rank
 from tracemine.formats.kineto.repair import read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.scanner import scan
 
+_GZIP_DAMAGED = "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
 BLOCK = 1 << 12  # small, so that every defect meets a block's edge somewhere
 
 
@@ -277,9 +279,7 @@ def test_of_a_gzip_file_cut_short_what_can_be_inflated_is_kept(tmp_path: Path, k
     raw = read(written(tmp_path / "t.json.gz", packed[: int(kept * len(packed))]))
     assert raw.truncated
     assert 0 < raw.events.total() < read(FIXTURES / "convnet_train.json.gz").events.total()
-    assert raw.warnings[0] == (
-        "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
-    )
+    assert raw.warnings[0] == _GZIP_DAMAGED
 
 
 def test_of_a_gzip_file_that_lost_its_last_bytes_every_event_is_kept(tmp_path: Path) -> None:
@@ -294,6 +294,155 @@ def test_of_a_damaged_gzip_file_what_can_be_inflated_is_kept(tmp_path: Path) -> 
     raw = read(written(tmp_path / "t.json.gz", bytes(packed)))
     assert raw.truncated
     assert len(raw.gpu["name"]) > 10_000
+
+
+def test_gzip_data_that_is_whole_is_read_whole_though_its_checksum_is_wrong(tmp_path: Path) -> None:
+    for events in (1, 30_000):
+        whole = gzip.compress(document([kernel(i) for i in range(events)]).encode(), mtime=0)
+        raw = read(written(tmp_path / "t.json.gz", whole[:-8] + b"\0\0\0\0" + whole[-4:]))
+        assert (len(raw.gpu["name"]), raw.truncated, raw.dropped) == (events, True, {})
+        assert raw.warnings == (_GZIP_DAMAGED,)
+
+
+def test_a_gzip_members_own_header_may_hold_all_that_it_can(tmp_path: Path) -> None:
+    text = document([kernel(1)]).encode()
+    plain = gzip.compress(text, mtime=0)
+    extra, name, comment = b"\x05\0extra", b"t.json\0", b"recorded\0"
+    for flags, fields in ((8, name), (16, comment), (4, extra), (2, b"\0\0"), (30, extra + name + comment + b"\0\0")):
+        packed = plain[:3] + bytes([flags]) + plain[4:10] + fields + plain[10:]
+        for content in (packed, packed + gzip.compress(b" ")):
+            raw = read(written(tmp_path / "t.json", content))
+            assert (len(raw.gpu["name"]), raw.truncated, raw.warnings) == (1, False, ())
+        assert read(written(tmp_path / "t.json", packed[:-1])).truncated
+        endless = packed[:10] + b"x" * (1 << 21)
+        assert refusal(written(tmp_path / "t.json", endless)).startswith("FILE: is cut off before any of its content")
+
+
+# -- more than one document in a file
+
+
+def ingested(path: Path, content: str | bytes) -> tuple[int, bool, tuple[str, ...]]:
+    timeline = open_trace(written(path, content))
+    report = timeline.meta.ingest
+    return timeline.activities.num_rows, report.truncated, tuple(text for text in report.warnings if "left out" in text)
+
+
+def behind(count: str) -> tuple[str, ...]:
+    return (f"Behind the trace's end the file goes on: {count} of content were left out.",)
+
+
+@pytest.mark.parametrize("end", ["", "\n", " \n\t \n", " " * 10_000])
+def test_blanks_behind_a_trace_are_not_worth_a_word(tmp_path: Path, end: str) -> None:
+    assert ingested(tmp_path / "t.json", document([kernel(1)]) + end) == (1, False, ())
+    assert ingested(tmp_path / "t.json", "[" + kernel(1) + "]" + end) == (1, False, ())
+
+
+@pytest.mark.parametrize("other", [document([kernel(i) for i in range(5000)]), "junk", "]", "}"])
+def test_what_stands_behind_a_trace_is_counted(tmp_path: Path, other: str) -> None:
+    first = document([kernel(i) for i in range(3)])
+    said = behind(f"{len(other):,} byte{'s' if len(other) > 1 else ''}")
+    assert ingested(tmp_path / "t.json", first + "\n" + other) == (3, False, said)
+    packed = gzip.compress(first.encode()) + gzip.compress(other.encode())
+    assert ingested(tmp_path / "t.json.gz", packed) == (3, False, said)
+
+
+def test_a_list_of_events_behind_a_list_of_events_is_counted(tmp_path: Path) -> None:
+    events = "[" + kernel(1) + "," + kernel(2) + "]"
+    assert ingested(tmp_path / "t.json", events + "\n" + events) == (2, False, behind(f"{len(events)} bytes"))
+
+
+def test_what_stands_behind_a_document_without_events_is_counted(tmp_path: Path) -> None:
+    first, other = '{"schemaVersion": 1}', document([kernel(1)])
+    assert ingested(tmp_path / "t.json", first + other) == (0, False, behind(f"{len(other)} bytes"))
+
+
+def test_what_stands_behind_gzip_data_is_counted(tmp_path: Path) -> None:
+    packed = gzip.compress(document([kernel(1)]).encode())
+    timeline = open_trace(written(tmp_path / "t.json.gz", packed + b"\0\0" + b"not gzip"))
+    said = "Behind the gzip data of t.json.gz stand 8 bytes that are none."
+    assert (timeline.meta.ingest.warnings[-1], timeline.meta.ingest.truncated) == (said, False)
+
+
+@pytest.mark.parametrize("events", [1, 3000])
+def test_of_several_lists_of_events_the_first_is_read_and_the_others_are_counted(tmp_path: Path, events: int) -> None:
+    more = '\n  "traceEvents": [' + ",".join(kernel(i) for i in range(events)) + "],"
+    tail = "\n  ]," + more + more + '\n  "baseTimeNanoseconds": 7\n}'
+    raw = read(written(tmp_path / "t.json", document([kernel(i) for i in range(5)], tail=tail)))
+    assert (len(raw.gpu["name"]), raw.gpu["start_ns"][0], raw.truncated) == (5, 1_000_007, False)
+    assert raw.warnings == ("The file holds 3 lists of traceEvents: the first was read, others were left out.",)
+
+
+def test_a_second_list_of_events_longer_than_what_is_held_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "MAX_EVENT_BYTES", 20_000)
+    more = "[" + ",".join(kernel(i) for i in range(3000)) + "]}"
+    text = document([kernel(1)], tail='\n  ],\n"traceEvents": ' + more)
+    raw = read(written(tmp_path / "t.json", text), block_bytes=BLOCK)
+    assert (len(raw.gpu["name"]), raw.truncated) == (1, False)
+    assert raw.warnings == (
+        "The file holds 2 lists of traceEvents: the first was read, others were left out.",
+        *behind(f"{len(more):,} bytes"),
+    )
+
+
+@pytest.mark.parametrize("value", ["{}", '{"a": [1]}', '"[]"', "null", "5", "true"])
+@pytest.mark.parametrize("head", ["", '"schemaVersion": 1, '])
+def test_trace_events_that_are_no_list_are_refused(tmp_path: Path, head: str, value: str) -> None:
+    message = "FILE: is JSON, but not a trace: traceEvents is no list\n"
+    for text in (f'{{{head}"traceEvents": {value}}}', f'{{{head}"traceEvents": {value}, "traceEvents": []}}'):
+        assert refusal(written(tmp_path / "t.json", text)).startswith(message)
+
+
+def test_trace_events_of_which_nothing_is_there_are_cut_off(tmp_path: Path) -> None:
+    for text in ('{"schemaVersion": 1, "traceEvents":', '{"schemaVersion": 1, "traceEvents": ', '{"schemaVersion": 1,'):
+        assert refusal(written(tmp_path / "t.json", text)).startswith(
+            "FILE: is cut off before its first complete event"
+        )
+
+
+# -- text made to keep the reader busy
+
+
+@pytest.mark.parametrize(
+    ("start", "filling", "times"),
+    [
+        ('{"traceEvents":[', '},{"ph"', 4_400_000),
+        ('{"schemaVersion":1,"traceEvents":[', '{"ph":"X"},{"ph"},', 1_700_000),
+        ('{"schemaVersion":1,"traceEvents":[', '{"x":"},', 4_000_000),
+        ('{"schemaVersion":1,"x":', "[", 31_000_000),
+        ('{"schemaVersion":1,"x":[', "[],", 10_000_000),
+        ('{"schemaVersion":1,', '"x":[\n', 20_000),
+        ('{"schemaVersion":1,"traceEvents":[],', '"x":[\n', 20_000),
+    ],
+    ids=["separators", "every other event", "open strings", "brackets", "lists", "open members", "open members behind"],
+)
+def test_a_small_file_does_not_keep_the_reader_busy(tmp_path: Path, start: str, filling: str, times: int) -> None:
+    path = written(tmp_path / "t.json.gz", gzip.compress((start + filling * times).encode(), 6))
+    begun = time.process_time()
+    assert refusal(path).startswith(("FILE: is cut off before", "FILE: is JSON, but not a trace: "))
+    assert time.process_time() - begun < 12  # a second or three; 10 to 60 before there were bounds
+
+
+def test_many_events_that_cannot_be_read_cost_only_themselves(
+    trace: Callable[..., RawTrace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "MOST_UNREADABLE", 3)
+    monkeypatch.setattr(scanner, "MOST_UNREADABLE", 3)
+    for block_bytes in (BLOCK, 1 << 20):
+        raw = trace(with_bad(400, kernel(9999, name='"k "x"')), block_bytes)
+        assert (len(raw.gpu["name"]), raw.dropped, raw.truncated) == (360, {"not valid JSON": 40}, False)
+
+
+def test_where_every_other_event_cannot_be_read_it_is_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MOST_UNREADABLE", 3)
+    monkeypatch.setattr(scanner, "MOST_UNREADABLE", 3)
+    path = written(tmp_path / "t.json", with_bad(100, kernel(9999, name='"k "x"'), every=2 * 3))
+    assert len(read(path).gpu["name"]) == 84
+    events = [kernel(i, name='"k "x"' if i % 2 else '"k"') for i in range(100)]
+    assert refusal(written(path, document(events))).splitlines()[0] == (
+        "FILE: is JSON, but not a trace: 4 of its events are not valid JSON, more than one in four"
+    )
 
 
 def test_the_rank_comes_from_the_header_else_from_the_file_name_else_it_is_unknown(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.errors import TimelineError
+from tracemine.flow import flow
 from tracemine.formats import open_trace
+from tracemine.fusion import groups
 
 
 @pytest.fixture
@@ -72,6 +74,49 @@ def test_times_that_are_none_are_refused(
     change(directory, "activities", column, alter)
     with pytest.raises(TimelineError, match=said):
         open_trace(directory)
+
+
+@pytest.fixture
+def with_tensors(tmp_path: Path) -> Path:
+    open_trace(Path(__file__).parents[2] / "fixtures" / "captures" / "chain").write(tmp_path / "timeline")
+    return tmp_path / "timeline"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("position", -1, "position holds a negative number"),
+        ("position", -(2**31), "position holds a negative number"),
+        ("list_index", -1, "list_index holds a negative number"),
+        ("numel", 2**63 - 1, "numel holds more than can be"),
+        ("numel", -(2**63), "numel holds more than can be"),
+        ("offset_elements", 2**62, "offset_elements holds more than can be"),
+        ("itemsize_bytes", 2**63 - 1, "itemsize_bytes holds more than can be"),
+    ],
+)
+def test_positions_and_sizes_that_cannot_be_are_refused(with_tensors: Path, column: str, value: int, said: str) -> None:
+    change(with_tensors, "tensors", column, lambda values: [*values[:-1], value])
+    with pytest.raises(TimelineError, match=f"tensors.parquet: is damaged: {said}"):
+        open_trace(with_tensors)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [2**62 - 1, 2**45, -5, 0])
+def test_sizes_that_no_gpu_holds_make_no_tensor_and_no_noise(with_tensors: Path, value: int) -> None:
+    change(with_tensors, "tensors", "numel", lambda values: [value] * len(values))
+    change(with_tensors, "tensors", "position", lambda values: [0] * len(values))  # as members of one list are summed
+    groups(flow(open_trace(with_tensors)))
+
+
+@pytest.mark.parametrize("column", ["input_shapes", "input_dtypes", "input_strides", "concrete_inputs"])
+def test_json_that_nests_more_deeply_than_any_traces_is_refused(with_tensors: Path, column: str) -> None:
+    for text in ("[" * 3000, "[" * 101 + "]" * 101, '{"a":' * 3000):
+        change(with_tensors, "ops", column, lambda values, text=text: [text, *values[1:]])
+        with pytest.raises(TimelineError, match=f"ops.parquet: is damaged: {column} holds JSON that is nested more"):
+            open_trace(with_tensors)
+    for text in ("[" + "[[4,8]]," * 3000 + "[]]", '["' + "[" * 3000 + '"]', "[" * 50 + "]" * 50):
+        change(with_tensors, "ops", column, lambda values, text=text: [text, *values[1:]])
+        groups(flow(open_trace(with_tensors)))
 
 
 def test_a_table_of_equal_rows_is_not_inflated_without_bound(directory: Path) -> None:

@@ -88,3 +88,13 @@ def test_what_is_accepted_takes_linear_time_on_hostile_rows(rule, pattern, tests
     start = time.process_time()
     find(loaded, rows)
     assert time.process_time() - start < CPU_SECONDS
+
+
+def test_a_regular_expression_looks_at_the_first_4096_characters_of_a_text(rule):
+    loaded = rule('pattern = "a{2,}"\n[define]\na = { name.re = "k.*b" }\n')
+    begun = time.process_time()
+    rows = make_rows(
+        name=["k" * 1_000_000, "k" * 4095 + "b", "k" + "x" * 4094 + "b" + "x" * 1_000_000, "k" * 4096 + "b"]
+    )
+    assert [match.rows for match in find(loaded, rows)] == [(1, 2)]
+    assert time.process_time() - begun < CPU_SECONDS

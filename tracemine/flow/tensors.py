@@ -54,7 +54,7 @@ class Tensors:
         reach = np.where(matching, reach, numel.astype(np.float64))
         distinct = np.where(matching, np.minimum(distinct, reach), reach)
         usable = _on_gpu(timeline) & sound & (numel > 0) & (itemsize > 0) & (offset >= 0) & (distinct > 0)
-        usable &= (offset.astype(np.float64) + reach) * itemsize < _END_OF_MEMORY
+        usable &= ((offset.astype(np.float64) + reach) * itemsize < _END_OF_MEMORY) & (numel < _END_OF_MEMORY)
         item = np.where(usable, itemsize, 0)
         begin = np.where(usable, offset, 0) * item
         return Tensors(

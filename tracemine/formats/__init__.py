@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracemine.errors import InputError, Location
+from tracemine.units import count_text
 
 if TYPE_CHECKING:  # NumPy and Arrow are loaded when a trace is opened, not when the command line starts
     from tracemine.formats.kineto.scan import Progress
@@ -165,7 +166,7 @@ def open_trace(
         timeline = checked(Timeline.read(path), path)
     else:
         with FileSource(path) as source:
-            timeline = format_of(source, formats).read(source, progress)
+            timeline = _noted(format_of(source, formats).read(source, progress), source)
     if about.is_file():
         from tracemine.formats.capture import with_step_times
 
@@ -194,7 +195,7 @@ def _read_nsys(path: Path, progress: Progress | None) -> Timeline:
         return read_folder(path)
     with FileSource(path) as source:  # that it is there, and no export under a report's name
         found = next((form for form in FORMATS if form.recognises(source.head)), None)
-        return read_report(path, progress) if found is None else found.read(source, progress)
+        return read_report(path, progress) if found is None else _noted(found.read(source, progress), source)
 
 
 def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> Timeline:
@@ -203,4 +204,17 @@ def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> 
 
     with FileSource(path) as source:
         trace = read(source, progress)
-    return join(timeline, trace, str(path))
+        return _noted(join(timeline, trace, str(path)), source)
+
+
+def _noted(timeline: Timeline, source: FileSource) -> Timeline:
+    """The timeline, saying what of its file is none of the content."""
+    from dataclasses import replace
+
+    from msgspec.structs import replace as changed
+
+    if not source.behind:
+        return timeline
+    report = timeline.meta.ingest
+    says = f"Behind the gzip data of {Path(source.path).name} stand {count_text(source.behind, 'byte')} that are none."
+    return replace(timeline, meta=changed(timeline.meta, ingest=changed(report, warnings=(*report.warnings, says))))

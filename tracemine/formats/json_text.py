@@ -7,11 +7,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 # A string is one token, so that brackets and quotes inside it count for nothing. Quantifiers are possessive (no
 # backtracking), or text made for the purpose could take quadratic time.
-_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)|[\[\]{}]', re.DOTALL)
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)|[\[{]++|[\]}]++', re.DOTALL)
+# How many bytes are looked through for the ends of values that have none: each look goes to the end of the text, so
+# text made for it would take quadratic time.
+PATIENCE = 8_000_000
+_MOST_TOKENS = 1_000_000  # of one value: brackets and texts; real ones have some thousands
+_MOST_MEMBERS = 100_000  # of one object; real headers have some ten
 _SCALAR = re.compile(rb"[^\s,\]}]*+")
 _BLANK = re.compile(rb"\s*+")
 _BLANK_OR_COMMA = re.compile(rb"[\s,]*+")
@@ -21,6 +27,8 @@ _KEY = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
 def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
     """Position after the JSON value that begins at `start`, judged by brackets and quotes; None if it is cut off.
 
+    One of more than a million brackets and texts counts as cut off.
+
     >>> end_of_value(b'{"a": "}"}, 1', 0, 13), end_of_value(b'[[1]', 0, 4), end_of_value(b"12, 3", 0, 5)
     (10, None, 2)
     """
@@ -28,17 +36,19 @@ def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
         match = _SCALAR.match(text, start, stop)
         return match.end() if match and match.end() < stop else None
     depth = 0
-    for token in _STRUCTURE.finditer(text, start, stop):
+    for token in islice(_STRUCTURE.finditer(text, start, stop), _MOST_TOKENS):
         first = text[token.start()]
         if first == 0x22:
             if not token[1]:
                 return None
+            if not depth:
+                return token.end()
         elif first in b"{[":
-            depth += 1
+            depth += token.end() - token.start()
+        elif token.end() - token.start() >= depth:
+            return token.start() + depth
         else:
-            depth -= 1
-        if depth <= 0:
-            return token.end()
+            depth -= token.end() - token.start()
     return None
 
 
@@ -88,12 +98,14 @@ def members(
     The closing brace is yielded last, as key ""; without it the text is cut off. Of the member `upto` only the start
     is yielded, and nothing after it. What cannot be read as a member is passed over, up to the next key that stands
     first on a line indented as the member was: there every writer that forgets to escape (Kineto before 2026) puts it.
+    Where that takes long no value's end is looked for any more.
 
     >>> [(key, end) for key, _, end in members(b'"a": [1], "b": 2}', 0, 17)]
     [('a', 8), ('b', 16), ('', 17)]
     """
     position = start
-    while True:
+    patience = PATIENCE
+    for _ in range(_MOST_MEMBERS):
         position = _skip(_BLANK_OR_COMMA, text, position, stop)
         if position >= stop:
             return
@@ -109,11 +121,12 @@ def members(
         if name == upto:
             yield name, value, None
             return
-        end = end_of_value(text, value, stop) if value < stop else None
+        end = end_of_value(text, value, stop) if value < stop and patience > 0 else None
         yield name, value, end
         if end is not None and _closes(text, end, stop):
             position = end
         else:
+            patience -= (end or stop) - value
             line = text.rfind(b"\n", 0, position) + 1
             indent = re.escape(bytes(text[line:position])) if not text[line:position].strip() else rb"[ \t]*+"
             position = _next_key(text, value, stop, indent)

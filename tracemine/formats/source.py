@@ -13,10 +13,12 @@ from tracemine.errors import InputError, Location
 from tracemine.files import opened
 
 HEAD_BYTES = 1 << 16
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 15
 _GZIP_MAGIC = b"\x1f\x8b"
 _DAMAGED: Any = igzip_lib.error  # isal's stubs call it an instance
 _UTF8_BOM = b"\xef\xbb\xbf"
+_GZIP_END = 8  # bytes: checksum and size
+_LONGEST_HEADER = 1 << 20  # bytes of a gzip member's header: it may hold a name, a comment and 64 kB more
 
 # A decompression bomb is told by its ratio. Real traces inflate 8 to 35 times, and their times and ids differ from
 # event to event, which keeps any trace below about 60; deflate itself ends at 1032. The first 64 MB are free, so that
@@ -52,7 +54,8 @@ class FileSource:
     """A `ByteSource` over a file on disk. `head` shows its first bytes, after inflation, without consuming them.
 
     A gzip file may have several members; one that is cut short or damaged yields what can be inflated and then sets
-    `truncated`. A UTF-8 byte order mark is left out.
+    `truncated`. `behind`: bytes on disk that follow the last member and are none, known once all is read. A UTF-8 byte
+    order mark is left out.
 
     Raises InputError if the path is not a readable regular file, or inflates more than `MAX_INFLATION` times.
     """
@@ -60,6 +63,7 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.truncated = False
+        self.behind = 0
         if path.is_dir():
             raise InputError(
                 "is a directory, and not one that tracemine wrote",
@@ -117,19 +121,12 @@ class FileSource:
     def _inflate(self, count: int) -> bytes:
         """Up to `count` bytes of content; b"" at the end, be it the file's own or where the damage begins."""
         while not self.truncated:
-            if not self._input and (self._member is None or self._member.needs_input):
-                self._input = self._file.read(_CHUNK_BYTES)
-                if not self._input:
-                    self.truncated = self._member is not None
-                    break
-            if self._member is None:
-                # Between members: zero padding is allowed, and whatever else follows is not ours.
-                self._input = self._input.lstrip(b"\0")
-                if not self._input:
-                    continue
-                if self._input[:1] != _GZIP_MAGIC[:1]:
-                    break
-                self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+            if self._member is None and not self._begin_member():
+                break
+            assert self._member is not None  # noqa: S101  (for the type checker)
+            if not self._input and self._member.needs_input and not self._more():
+                self.truncated = True
+                break
             try:
                 piece: bytes = self._member.decompress(self._input, count)
             except _DAMAGED:
@@ -137,12 +134,43 @@ class FileSource:
                 break
             self._input = b""
             if self._member.eof:
-                self._input = self._member.unused_data
-                self._member = None
+                self._end_member(self._member)
             if piece:
                 self._check_inflation(len(piece))
                 return piece
         return b""
+
+    def _more(self) -> bool:
+        """Read a chunk behind what is there; False at the end of the file."""
+        chunk = self._file.read(_CHUNK_BYTES)
+        self._input += chunk
+        return bool(chunk)
+
+    def _begin_member(self) -> bool:
+        """Whether another member begins: between members zeros may stand, and what else follows the last is counted."""
+        while True:
+            self._input = self._input.lstrip(b"\0")
+            begins = _body_begins(self._input)
+            if begins is not None and begins < len(self._input):
+                break
+            if begins is None and self._input[:2] not in (b"", _GZIP_MAGIC[:1], _GZIP_MAGIC):
+                self.behind = len(self._input) + self.size - self._file.tell()
+                return False
+            if len(self._input) > _LONGEST_HEADER or not self._more():
+                self.truncated = bool(self._input)
+                return False
+        self._input = self._input[begins:]
+        # Its own check would keep back the last of the content where only the checksum is wrong.
+        self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP_NO_HDR)
+        return True
+
+    def _end_member(self, member: igzip_lib.IgzipDecompressor) -> None:
+        self._input, self._member = member.unused_data, None
+        while len(self._input) < _GZIP_END and self._more():
+            pass
+        checksum = int.from_bytes(self._input[:4], "little")
+        self.truncated = len(self._input) < _GZIP_END or checksum != member.crc
+        self._input = self._input[_GZIP_END:]
 
     def _check_inflation(self, count: int) -> None:
         self._inflated_bytes += count
@@ -153,3 +181,20 @@ class FileSource:
                 where=Location(self.path),
                 hint="if it is a trace all the same, gunzip it and pass the result",
             )
+
+
+def _body_begins(member: bytes) -> int | None:
+    """Where in a gzip member its content begins, which may be further on than what is there; None: it is no member.
+
+    https://www.rfc-editor.org/rfc/rfc1952
+    """
+    if not member.startswith(_GZIP_MAGIC + b"\x08"):
+        return None
+    if len(member) < 12:
+        return len(member)
+    flags, begins = member[3], 10
+    if flags & 4:
+        begins += 2 + int.from_bytes(member[10:12], "little")
+    for _ in range((flags >> 3 & 1) + (flags >> 4 & 1)):  # a name, a comment
+        begins = member.find(b"\0", begins) + 1 or len(member)
+    return begins + (flags & 2)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from itertools import accumulate
 from pathlib import Path
 
-from tracemine.columns import MISSING, numbers
+from tracemine.columns import MISSING, Array, numbers, string_ids
 from tracemine.errors import Location, TimelineError
 from tracemine.timeline import TABLES, Timeline
 
 # The table that a row number counts in; `parent_row` counts in its own.
 _COUNTED_IN = {"launch_row": "api", "op_row": "ops", "step_row": "steps", "stack_row": "stacks"}
-_FURTHEST_NS = (1 << 62) - 1  # from the epoch, 146 years: a start and a duration add up within 64 bits
+_MOST = (1 << 62) - 1  # two such numbers add up within 64 bits; nanoseconds from the epoch: 146 years
+_PLACES = ("position", "list_index")
+_AMOUNTS = ("numel", "offset_elements", "itemsize_bytes")
+_JSON = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_DEEPEST = 100  # a list of lists of shapes is three deep; what reads it recurses
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def checked(timeline: Timeline, directory: Path) -> Timeline:
-    """The timeline, if its row numbers are rows, its times are times, and its rows stand in order of start.
+    """The timeline, if its row numbers are rows, its times are times, its rows stand in order of start, its positions
+    and amounts can be, and its JSON texts can be taken apart.
 
     Raises TimelineError otherwise.
     """
@@ -36,8 +44,30 @@ def _wrong(timeline: Timeline, name: str) -> str | None:
                 return f"{column} holds a number that is no row of {counted_in}"
         elif column in ("start_ns", "dur_ns"):
             times = numbers(table.column(column))
-            if ((times > _FURTHEST_NS) | (times < -_FURTHEST_NS)).any() or (column == "dur_ns" and (times < 0).any()):
+            if _is_beyond(times) or (column == "dur_ns" and (times < 0).any()):
                 return f"{column} holds what is no time"
             if column == "start_ns" and (times[1:] < times[:-1]).any():
                 return "its rows are not in order of start"
+        elif column in _PLACES and (numbers(table.column(column), 0) < 0).any():
+            return f"{column} holds a negative number"
+        elif column in _AMOUNTS and _is_beyond(numbers(table.column(column), 0)):
+            return f"{column} holds more than can be"
+        elif column in _JSON and any(map(_is_deep, string_ids(table.column(column))[1])):
+            return f"{column} holds JSON that is nested more deeply than any trace's"
     return None
+
+
+def _is_beyond(values: Array) -> bool:
+    return bool(((values > _MOST) | (values < -_MOST)).any())
+
+
+def _is_deep(text: str) -> bool:
+    """Whether a JSON text nests so deeply that taking it apart could fail.
+
+    >>> _is_deep("[" * 101 + "]" * 101), _is_deep("[[1, 2], []]" * 101), _is_deep('["' + "[" * 101 + '"]')
+    (True, False, False)
+    """
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return False
+    brackets = (sign for sign in _STRING.sub("", text) if sign in "[]{}")
+    return max(accumulate(1 if sign in "[{" else -1 for sign in brackets), default=0) > _DEEPEST

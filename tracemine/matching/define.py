@@ -1,6 +1,7 @@
 """DEFINE: what a variable's tests mean, for one value, for a whole column, and for two variables side by side.
 
-Tests are data. Nothing in a rule file is evaluated; a regular expression sees each distinct text once.
+Tests are data. Nothing in a rule file is evaluated; a regular expression sees each distinct text once, and of a long
+one the first 4,096 characters.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tracemine.rows.table import BoolArray, Categories, Column, Numbers
 # A regular expression over a text of n characters may take n² steps, times this.
 _REGEX_WAYS: Final = 1000
 _REGEX_SHORT: Final = 16
+# The text is a stranger's too: no more of it is searched than of a kernel's name (ops/kernels.py).
+LONGEST_SEARCHED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Relation:
 
 
 def _found(value: Value, text: Value) -> bool:
-    return re.search(str(text), str(value)) is not None
+    return re.search(str(text), str(value)[:LONGEST_SEARCHED]) is not None
 
 
 RELATIONS: Final = {

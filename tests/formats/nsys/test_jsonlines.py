@@ -148,3 +148,11 @@ def test_other_json_is_left_to_others(tmp_path: Path) -> None:
     path.write_text('{"data":["a","b"]}\n{"data":[]}\n')
     with pytest.raises(InputError, match=r"no trace|not a trace|no list of traceEvents"):
         open_trace(path)
+
+
+def test_a_gzip_file_that_is_cut_off_between_lines_says_so(tmp_path: Path) -> None:
+    export, _ = plain(tmp_path)
+    packed = gzip.compress(written(tmp_path / "t.json", [*events(export), strings(export)]).read_bytes())
+    (tmp_path / "t.json.gz").write_bytes(packed[:-8])
+    said = "The gzip file is cut off or damaged: what could be inflated was read."
+    assert said in open_trace(tmp_path / "t.json.gz").meta.ingest.warnings

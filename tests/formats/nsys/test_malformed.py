@@ -158,3 +158,19 @@ def test_a_table_that_is_cut_short_is_named(tmp_path: Path, kind: str, what: str
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(InputError, match=f"CUPTI_ACTIVITY_KIND_KERNEL.*is a damaged {what} file"):
         open_trace(folder)
+
+
+def test_a_table_that_is_a_view_or_virtual_is_named_and_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    path = recording().write(tmp_path / "t.sqlite")
+    whole = open_trace(path)
+    with sqlite3.connect(path) as database:
+        database.execute("alter table CUPTI_ACTIVITY_KIND_KERNEL rename to kernels")
+        database.execute("create view CUPTI_ACTIVITY_KIND_KERNEL as select * from kernels")
+        database.execute("create view others as select * from kernels")
+        database.execute("drop table CUPTI_ACTIVITY_KIND_MEMCPY")
+        database.execute("create virtual table CUPTI_ACTIVITY_KIND_MEMCPY using fts5(start)")
+    database.close()
+    found = open_trace(path).meta.ingest.warnings
+    said = "of CUPTI_ACTIVITY_KIND_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY nothing is known."
+    assert [text for text in found if text.endswith(said)]
+    assert not [text for text in whole.meta.ingest.warnings if "Views" in text]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.formats.nsys.make import Export, timeline
 from tracemine.formats.nsys.nvtx import Range, parsed, step_number
 from tracemine.formats.nsys.shapes import nested
 
-_SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5)
+_SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5).filter(
+    lambda sizes: all(prod(size) < 1 << 62 for size in sizes)
+)
 _MAKERS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(-1, 30)), min_size=1, max_size=5)
 
 
@@ -90,3 +96,13 @@ def test_marks_of_steps_have_their_number(name: str, number: int) -> None:
 @pytest.mark.parametrize("name", ["step", "forward 3", "step 1 of 9", "stepwise 2", "layer.2", "9"])
 def test_other_names_are_no_steps(name: str) -> None:
     assert step_number(name) is None
+
+
+@pytest.mark.parametrize(
+    "sizes", ["[[99999999999999999999]]", "[[9999999999, 9999999999]]", "[[0, 9223372036854775808]]"]
+)
+def test_sizes_that_no_number_holds_are_not_recorded(tmp_path: Path, sizes: str) -> None:
+    export = Export().op(1, "aten::mul", 100, sizes, "[(0,-1)]").op(2, "aten::relu", 200, "[[4, 8]]", "[(0,-1)]")
+    found = timeline(tmp_path, export)
+    assert found.ops["input_shapes"].to_pylist() == [None, "[[4,8]]"]
+    assert set(found.tensors["numel"].to_pylist()) == {32}

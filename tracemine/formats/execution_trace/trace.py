@@ -121,7 +121,7 @@ class Collector:
         known = type(shape) is list and _extended(sizes, shape)
         has_strides = known and type(strides) is list and len(strides) == len(shape) and _extended(steps, strides)
         facts = (*place, *value[:5], self._string(value[5]), dtype, len(sizes), len(steps), has_strides)
-        if not known or not _extended(self.facts, facts):
+        if not known or max(map(abs, value[2:5])) >> 62 or not _extended(self.facts, facts):
             # Without its shape, or with numbers too large, what is left would mislead.
             del sizes[size_count:], steps[step_count:]
             self.dropped[NOT_A_TENSOR] += 1

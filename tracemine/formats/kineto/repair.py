@@ -14,12 +14,16 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tracemine.formats.json_text import end_of_value
+from tracemine.formats.json_text import PATIENCE, end_of_value
 
 Event = TypeVar("Event")
 
 UNREADABLE = "not valid JSON"
 CUT_OFF = "cut off by the end of the file"
+
+# So many events that cannot be read, more than one in four, are no trace. Each is tried with every repair, which takes
+# long, so reading stops there to be asked.
+MOST_UNREADABLE = 100_000
 
 _BETWEEN_EVENTS = re.compile(rb"[\s,]*+")
 # Where an event may end: before the next one, before the array's end, at the end of the text.
@@ -30,10 +34,6 @@ _EVENT_START = re.compile(rb'\{\s*+"')
 
 # What msgspec says of text that is valid as far as it goes, and of valid text with more behind it.
 _MISJUDGED = ("truncated", "trailing characters")
-
-# How often an event that does not end at its apparent end may be followed to where its brackets close, once that has
-# led nowhere. Following is linear in the distance, so without a bound text made for it would take quadratic time.
-_PATIENCE = 100
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _STRINGS = re.compile(_STRING, re.DOTALL)
@@ -47,15 +47,17 @@ _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 def _valid_utf8(text: bytes) -> bytes:
-    return text.decode("utf-8", "replace").encode()
+    return text if text.isascii() else text.decode("utf-8", "replace").encode()
 
 
 def _escape_controls(text: bytes) -> bytes:
+    if _CONTROL.search(text) is None:
+        return text
     return _STRINGS.sub(lambda string: _CONTROL.sub(lambda c: b"\\u%04x" % ord(c[0]), string[0]), text)
 
 
 def _double_lone_backslashes(text: bytes) -> bytes:
-    return _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text)
+    return _BACKSLASH.sub(lambda m: m[0] if m[1] else b"\\\\", text) if b"\\" in text else text
 
 
 def _null_what_is_no_number(text: bytes) -> bytes:
@@ -67,7 +69,7 @@ def _drop_trailing_commas(text: bytes) -> bytes:
 
 
 def _replace_lone_surrogates(text: bytes) -> bytes:
-    return _SURROGATES.sub(lambda m: m[1] or rb"\ufffd", text)
+    return _SURROGATES.sub(lambda m: m[1] or rb"\ufffd", text) if b"\\" in text else text
 
 
 # In this order: each makes the text one that the next can tokenise.
@@ -97,7 +99,8 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
     """Read events from `text`, which begins at an event (or a comma or blank before it) and ends anywhere.
 
     `decode` reads the text of one event. Unless the text is the `final` one, an event that it cuts off is left
-    unconsumed, to be read again when more is there; a final one is dropped and counted.
+    unconsumed, to be read again when more is there; a final one is dropped and counted. The rest is left unconsumed too
+    where many events cannot be read.
 
     Raises RecursionError if an event is nested too deeply.
 
@@ -107,12 +110,12 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
     ([{'a': 1}, {'a': None}], 24, ['NaN, inf or N/A read as not recorded', 'trailing comma removed'])
     """
     reading: Reading[Event] = Reading()
-    patience = _PATIENCE
+    patience = PATIENCE  # for following an event that does not end at its apparent end to where its brackets close
     position = 0
     while True:
         gap = _BETWEEN_EVENTS.match(text, position)
         reading.consumed = position = gap.end() if gap else position
-        if position == len(text):
+        if position == len(text) or reading.dropped[UNREADABLE] > MOST_UNREADABLE:
             return reading
         if _ARRAY_END.match(text, position):
             if not final and not text[position + 1 :].strip(b" \t\r\n,"):
@@ -134,13 +137,13 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
             continue
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             misjudged = end is None or any(sign in str(error) for sign in _MISJUDGED)
-        if misjudged and patience:
+        if misjudged and patience > 0:
             # It ends elsewhere: an object inside it looks like an event, or something else follows it.
             whole = end_of_value(text, position, len(text))
             if whole is None and not final:
                 return reading
             if whole is None:
-                patience -= 1
+                patience -= len(text) - position
             else:
                 piece = text[position:whole]
         again = mended(piece, decode, reading.repaired)

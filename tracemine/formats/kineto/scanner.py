@@ -2,6 +2,9 @@
 
 A block that decodes costs no Python code per event but list comprehensions. One that does not is read again, first
 with every field optional and untyped (`Loose`), then event by event with repairs (`repair`).
+
+One document is read, and of several members `traceEvents` the first, so that no event is held until the file's end.
+That there are more, and how many bytes follow the document, is said.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from tracemine.errors import InputError, Location
 from tracemine.formats.json_text import Members, members
 from tracemine.formats.kineto.columns import Strings, append_argument, extend_threads, fill_from_threads, new_columns
 from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES
-from tracemine.formats.kineto.repair import Reading, read_events
+from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
 from tracemine.formats.kineto.scan import MISSING, Progress, RawTrace
 from tracemine.formats.kineto.structs import (
     ARGUMENTS,
@@ -46,6 +49,7 @@ from tracemine.formats.kineto.values import (
 )
 from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
 from tracemine.formats.source import ByteSource
+from tracemine.units import count_text
 
 BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
 _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
@@ -97,6 +101,9 @@ class _Scan:
         self.metadata: dict[tuple[str, Any, Any], dict[str, Any]] = {}
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
         self.header = Members()
+        self.complete = False  # a document without events came to its own end
+        self.other_lists = 0  # members `traceEvents` behind the first
+        self.behind = 0  # bytes of content that follow the end of the trace
         self.exact = False
         self.types: dict[str, type[Struct]] = {}
         self.spelling_of: dict[type, str] = {}
@@ -115,7 +122,7 @@ class _Scan:
         window = self.window
         is_object = self._header()
         if is_object is None:
-            return True
+            return self.complete
         while True:
             stop = window.event_boundary()
             if stop is not None:
@@ -124,17 +131,21 @@ class _Scan:
                 continue
             else:
                 ended = self._strictly(window.fill, final=True)
-                if not ended:
+                if not ended and window.start == window.fill:
                     return False
             if self.progress is not None:
                 self.progress(self.source.position, self.source.size)
             if ended:
-                return self._trailer() if is_object else True
+                if is_object:
+                    return self._trailer()
+                self._pass_over()
+                return True
 
     def _header(self) -> bool | None:
         """Stop just inside the array of events: True if it is a member of an object, False if it is the document.
 
-        None: the document is complete and has no events at all.
+        None: the document has no events at all; `complete` says whether it came to its own end. Of several members
+        `traceEvents` the first is it: that there are more is known only once it has been read.
         """
         window = self.window
         window.more()
@@ -146,23 +157,31 @@ class _Scan:
             found = Members()
             last = None
             for last, value, end in members(window.buffer, start + 1, window.fill, upto="traceEvents"):
-                if last == "traceEvents":
-                    if window.buffer[value : value + 1] == b"[":
-                        self.header = found
-                        window.start = value + 1
-                        return True
-                    break
-                if last:
+                if last == "traceEvents" and value < window.fill:
+                    if window.buffer[value : value + 1] != b"[":
+                        raise self._no_trace("traceEvents is no list")
+                    self.header = found
+                    window.start = value + 1
+                    return True
+                if last == "":
+                    self.complete, window.start = True, value + 1
+                elif last != "traceEvents":
                     found.add(last, bytes(window.buffer[value:end]) if end is not None else None)
-            if last == "" or not window.more():
-                self.header = found
-                if "schemaVersion" in found.values:
-                    return None
-                raise InputError(
-                    "is JSON, but not a trace: it has no list of traceEvents",
-                    where=Location(self.source.path),
-                    hint="pass what torch.profiler's export_chrome_trace wrote",
-                )
+            if self.complete:
+                self._pass_over()
+            elif window.more():
+                continue
+            self.header = found
+            if "schemaVersion" in found.values:
+                return None
+            raise self._no_trace("it has no list of traceEvents")
+
+    def _no_trace(self, why: str) -> InputError:
+        return InputError(
+            f"is JSON, but not a trace: {why}",
+            where=Location(self.source.path),
+            hint="pass what torch.profiler's export_chrome_trace wrote",
+        )
 
     def _trailer(self) -> bool:
         """Read the members behind the events; whether the object's closing brace is there."""
@@ -171,9 +190,29 @@ class _Scan:
             pass
         for key, start, end in members(window.buffer, window.start, window.fill):
             if not key:
+                window.start = start + 1
+                self._pass_over()
                 return True
-            self.header.add(key, bytes(window.buffer[start:end]) if end is not None else None)
+            if key != "traceEvents":
+                self.header.add(key, bytes(window.buffer[start:end]) if end is not None else None)
+                continue
+            self.other_lists += 1
+            if end is None:  # what follows could be anything in it
+                held = window.fill - window.start
+                window.start = start
+                self._pass_over()
+                return held >= MAX_EVENT_BYTES
         return False
+
+    def _pass_over(self) -> None:
+        """Count what stands behind the end of the trace: it is read to its end, and left out."""
+        window = self.window
+        while window.start < window.fill or window.more():
+            text = bytes(window.buffer[window.start : window.fill])
+            self.behind += len(text if self.behind else text.lstrip())
+            window.start = window.fill
+            if self.progress is not None:
+                self.progress(self.source.position, self.source.size)
 
     def _block(self, stop: int) -> bool:
         """Take in the events up to the boundary at `stop`, a comma; whether the array ended before it."""
@@ -201,6 +240,9 @@ class _Scan:
             return batch
 
         self._attempt(read)
+        unreadable = self.counts["dropped"][UNREADABLE]
+        if unreadable > MOST_UNREADABLE and 4 * unreadable > self.counts["events"].total():
+            raise self._no_trace(f"{unreadable:,} of its events are not valid JSON, more than one in four")
         done = window.start + readings[-1].consumed
         window.start = done if final or done < stop else stop + 1  # the comma at `stop` belongs to no block
         window.searched = max(window.searched, stop + 1)
@@ -411,7 +453,10 @@ class _Scan:
             repaired=counts["repaired"],
             truncated=truncated,
             time_resolution_ns=resolution,
-            warnings=tuple(_warnings(tables, counts, truncated, self.source.truncated)),
+            warnings=(
+                *_warnings(tables, counts, truncated, self.source.truncated),
+                *_left_out(self.other_lists, self.behind),
+            ),
         )
 
 
@@ -429,4 +474,15 @@ def _warnings(tables: dict[str, Any], counts: dict[str, Counter[str]], truncated
             if counts["events"]["cuda_profiler_range"]
             else "The trace holds no GPU activity."
         )
+    return said
+
+
+def _left_out(lists: int, behind: int) -> list[str]:
+    said = []
+    if lists:
+        said.append(
+            f"The file holds {count_text(lists + 1, 'list')} of traceEvents: the first was read, others were left out."
+        )
+    if behind:
+        said.append(f"Behind the trace's end the file goes on: {count_text(behind, 'byte')} of content were left out.")
     return said

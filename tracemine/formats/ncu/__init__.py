@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracemine.errors import InputError, Location
+from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
@@ -45,7 +46,12 @@ def read_counters(path: Path | str) -> Report:
         else:
             _refuse_other(source)
             report = read_table(_lines(source), source.path)
-    return replace(report, source=path.name)
+        said = list(report.warnings)
+        if source.truncated:
+            said.append("its gzip data is cut off or damaged: what could be inflated was read")
+        if source.behind:
+            said.append(f"behind its gzip data stand {count_text(source.behind, 'byte')} that are none")
+    return replace(report, source=path.name, warnings=tuple(said))
 
 
 def _refuse_other(source: FileSource) -> None:

@@ -24,6 +24,7 @@ from tracemine.formats.nsys.tables import Array, Numbers, nothing
 _ROWS_AT_ONCE = 1 << 15
 LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
 _JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
+_NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no whole number, read as not recorded"
 
@@ -168,8 +169,11 @@ class Database:
 
     def _plain_tables(self) -> list[str]:
         """Known tables that hold rows of their own: no view and no virtual table, which would run something."""
-        found = self._connection.execute("select name from sqlite_master where type = 'table' and rootpage > 0")
-        names = [name for (name,) in found if isinstance(name, str)]
+        query = "select name, type = 'table' and rootpage > 0 from sqlite_master where type in ('table', 'view')"
+        found = [(name, bool(plain)) for name, plain in self._connection.execute(query) if isinstance(name, str)]
+        names = [name for name, plain in found if plain]
+        if others := sorted(name for name, plain in found if not plain and name in schema.NUMBERS):
+            self.warnings.append(_NO_TABLE.format(", ".join(others)))
         if not schema.is_export(set(names)):
             raise InputError(
                 "is an SQLite database, but no Nsight Systems export",

@@ -95,6 +95,8 @@ class JsonLines:
                 raise InputError(
                     "is no JSON, or cut short", where=Location(self.path, number), hint="export again with nsys"
                 ) from None
+        if source.truncated:
+            self.warnings.append("The gzip file is cut off or damaged: what could be inflated was read.")
         if not self._numbers:
             raise InputError(
                 "holds JSON lines, but no event of Nsight Systems",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import msgspec
 
@@ -22,6 +23,7 @@ _STEP = re.compile(
 # Operators are named in lower case (`aten::mul`, `c10d::allreduce_`, `detach_`), nodes of the backward pass by class.
 _OPERATOR = re.compile(r"[a-z_]\w*+(?:::\w++)++(?:\.\w++)?+|[a-z_]\w*+_")
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|(?:\w++::)*+\w+(?:Backward\d*+|AccumulateGrad)")
+_MOST_ELEMENTS = (1 << 62) - 1  # of a tensor: more is damage
 LONGEST_NAME = 4096  # characters; demangled types in ranges of C++ code stay below
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -92,9 +94,10 @@ def is_backward(name: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def _sizes(text: str) -> Sizes | None:
     try:
-        return msgspec.json.decode(text, type=Sizes)
+        found = msgspec.json.decode(text, type=Sizes)
     except msgspec.DecodeError:
         return None
+    return found if all(max(prod(size), *size, 0) <= _MOST_ELEMENTS for size in found) else None
 
 
 def step_number(name: str) -> int | None:
