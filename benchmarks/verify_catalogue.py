@@ -29,7 +29,7 @@ from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
 from tracemine.validate import Proof
-from tracemine.validate.pipeline import make_job, refused
+from tracemine.validate.jobs import make_job, refused
 from tracemine.validate.record import Job
 from tracemine.verify.workers.provers import Machines, Provers
 

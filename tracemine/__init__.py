@@ -1,20 +1,39 @@
-"""tracemine: from a profiler trace to the kernels worth fusing and the launch gaps worth closing."""
+"""tracemine: from a profiler trace to the kernels worth fusing and the launch gaps worth closing.
+
+capture(folder)    record steps of a program: its trace and execution trace
+generate(graph)    the Triton source of kernels that compute a graph of ATen calls
+validate(graph)    whether they are right, on a CPU
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tracemine.version import __version__
+
 if TYPE_CHECKING:
+    from tracemine.codegen import GraphBuilder, generate
     from tracemine.recording import capture
+    from tracemine.validate import validate
 
-__all__ = ["__version__", "capture"]
+__all__ = ["GraphBuilder", "__version__", "capture", "generate", "validate"]
 
-__version__ = "0.1.0"
+# Imported on first use, so that nothing waits for what it does not need.
+_PUBLIC = {
+    "GraphBuilder": "tracemine.codegen",
+    "capture": "tracemine.recording",
+    "generate": "tracemine.codegen",
+    "validate": "tracemine.validate",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "capture":  # on first use, so that nothing else waits for what recording imports
-        from tracemine.recording import capture
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_PUBLIC[name])
+    return module if _PUBLIC[name] == f"{__name__}.{name}" else getattr(module, name)
 
-        return capture
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -352,7 +352,7 @@ class Recording:
         return found
 
     def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
-        from tracemine import __version__
+        from tracemine.version import __version__
 
         torch, alone, recorded = self._torch, self._alone_ns, self._recorded_ns
         return Capture(

@@ -28,7 +28,7 @@ from tracemine.errors import Location, UsageError
 from tracemine.findings.record import GRAPH
 from tracemine.report import Options
 from tracemine.report.verdicts import render
-from tracemine.validate.pipeline import refused
+from tracemine.validate.jobs import refused
 from tracemine.validate.record import Mutant
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verdicts.step import StepVerdict

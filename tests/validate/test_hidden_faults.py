@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
 from tracemine.codegen.schedule import LONGEST_ROW  # noqa: E402
+from tracemine.validate.jobs import make_job  # noqa: E402
 from tracemine.validate.launcher_mutants import NARROWER  # noqa: E402
-from tracemine.validate.pipeline import make_job  # noqa: E402
 from tracemine.validate.record import Proof  # noqa: E402
 from tracemine.validate.sandbox import Sandbox  # noqa: E402
 from tracemine.verify.gpu.correctness import repeats, right  # noqa: E402

@@ -14,9 +14,9 @@ from tracemine.validate.equivalent_mutants import (
     scaled_away,
     sign_is_nobodys,
 )
+from tracemine.validate.jobs import make_job
 from tracemine.validate.launcher_mutants import NARROWER
 from tracemine.validate.mutants import SAME, spoiled
-from tracemine.validate.pipeline import make_job
 
 
 def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]:

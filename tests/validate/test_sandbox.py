@@ -19,7 +19,7 @@ from tracemine.errors import TracemineError, UsageError
 from tracemine.processes import Ended, Process
 from tracemine.validate import Interpreter, downsize, pipeline
 from tracemine.validate.downsize import elements, narrower, shorter, smaller
-from tracemine.validate.pipeline import make_job
+from tracemine.validate.jobs import make_job
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verify.repro import standalone
 

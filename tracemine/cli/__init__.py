@@ -15,7 +15,6 @@ from typing import Annotated, cast
 
 import typer
 
-from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, open_streams, say_error, say_lines, write
@@ -25,6 +24,7 @@ from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, Location, TracemineError, UsageError, bug_text
+from tracemine.version import __version__
 
 __all__ = ["app", "main"]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from tracemine import __version__
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
 from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
@@ -21,6 +20,7 @@ from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import check_plain, locked, path_text, read_file, write_file
 from tracemine.units import count_text
+from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan

@@ -1,9 +1,37 @@
 """Whether generated kernels are right, on a CPU: in Triton's interpreter, with wrong ones beside them.
 
-pipeline.py makes the job, worker.py does it in a process of its own, sandbox.py gives that process limits.
+>>> import tracemine
+>>> from tracemine.codegen import GraphBuilder
+>>> b = GraphBuilder("scaled")
+>>> graph = b.done(b.call("aten::mul.Tensor", b.input("x", (64, 128), "bfloat16"), 2.0))
+>>> tracemine.validate(graph).passed
+True
+
+pipeline.py leads a graph through: downsize.py makes it small enough, jobs.py generates what is tried, worker.py tries
+it in a process of its own, to which sandbox.py gives limits.
 """
 
-from tracemine.validate.pipeline import Interpreter, prove
-from tracemine.validate.record import Proof
+from __future__ import annotations
 
-__all__ = ["Interpreter", "Proof", "prove"]
+import sys
+from types import ModuleType
+
+from tracemine.codegen import Graph
+from tracemine.validate.pipeline import Interpreter, Report, prove, validate
+from tracemine.validate.record import Proof
+from tracemine.validate.sandbox import TIME_LIMIT_S
+
+__all__ = ["Interpreter", "Proof", "Report", "prove", "validate"]
+
+
+class _Callable(ModuleType):
+    """Lets `tracemine.validate(graph)` be called: this package and its main function have one name.
+
+    An import of the package sets that attribute of `tracemine` to the package, whatever stood there.
+    """
+
+    def __call__(self, graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> Report:
+        return validate(graph, mutants=mutants, time_limit_s=time_limit_s)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,35 +1,68 @@
-"""Prove a chain on a CPU: generate its kernels and wrong ones beside them, and have a process of its own judge them."""
+"""Validate a graph's kernels on a CPU: generate them, mutants beside them, and judge both in a process of their own."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.codegen.graph import Graph, Unsupported
-from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen import Graph, Source, Unsupported, generate
 from tracemine.codegen.schedule import LONGEST_ROW
-from tracemine.codegen.triton.source import Source, generate
 from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process, does_not_start
-from tracemine.programs import python
-from tracemine.validate.downsize import MOST_ELEMENTS, elements
-from tracemine.validate.mutants import spoiled
-from tracemine.validate.record import Job, Proof
+from tracemine.validate.downsize import tried
+from tracemine.validate.jobs import WORKER, environment, make_job, refused
+from tracemine.validate.record import Proof
+from tracemine.validate.sandbox import TIME_LIMIT_S, Sandbox
 
-_BLOCKS = 4  # of a larger chain's largest tensor: as many show a kernel that depends on a program's number
-
-
-WORKER = python("-m", "tracemine.validate.worker")
 _FOREVER_S = 1e6
 
 
-def environment() -> dict[str, str]:
-    """What a process that interprets kernels is started with."""
-    return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What validating a graph's kernels came to."""
+
+    source: Source  # what was validated, as `generate` gives it
+    proof: Proof  # trials, faults, errors beside eager's, mutants
+    differs: tuple[str, ...]  # how the graph that was run differs from the one given: smaller sizes, shorter lists
+
+    @property
+    def passed(self) -> bool:
+        """Whether the kernels are right in every trial, and every mutant that differs from them was caught."""
+        return self.proof.passed
+
+    @property
+    def mutants(self) -> tuple[int, int]:
+        """Mutants that were caught, and mutants that could be."""
+        return self.proof.killed
+
+
+def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_LIMIT_S) -> Report:
+    """Validate the kernels that `generate` makes of a graph: against eager PyTorch and float64, on a CPU.
+
+    They run in Triton's interpreter, in a process of its own, on values, layouts and sizes that break kernels; a graph
+    too large for an interpreter is run at smaller sizes of the same source. `mutants`: whether wrong kernels are tried
+    too, each of which must be caught. `time_limit_s`: processor time.
+
+    Raises Unsupported where no kernel can be generated, UsageError where torch or triton cannot be imported,
+    TracemineError where the process ends without an answer.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("scaled_relu")
+    >>> x = b.input("x", (64, 128), "bfloat16")
+    >>> report = validate(b.done(b.call("aten::relu", b.call("aten::mul.Tensor", x, 2.0))))
+    >>> report.passed, report.mutants[0] == report.mutants[1] > 0, report.proof.faults
+    (True, True, ())
+    """
+    small = tried(graph)
+    if small.too_large is not None:
+        raise TracemineError(f"{graph.name}: {small.too_large}")
+    with Sandbox(time_limit_s) as sandbox:
+        found = sandbox.prove(small.small, mutants, small.recorded)
+    if isinstance(found, str):
+        raise TracemineError(f"{graph.name}: {found}")
+    return Report(source=generate(graph), proof=found, differs=small.says)
 
 
 class Interpreter(Closing):
@@ -67,84 +100,3 @@ def prove(chains: Iterable[Graph], mutants: bool = True) -> Iterator[Proof]:
     with Interpreter() as process:
         for chain in chains:
             yield process.prove(chain, mutants)
-
-
-def make_job(chain: Graph, mutants: bool = True, longest_row: int = LONGEST_ROW, recorded: Graph | None = None) -> Job:
-    """All sources that a verdict is about. Raises Unsupported where no kernel can be generated.
-
-    recorded: the chain at other sizes, for which the sources are generated that are tried at the chain's own.
-    """
-    drops = bool(lower(chain).drawn)
-    source, rounded = (
-        generate(recorded or chain, rounds=rounds, export_masks=drops, longest_row=longest_row)
-        for rounds in (False, True)
-    )
-    if recorded is not None or longest_row < LONGEST_ROW:
-        source, rounded = (replace(s, text=_in_steps(s.text)) for s in (source, rounded))
-    largest = elements(chain)
-    if largest > MOST_ELEMENTS:
-        block = max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length())
-        source, rounded = (replace(s, text=_in_large_blocks(s.text, block)) for s in (source, rounded))
-    return Job(
-        chain=msgspec.msgpack.encode(chain),
-        source=source.text,
-        rounded=rounded.text,
-        masks=source.masks,
-        kernels=source.kernels,
-        mutants=_wrong(chain, source, rounded) if mutants else (),
-    )
-
-
-# Of a loop over `columns`: as many at a time that rows take several steps, and of long ones each has no dozens of them.
-STEP = "max(32, triton.next_power_of_2(columns // 16))"
-
-
-def _in_steps(text: str) -> str:
-    """A source whose loops walk short rows in more than one step: the launcher's blocks are cut, no kernel changes.
-
-    Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
-    """
-    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", rf"\1min({STEP}, \2)", text, flags=re.MULTILINE)
-    text = re.sub(
-        r"^(def _parts\(.*\n    \"\"\".*)$", rf"\1\n    rblock = min(rblock, {STEP})", text, flags=re.MULTILINE
-    )
-    return text.replace("triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))", "2")
-
-
-def _in_large_blocks(text: str, block: int) -> str:
-    """A source whose launcher takes larger blocks: to an interpreter a program costs the same whatever its block."""
-    return re.sub(
-        r'(?<=^    ")(\w+": \[\()(\d+)(?=, \d+\))',
-        lambda found: f"{found[1]}{max(int(found[2]), block)}",
-        text,
-        flags=re.MULTILINE,
-    )
-
-
-def _wrong(chain: Graph, source: Source, rounded: Source) -> tuple[tuple[str, str, str, str | None, str | None], ...]:
-    """Wrong kernels, each with the same mistake in the build that rounds: what a generator does it does in both."""
-    of_rounded = spoiled(chain, rounded.text)
-    twins = {(w.name, w.line): w.source for w in of_rounded}
-    found = [w for w in spoiled(chain, source.text, rounded.text) if w.needs != "rounding"]
-    both = [(w.name, w.line, w.source, w.needs, twins.get((w.name, w.line))) for w in found]
-    return (*both, *((w.name, w.line, w.source, w.needs, None) for w in of_rounded if w.needs == "rounding"))
-
-
-def refused(chain: Graph, reason: str) -> Proof:
-    """The verdict on a chain that no kernel can be generated for."""
-    return Proof(
-        chain=chain.name,
-        kernels=(),
-        trials=0,
-        skipped=(),
-        faults=(),
-        error=0.0,
-        eager_error=0.0,
-        equal_share=0.0,
-        exact=False,
-        bytes_read=0,
-        bytes_written=0,
-        mutants=(),
-        seconds=0.0,
-        refused=reason,
-    )

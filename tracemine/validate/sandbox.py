@@ -12,7 +12,7 @@ import msgspec
 
 from tracemine.codegen.graph import Graph
 from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start, limit_memory
-from tracemine.validate.pipeline import WORKER, environment, make_job
+from tracemine.validate.jobs import WORKER, environment, make_job
 from tracemine.validate.record import Proof
 
 TIME_LIMIT_S = 60.0  # of a processor

@@ -32,15 +32,23 @@ class Source:
     masks: int = 0
 
 
-def generate(chain: Graph, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Source:
-    """Kernels in place of a chain, as source. Raises Unsupported, with the reason, where there are none.
+def generate(graph: Graph, rounds: bool = False, export_masks: bool = False, longest_row: int = LONGEST_ROW) -> Source:
+    """Generate Triton kernels that compute a graph, as source that stands alone.
+
+    Raises Unsupported, with the reason, where there are none.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("double")
+    >>> source = generate(b.done(b.call("aten::mul.Tensor", b.input("x", (64, 128), "bfloat16"), 2.0)))
+    >>> print(source.text[source.text.index("@triton.jit") :].splitlines()[1].partition("(")[0])
+    def double_kernel
 
     rounds: the build that rounds after every call as eager does, to prove that the wiring is right. longest_row:
     elements of a row that a kernel may hold in registers; longer ones are walked in a loop.
     """
-    program = plan(chain, rounds, export_masks, longest_row)
-    masks = len(program.outputs) - len(chain.live)
-    return print_program(program, rounds, masks, [i.name for i in chain.inputs], longest_row)
+    program = plan(graph, rounds, export_masks, longest_row)
+    masks = len(program.outputs) - len(graph.live)
+    return print_program(program, rounds, masks, [i.name for i in graph.inputs], longest_row)
 
 
 def print_program(program: Program, exact: bool, masks: int, parameters: list[str], longest_row: int) -> Source:

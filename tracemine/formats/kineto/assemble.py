@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine import __version__
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.memory import memory_table, unsound
@@ -18,6 +17,7 @@ from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+from tracemine.version import __version__
 
 Array = npt.NDArray[Any]
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine import __version__
 from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
@@ -22,6 +21,7 @@ from tracemine.formats.nsys.shapes import input_shapes
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+from tracemine.version import __version__
 
 Array = npt.NDArray[Any]
 

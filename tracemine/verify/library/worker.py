@@ -22,7 +22,7 @@ from tracemine.processes import serve
 from tracemine.validate import numerics, reference, trials
 from tracemine.validate.downsize import elements
 from tracemine.validate.guarded_memory import copied
-from tracemine.validate.pipeline import refused
+from tracemine.validate.jobs import refused
 from tracemine.validate.record import Fault, Mutant, Proof
 from tracemine.validate.trials import Trial
 from tracemine.verify.library.prove import LIBRARY_ULP, MOST_ELEMENTS, Job, Sizes

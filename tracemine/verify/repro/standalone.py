@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tracemine import __version__
 from tracemine.processes import Tail, does_not_start, error_text, how_ended, limit_memory
 from tracemine.programs import python, start
+from tracemine.version import __version__
 
 _WIDTH = 118
 _NOT_IMPORTED = ("ImportError: ", "ModuleNotFoundError: ")  # a file imports what has to be installed, first of all
