@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
-from io import BytesIO, StringIO
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,55 +20,65 @@ from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
-from tracemine.files import check_plain, locked, path_text, read_file, write_file
+from tracemine.files import path_text
+from tracemine.report import VERDICT_REPORTS, render_verdicts
 from tracemine.units import count_text
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
-    from tracemine.flow import Flow
-    from tracemine.fusion import Groups
-    from tracemine.verdicts.step import StepVerdict
-    from tracemine.verdicts.verdict import Verdict, Verdicts
-    from tracemine.verify.internal_errors import Bugs
+    from tracemine.pipeline import Analysis
+    from tracemine.verdicts.verdict import Verdicts
+    from tracemine.verify.run import Run
 
-FORMATS = ("text", "json")
 _LONGEST_S = 1e6
-_ELSEWHERE = "move it away, or name a folder with --output"
-_LARGEST_BYTES = 1 << 30  # of verdicts that lie there already
+
+PathArgument = Annotated[
+    Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
+]
+FormatOption = Annotated[
+    str, typer.Option("--format", "-f", metavar="|".join(VERDICT_REPORTS), help="What to print.", show_default=True)
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Write verdicts.json and verdicts.parquet here."),
+]
+TopOption = Annotated[int, typer.Option(metavar="N", help="Verify so many findings, 0 for all.")]
+RuleOption = Annotated[
+    list[str] | None, typer.Option("--rule", metavar="RULE", help="Only findings of this rule. May be repeated.")
+]
+EmitOption = Annotated[
+    Path | None,
+    typer.Option("--emit", metavar="DIR", help="Write a reproduction of each finding, a file that stands alone."),
+]
+StepOption = Annotated[
+    bool, typer.Option("--step", help="Also replay a whole step, with the fused kernels in place (level L6).")
+]
+AgainOption = Annotated[bool, typer.Option("--again", help="Also findings that a verdict in the file has settled.")]
+MutantsOption = Annotated[
+    bool, typer.Option("--mutants", help="Also try wrong kernels beside the right ones, which must be found out.")
+]
+TimeLimitOption = Annotated[
+    float, typer.Option(metavar="SECONDS", help="Processor time that the proof of a finding may take.")
+]
+NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")]
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")],
-    report: Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="What to print.")] = "text",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write verdicts.json and verdicts.parquet here."),
-    ] = None,
-    top: Annotated[int, typer.Option(metavar="N", help="Verify so many findings, 0 for all.")] = 10,
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only findings of this rule. May be repeated.")
-    ] = None,
-    emit: Annotated[
-        Path | None,
-        typer.Option("--emit", metavar="DIR", help="Write a reproduction of each finding, a file that stands alone."),
-    ] = None,
-    step: Annotated[
-        bool, typer.Option("--step", help="Also replay a whole step, with the fused kernels in place (level L6).")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also findings that a verdict in the file has settled.")
-    ] = False,
+    path: PathArgument,
+    report: FormatOption = "text",
+    output: OutputOption = None,
+    top: TopOption = 10,
+    rule: RuleOption = None,
+    emit: EmitOption = None,
+    step: StepOption = False,
+    again: AgainOption = False,
     execution_trace: ExecutionTraceOption = None,
     rules: RulesOption = None,
-    mutants: Annotated[
-        bool, typer.Option("--mutants", help="Also try wrong kernels beside the right ones, which must be found out.")
-    ] = False,
-    time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Processor time that the proof of a finding may take.")
-    ] = 60.0,
+    mutants: MutantsOption = False,
+    time_limit: TimeLimitOption = 60.0,
     quiet: QuietOption = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
+    no_color: NoColorOption = False,
 ) -> int:
     """Rebuild what findings would fuse, generate the kernel, prove it, and on a GPU time it.
 
@@ -79,98 +91,136 @@ def verify(
       tracemine verify findings.json --format json
       tracemine verify run/ --step --emit reproductions/
     """
-    from tracemine.findings.record import GRAPH
-    from tracemine.findings.verdicts import unjudged
-    from tracemine.matching import load_rules
-    from tracemine.pipeline import Options, analyse, mined
-    from tracemine.verdicts.verdict import Verdicts
-    from tracemine.verify.internal_errors import Bugs
-    from tracemine.verify.pipeline import How, fusable, gpu_name, needed
-    from tracemine.verify.pipeline import verify as verified
-    from tracemine.verify.step.build import proven
+    from tracemine.verdicts.files import verdicts_before, write_verdicts
+    from tracemine.verify.pipeline import How, gpu_name, needed
+    from tracemine.verify.run import verified
 
-    if report not in FORMATS:
-        raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(FORMATS)}")
-    if top < 0:
-        raise UsageError(f"--top: {top} is negative", hint="0 verifies all findings")
-    if not 0 < time_limit <= _LONGEST_S:
-        raise UsageError(f"--time-limit: {time_limit:g} is no time that a proof could take", hint="a number of seconds")
+    _check(report, top, time_limit)
     needed()
     begun = time.monotonic()
+    given = _read(path, output, emit, execution_trace, rules or (), quiet=quiet)
+    kept, skipped = _selected(given, rule or (), rules or (), top=top, again=again, step=step)
+    gpu = gpu_name()
+    if given.stem is not None:
+        verdicts_before(given.stem, gpu)  # better an error now than after minutes of proofs
+    if gpu is None and not quiet and report == "text":
+        say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
+    how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
+    with reading(path, quiet=quiet) as bar:
+        run = verified(kept, given.analysis, given.scan, how, step=step, progress=bar)
+    found = _verdicts(given, run, gpu, skipped, time.monotonic() - begun)
+    try:
+        text = StringIO()
+        render_verdicts(report, found, text, options(sys.stdout, top=top, no_color=no_color))
+        write(text.getvalue())
+    finally:  # whoever reads what is printed may be gone, or the disk full that it goes to
+        if given.stem is not None:
+            write_verdicts(found, given.stem, gpu)
+    return _ended(run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What is verified: a trace, read; its findings; and where verdicts go, without the files' endings."""
+
+    trace: Path
+    analysis: Analysis
+    scan: Scan
+    stem: Path | None  # None: nowhere
+
+
+def _check(report: str, top: int, time_limit_s: float) -> None:
+    if report not in VERDICT_REPORTS:
+        hint = f"there are: {', '.join(VERDICT_REPORTS)}"
+        raise UsageError(f"--format: there is no report {report!r}", hint=hint)
+    if top < 0:
+        raise UsageError(f"--top: {top} is negative", hint="0 verifies all findings")
+    if not 0 < time_limit_s <= _LONGEST_S:
+        says = f"--time-limit: {time_limit_s:g} is no time that a proof could take"
+        raise UsageError(says, hint="a number of seconds")
+
+
+def _read(
+    path: Path,
+    output: Path | None,
+    emit: Path | None,
+    execution_trace: Path | None,
+    rules: Sequence[Path],
+    *,
+    quiet: bool,
+) -> _Given:
+    """The findings of a file and their trace, or those of a trace."""
+    from tracemine.matching import load_rules
+    from tracemine.pipeline import Options, analyse, mined
+
     given = _findings_in(path)
     stem = _stem(path if given is not None else None, output)
     for folder in (emit, None if stem is None else stem.parent):
         if folder is not None:
             _writable(folder, output is None and folder is not emit)
-    trace = _trace_of(given, path) if given is not None else path
+    trace = path if given is None else _trace_of(given, path)
     if given is not None and execution_trace is None:
         execution_trace = _execution_trace_of(given, path, trace)
     with reading(trace, quiet=quiet) as progress:
         analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
-    flow, groups = analysis.dataflow, analysis.groups
-    scan = mined(analysis, Options(rules=load_rules(*(rules or ())))) if given is None else given
+    scan = mined(analysis, Options(rules=load_rules(*rules))) if given is None else given
+    return _Given(trace=trace, analysis=analysis, scan=scan, stem=stem)
+
+
+def _selected(
+    given: _Given, names: Sequence[str], rules: Sequence[Path], *, top: int, again: bool, step: bool
+) -> tuple[Sequence[Finding], dict[str, int]]:
+    """The findings that are verified, and how many are not, by reason."""
+    from tracemine.findings.verdicts import unjudged
+    from tracemine.verify.pipeline import fusable
+    from tracemine.verify.step.build import proven
+
     if step:
-        proven(flow)
-    if rule:
-        _known(rule, scan, rules or ())
-    able = fusable([unjudged(f) for f in scan.findings])
-    chosen = [f for f in able if not rule or f.rule in rule]
-    settled = {f.fingerprint for f in scan.findings if f.verdict is not None and f.verdict.basis != "predicted"}
+        proven(given.analysis.dataflow)
+    if names:
+        _known(names, given.scan, rules)
+    findings = given.scan.findings
+    able = fusable([unjudged(f) for f in findings])
+    chosen = [f for f in able if not names or f.rule in names]
+    settled = {f.fingerprint for f in findings if f.verdict is not None and f.verdict.basis != "predicted"}
     left = [f for f in chosen if again or f.fingerprint not in settled]
     kept = left[:top] if top else left
-    skipped = {
-        "nothing_to_fuse": len(scan.findings) - len(able),
+    return kept, {
+        "nothing_to_fuse": len(findings) - len(able),
         "another_rule": len(able) - len(chosen),
         "settled": len(chosen) - len(left),
         "beyond_top": len(left) - len(kept),
     }
-    gpu = gpu_name()
-    if stem is not None:
-        _before(stem, gpu)  # better an error now than after minutes of proofs
-    if gpu is None and not quiet and report == "text":
-        say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
-    how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
-    done: list[Verdict] = []
-    verdicts: tuple[Verdict, ...] = ()
-    warnings = list(scan.warnings)
-    stepped, bugs = None, Bugs()
-    stopped: KeyboardInterrupt | OSError | TracemineError | None = None
-    try:
-        with reading(path, quiet=quiet) as bar:
-            done.extend(verified(kept, flow, groups, how, bar or (lambda done, all_: None)))
-        if step:
-            verdicts, stepped = _stepped(done, kept, flow, groups, scan, gpu, emit, warnings, bugs)
-            skipped["nothing_to_fuse"] -= sum(v.by == GRAPH for v in verdicts)
-    except (KeyboardInterrupt, OSError, TracemineError) as error:  # what is proved by now took its time, and is kept
-        if not done:
-            raise
-        stopped = error
-        skipped["interrupted"] = len(kept) - len(done)
-        warnings += ["no step was replayed: the run ended before"] * step
-    verdicts = verdicts or tuple(done)
-    found = Verdicts(
-        trace=path_text(trace),
+
+
+def _verdicts(given: _Given, run: Run, gpu: str | None, skipped: Mapping[str, int], seconds: float) -> Verdicts:
+    """All that is printed and written."""
+    from tracemine.verdicts.verdict import Verdicts
+
+    counts = Counter(skipped)
+    counts.update({"nothing_to_fuse": -run.of_step, "interrupted": run.left})
+    return Verdicts(
+        trace=path_text(given.trace),
         gpu=gpu,
-        verdicts=verdicts,
-        skipped={name: count for name, count in skipped.items() if count},
-        warnings=tuple(warnings),
-        step=stepped,
-        seconds=round(time.monotonic() - begun, 1),
+        verdicts=run.verdicts,
+        skipped={name: count for name, count in counts.items() if count},
+        warnings=(*given.scan.warnings, *run.warnings),
+        step=run.step,
+        seconds=round(seconds, 1),
     )
-    try:
-        _print(found, report, top=top, no_color=no_color)
-    finally:  # whoever reads what is printed may be gone, or the disk full that it goes to
-        if stem is not None:
-            _write(found, stem, gpu)
-    said = [*(verdict.bug for verdict in verdicts if verdict.bug is not None), *bugs.said]
-    if said:
-        count = len(said) - len(bugs.said)
-        where = [count_text(count, "finding")] * bool(count) + ["the step"] * len(bugs.said)
+
+
+def _ended(run: Run) -> int:
+    """The exit code; what ended the run is raised, and bugs of ours are said."""
+    bugs = [*(verdict.bug for verdict in run.verdicts if verdict.bug is not None), *run.bugs]
+    if bugs:
+        count = len(bugs) - len(run.bugs)
+        where = [count_text(count, "finding")] * bool(count) + ["the step"] * len(run.bugs)
         says = f"tracemine {__version__} has a bug, which {' and '.join(where)} came upon"
-        say_error(TracemineError(f"{says}; the first is {said[0]}", hint=REPORT_BUG))
-    if isinstance(stopped, OSError | TracemineError):
-        raise stopped
-    return INTERRUPTED if stopped else BUG if said else 0
+        say_error(TracemineError(f"{says}; the first is {bugs[0]}", hint=REPORT_BUG))
+    if isinstance(run.stopped, OSError | TracemineError):
+        raise run.stopped
+    return INTERRUPTED if run.stopped else BUG if bugs else 0
 
 
 def _writable(folder: Path, unasked: bool) -> None:
@@ -196,36 +246,6 @@ def _known(names: Sequence[str], scan: Scan, rules: Sequence[Path]) -> None:
     for name in names:
         if name not in known:
             raise UsageError(f"--rule: there is no rule {name[:100]!a}", hint="tracemine rules list names them")
-
-
-def _stepped(
-    verdicts: Sequence[Verdict],
-    findings: Sequence[Finding],
-    flow: Flow,
-    groups: Groups,
-    scan: Scan,
-    gpu: str | None,
-    emit: Path | None,
-    warnings: list[str],
-    bugs: Bugs,
-) -> tuple[tuple[Verdict, ...], StepVerdict | None]:
-    """The verdicts, raised where the step confirms them, and the step's own; a warning where there is none."""
-    from tracemine.verify.rebuild.rebuilder import Rebuilder
-    from tracemine.verify.step.build import NoStep
-    from tracemine.verify.step.pipeline import gaps_closed, raised, stepped
-
-    def replayed() -> tuple[tuple[Verdict, ...], StepVerdict]:
-        found = stepped(findings, verdicts, Rebuilder(flow, groups), scan, gpu=gpu, emit=emit)
-        return (*raised(verdicts, found), *gaps_closed(scan, found)), found
-
-    try:
-        found = bugs.tried(replayed)
-    except NoStep as reason:
-        found = reason.message
-    if isinstance(found, str):
-        warnings.append(f"no step was replayed: {found}")
-        return tuple(verdicts), None
-    return found
 
 
 def _findings_in(path: Path) -> Scan | None:
@@ -263,82 +283,8 @@ def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
     raise InputError(f"its {what} {name[:200]} is not there", where=Location(str(path)), hint=hint)
 
 
-def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:
-    import msgspec
-
-    from tracemine.report.escape import json_text
-
-    if report == "json":
-        write(json_text(msgspec.json.encode(found).decode()) + "\n")
-        return
-    text = StringIO()
-    how = options(sys.stdout, top=top, no_color=no_color)
-    from tracemine.report.verdicts import render
-
-    render(found, text, how)
-    write(text.getvalue())
-
-
 def _stem(findings: Path | None, output: Path | None) -> Path | None:
     """Where verdicts go, without the ending: into a folder, or beside the findings; None: nowhere."""
     if output is not None:
         return output / "verdicts"
     return None if findings is None else findings.with_name(findings.stem + ".verdicts")
-
-
-def _before(stem: Path, gpu: str | None) -> Verdicts | None:
-    """The verdicts that lie there already, which those of now join; None where none do."""
-    import msgspec
-
-    from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
-
-    path = stem.with_name(stem.name + ".json")
-    check_plain(path)
-    _check_table(stem.with_name(stem.name + ".parquet"))
-    try:
-        if not path.exists():
-            return None
-        found = msgspec.json.decode(read_file(path, _LARGEST_BYTES), type=Verdicts)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        says = f"is not what verify wrote, and would be written over: {str(error)[:150]}"
-        raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE) from None
-    if found.schema_version != VERDICTS_SCHEMA_VERSION:
-        says = f"its verdicts are of version {found.schema_version}; this tracemine writes {VERDICTS_SCHEMA_VERSION}"
-        raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE)
-    if None not in (gpu, found.gpu) and gpu != found.gpu:
-        raise InputError(
-            f"its verdicts are of another GPU, {str(found.gpu)[:100]}",
-            where=Location(str(path)),
-            hint="name another folder with --output: scan --evidence reads both",
-        )
-    return found
-
-
-def _check_table(path: Path) -> None:
-    """Raises InputError, UsageError where verdicts are to be a table, and something else than such a table lies."""
-    from tracemine.verdicts.stored import is_table
-
-    check_plain(path)
-    if not path.exists():
-        return
-    with contextlib.suppress(InputError):  # no Parquet file at all
-        if is_table(path):
-            return
-    says = "is no table of verdicts of this version, and would be written over"
-    raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE)
-
-
-def _write(found: Verdicts, stem: Path, gpu: str | None) -> None:
-    """Adds verdicts to those that lie there by now: another run may have ended meanwhile."""
-    import msgspec
-    import pyarrow.parquet as pq
-
-    from tracemine.verdicts.verdict import merged, table
-
-    with locked(stem.parent):
-        before = _before(stem, gpu)
-        both = found if before is None else merged(before, found)
-        columns = BytesIO()
-        pq.write_table(table(both), columns, compression="zstd")
-        write_file(stem.with_name(stem.name + ".json"), msgspec.json.encode(both) + b"\n", named=False)
-        write_file(stem.with_name(stem.name + ".parquet"), columns.getvalue(), named=False)

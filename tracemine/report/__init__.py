@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
+    from tracemine.verdicts.verdict import Verdicts
 
 REPORTS = ("text", "json", "markdown")
+VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +32,8 @@ def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -
     The module is imported here, so that a program which asks for JSON does not wait for what draws on terminals.
     """
     import_module(f"{__name__}.{name}").render(scan, out, options or Options())
+
+
+def render_verdicts(name: str, verdicts: Verdicts, out: TextIO, options: Options | None = None) -> None:
+    """Write the report `name` of verdicts to `out`; as in `render`."""
+    import_module(f"{__name__}.{VERDICT_REPORTS[name]}").render(verdicts, out, options or Options())

@@ -1,4 +1,4 @@
-"""The scan as one line of JSON, for programs: every finding, whatever `top` says, so that the sums hold."""
+"""A scan or verdicts as one line of JSON, for programs: every finding, whatever `top` says, so that the sums hold."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tracemine.report.escape import json_text
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
     from tracemine.report import Options
+    from tracemine.verdicts.verdict import Verdicts
 
 
-def render(scan: Scan, out: TextIO, options: Options) -> None:
+def render(found: Scan | Verdicts, out: TextIO, options: Options) -> None:
     """One JSON object and a newline; several traces make JSON Lines."""
-    out.write(json_text(msgspec.json.encode(scan).decode()) + "\n")
+    out.write(json_text(msgspec.json.encode(found).decode()) + "\n")
