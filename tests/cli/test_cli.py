@@ -66,7 +66,10 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 def test_importing_tracemine_imports_nothing_but_the_standard_library() -> None:
     loaded = modules_after("import tracemine") - modules_after("pass")
-    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {"tracemine", "tracemine.version"}
+    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {
+        "tracemine",
+        "tracemine.version",
+    }
 
 
 def test_json_is_printed_without_loading_what_draws_on_terminals() -> None:
