@@ -20,9 +20,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracemine.errors import Location, TimelineError
+from tracemine.errors import InputError, Location, TimelineError
+from tracemine.files import read_file, read_parquet
 
 SCHEMA_VERSION = 3
+_LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -355,8 +357,10 @@ class Timeline:
         try:
             meta = _read_meta(directory / "meta.json")
             return Timeline(meta=meta, **{t.name: _read_table(directory / f"{t.name}.parquet") for t in _TABLES})
-        except (OSError, pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, TimelineError) as error:
-            reason = error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {error}"
+        except (InputError, TimelineError, *_DAMAGED) as error:
+            reason = (
+                error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {_says(error)}"
+            )
             raise TimelineError(
                 reason, where=Location(str(directory)), hint="ingest the profiler's export again"
             ) from None
@@ -379,6 +383,16 @@ def _checked(given: Any, table: Table) -> pa.Table:
     return pa.Table.from_arrays(given.columns, schema=schema)
 
 
+_DAMAGED = (OSError, pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _says(error: Exception) -> str:
+    """Of a file in the folder its name and what is wrong."""
+    if not isinstance(error, InputError) or error.where is None:
+        return str(error)
+    return f"{Path(error.where.path).name} {error.message}"
+
+
 class _Version(msgspec.Struct):
     """What is read of meta.json before anything is known of the rest."""
 
@@ -386,7 +400,7 @@ class _Version(msgspec.Struct):
 
 
 def _read_meta(path: Path) -> Meta:
-    text = path.read_bytes()
+    text = read_file(path, _LARGEST_META)
     version = msgspec.json.decode(text, type=_Version).schema_version
     if version != SCHEMA_VERSION:
         raise TimelineError(f"has schema version {version}, this tracemine reads {SCHEMA_VERSION}")
@@ -394,9 +408,7 @@ def _read_meta(path: Path) -> Meta:
 
 
 def _read_table(path: Path) -> pa.Table:
-    # Not pq.read_table: that adds a column for each folder named key=value on the path.
-    with pq.ParquetFile(path) as file:
-        table = file.read().unify_dictionaries().combine_chunks()
+    table = read_parquet(path).unify_dictionaries().combine_chunks()
     table.validate(full=True)  # that text is text, and an index one of the dictionary's
     return table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,7 +159,7 @@ def test_a_refuted_finding_reaches_no_severity(run: Run, tmp_path: Path) -> None
         (["--finding", "abc"], "--finding: a fingerprint has 16 digits; give 4 at least"),
         (["--finding", "0000000"], "--finding: 0 findings begin with '0000000'"),
         (["--top", "-1"], "--top: -1 is negative"),
-        (["--evidence", "no/such"], "no/such: cannot be read: No such file or directory"),
+        (["--evidence", "no/such"], "no/such: there is no such file"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_a_hint(run: Run, stored: Path, arguments: list[str], said: str) -> None:
@@ -185,6 +186,39 @@ def test_findings_that_cannot_be_read_say_where(
     code, out, err = run("report", path)
     assert (code, out) == (2, "")
     assert err.startswith(f"{path}{said}")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"schema_version":1,"trace":{"path":"\xff"}}',
+        b'{"schema_version":1,"trace":{"path":"t"},"zz":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+    ids=["no UTF-8", "nested deeply"],
+)
+def test_findings_that_no_scan_printed_are_one_line(run: Run, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "f.json"
+    path.write_bytes(content)
+    for command in ("report", "verify"):
+        code, out, err = run(command, path)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"{path}:1: is no findings file: ")
+        assert len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"schema_version":1,"trace":"\xff"}', b'{"zz":' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
+)
+def test_verdicts_that_verify_did_not_write_are_one_line_before_anything_is_proved(
+    run: Run, stored: Path, tmp_path: Path, content: bytes
+) -> None:
+    pytest.importorskip("triton")
+    shutil.copy(stored, tmp_path / "f.json")
+    (tmp_path / "f.verdicts.json").write_bytes(content)
+    code, out, err = run("verify", tmp_path / "f.json", "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{tmp_path / 'f.verdicts.json'}: is not what verify wrote, and would be written over: ")
+    assert len(err.splitlines()) == 2
 
 
 def test_what_is_neither_findings_nor_a_trace_is_an_error(run: Run, tmp_path: Path) -> None:

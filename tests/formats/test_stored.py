@@ -74,6 +74,18 @@ def test_times_that_are_none_are_refused(
         open_trace(directory)
 
 
+def test_a_table_of_equal_rows_is_not_inflated_without_bound(directory: Path) -> None:
+    path = directory / "memory.parquet"
+    schema = pq.read_schema(path)
+    row = {field.name: None if field.nullable else 1 for field in schema}
+    part = pa.concat_tables([pa.Table.from_pylist([row], schema=schema)] * 100_000).combine_chunks()
+    with pq.ParquetWriter(path, schema, compression="zstd") as out:
+        for _ in range(30):
+            out.write_table(part)
+    with pytest.raises(TimelineError, match=r"memory\.parquet inflates to more than 200 times its size"):
+        open_trace(directory)
+
+
 def test_a_meta_file_that_is_no_text_is_refused(directory: Path) -> None:
     path = directory / "meta.json"
     path.write_bytes(path.read_bytes().replace(b"test.json", b"te\xfft.json"))

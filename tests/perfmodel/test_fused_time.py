@@ -232,7 +232,7 @@ def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError):
             parse_calibration(bad.to_json())
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="there is no such file"):
         read_calibration(tmp_path / "absent.json")
 
 

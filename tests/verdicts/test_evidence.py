@@ -486,6 +486,15 @@ def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(b'{"fingerprint": "')
         file.truncate(LARGEST_BYTES + 1)
+    with pytest.raises(InputError, match="is larger than 67,108,864 bytes"):
+        read_evidence([path])
+
+
+def test_a_table_that_repeats_long_texts_is_too_large(tmp_path: Path) -> None:
+    path = written(tmp_path, judged(proof=PROOF), form="parquet")
+    rows = pq.read_table(path)
+    long = rows.set_column(rows.schema.get_field_index("says"), "says", pa.array(["x" * 10_000]))
+    pq.write_table(pa.concat_tables([long] * 10_000).combine_chunks(), path)
     with pytest.raises(InputError, match="is too large for verdicts"):
         read_evidence([path])
 
@@ -507,7 +516,7 @@ def test_a_table_of_another_version_is_an_error(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_an_error() -> None:
-    with pytest.raises(InputError, match="nowhere: cannot be read: No such file"):
+    with pytest.raises(InputError, match="nowhere: there is no such file"):
         read_evidence([Path("nowhere")])
 
 

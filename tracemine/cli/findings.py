@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracemine.errors import InputError, Location
+from tracemine.files import read_file, read_head
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
@@ -33,9 +34,7 @@ def stored_scans(path: Path) -> list[Scan] | None:
                 hint="name the findings, and these as --evidence of scan or report",
             )
         return None
-    if path.stat().st_size > _LARGEST_BYTES:
-        raise InputError("is too large for a findings file", where=Location(str(path)))
-    content = path.read_bytes()
+    content = read_file(path, _LARGEST_BYTES)
     found = []
     for number, line in enumerate(_lines(content), 1):
         if not line.strip():
@@ -43,7 +42,7 @@ def stored_scans(path: Path) -> list[Scan] | None:
         where = Location(str(path), line=number)
         try:
             scan = msgspec.json.decode(line, type=Scan)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"is no findings file: {error}", where=where, hint=_HINT) from None
         if scan.schema_version != FINDINGS_SCHEMA_VERSION:
             raise InputError(
@@ -81,5 +80,4 @@ def _is_findings(path: Path) -> bool:
 def _head(path: Path) -> bytes:
     if path.suffix not in _SUFFIXES or not path.is_file():
         return b""
-    with path.open("rb") as file:
-        return file.read(_HEAD_BYTES)
+    return read_head(path, _HEAD_BYTES)

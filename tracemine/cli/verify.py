@@ -19,7 +19,7 @@ from tracemine.cli.findings import stored_scans
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
-from tracemine.files import check_plain, locked, write_file
+from tracemine.files import check_plain, locked, read_file, write_file
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json")
 _LONGEST_S = 1e6
 _ELSEWHERE = "move it away, or name a folder with --output"
+_LARGEST_BYTES = 1 << 30  # of verdicts that lie there already
 
 
 def verify(
@@ -296,10 +297,10 @@ def _before(stem: Path, gpu: str | None) -> Verdicts | None:
     check_plain(path)
     _check_table(stem.with_name(stem.name + ".parquet"))
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Verdicts)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
+        if not path.exists():
+            return None
+        found = msgspec.json.decode(read_file(path, _LARGEST_BYTES), type=Verdicts)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         says = f"is not what verify wrote, and would be written over: {str(error)[:150]}"
         raise InputError(says, where=Location(str(path)), hint=_ELSEWHERE) from None
     if found.schema_version != VERDICTS_SCHEMA_VERSION:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from tracemine.errors import InputError
+from tracemine.files import read_head
 from tracemine.timeline import Timeline
 
 _SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
@@ -25,9 +27,8 @@ def with_step_times(timeline: Timeline, path: Path) -> Timeline:
     It says nothing that the traces need, so a file that cannot be read is one that was not measured.
     """
     try:
-        with path.open("rb") as file:
-            about = msgspec.json.decode(file.read(_SIZE_LIMIT), type=_About)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        about = msgspec.json.decode(read_head(path, _SIZE_LIMIT), type=_About)
+    except (InputError, msgspec.DecodeError, UnicodeDecodeError):
         return timeline
     times = {"alone_step_ns": about.alone_step_ns, "recorded_step_ns": about.recorded_step_ns}
     return replace(timeline, meta=msgspec.structs.replace(timeline.meta, **times))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import stat
+import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from isal import igzip_lib
 
 from tracemine.errors import InputError, Location
+from tracemine.files import opened
 
 HEAD_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 18
@@ -59,7 +60,14 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.truncated = False
-        self._file, self.size = _opened(path)
+        if path.is_dir():
+            raise InputError(
+                "is a directory, and not one that tracemine wrote",
+                where=Location(str(path)),
+                hint="pass one trace file in it",
+            )
+        self._file = opened(path)
+        self.size = os.fstat(self._file.fileno()).st_size
         self.position = 0
         self._input = self._file.read(len(_GZIP_MAGIC))
         self.compressed = self._input == _GZIP_MAGIC
@@ -78,7 +86,7 @@ class FileSource:
         Raises InputError if the file inflates more than `MAX_INFLATION` times or cannot be read.
         """
         if not self._unread and not self.compressed and not self._input:
-            count: int = self._file.readinto(view)  # type: ignore[attr-defined]
+            count: int = self._file.readinto(view)
             self.position += count
             return count
         piece = self._unread[: len(view)] or self._read(len(view))
@@ -145,22 +153,3 @@ class FileSource:
                 where=Location(self.path),
                 hint="if it is a trace all the same, gunzip it and pass the result",
             )
-
-
-def _opened(path: Path) -> tuple[BinaryIO, int]:
-    where = Location(str(path))
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise InputError(
-                "is a directory, and not one that tracemine wrote", where=where, hint="pass one trace file in it"
-            )
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError("is not a regular file", where=where, hint="write the trace to a file first")
-        return path.open("rb", buffering=0), status.st_size
-    except FileNotFoundError:
-        raise InputError("there is no such file", where=where) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=where) from None
-    except ValueError:
-        raise InputError("is not a path", where=where) from None

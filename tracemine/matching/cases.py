@@ -24,7 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.errors import Location, RuleError
+from tracemine.errors import InputError, Location, RuleError
+from tracemine.files import read_file
 from tracemine.matching.load import RowDocs
 from tracemine.matching.match import find
 from tracemine.matching.nearest import nearest
@@ -34,6 +35,7 @@ from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, 
 
 KNOWN_MISS: Final = "Known miss:"
 _EXPECT: Final = "expect"
+_CASES_SIZE_LIMIT: Final = 1 << 24  # bytes of a cases.md
 _FLAGS: Final = {"true": True, "false": False, "": False}
 
 
@@ -104,10 +106,12 @@ def _names(variables: frozenset[str] | set[str]) -> str:
 def read_cases(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Case, ...]:
     """The cases beside a rule; none where there is no cases.md. Raises RuleError naming the line."""
     path = rule.folder / "cases.md"
-    if not path.is_file():
+    if not path.exists():
         return ()
     try:
-        content = path.read_text("utf-8")
+        content = read_file(path, _CASES_SIZE_LIMIT).decode()
+    except InputError as error:
+        raise RuleError(error.message, where=error.where, hint=error.hint) from None
     except UnicodeDecodeError:
         raise RuleError("the file is not UTF-8", where=Location(str(path))) from None
     return tuple(

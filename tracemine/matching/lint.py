@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tracemine.errors import Location
+from tracemine.files import read_file
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
-from tracemine.matching.load import RowDocs, key_line
+from tracemine.matching.load import RULE_SIZE_LIMIT, RowDocs, key_line
 from tracemine.matching.rule import Rule
 from tracemine.rows import ROW_DOCS
 
@@ -47,7 +48,7 @@ _Check = Callable[[_Linted], _Found]
 def lint(rule: Rule, docs: RowDocs = ROW_DOCS) -> tuple[Problem, ...]:
     """Every problem of one rule, in the order of CHECKS. Raises RuleError where cases.md cannot be read."""
     cases = read_cases(rule, docs)
-    content = (rule.folder / "rule.toml").read_text("utf-8")
+    content = read_file(rule.folder / "rule.toml", RULE_SIZE_LIMIT).decode()
     linted = _Linted(rule, content, cases, tuple(run_case(rule, case) for case in cases))
     return tuple(
         Problem(rule.id, check.__name__, _place(linted, key), message)

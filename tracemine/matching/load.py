@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tracemine.errors import Location, RuleError, UsageError
+from tracemine.errors import InputError, Location, RuleError, UsageError
+from tracemine.files import read_file
 from tracemine.matching.define import RELATIONS, exclusive, impossible, regex_problem
 from tracemine.matching.nearest import nearest
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
@@ -35,7 +36,7 @@ RowDocs = Mapping[str, Sequence[ColumnDoc]]
 
 DEFAULT_PRIORITY: Final = 100
 VARIABLE_LIMIT: Final = 64
-_RULE_SIZE_LIMIT: Final = 1 << 20  # bytes of a rule.toml
+RULE_SIZE_LIMIT: Final = 1 << 20  # bytes of a rule.toml
 _ID = re.compile(r"[a-z][a-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
@@ -153,13 +154,10 @@ class _RuleFile:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         try:
-            with path.open("rb") as file:
-                raw = file.read(_RULE_SIZE_LIMIT + 1)
-            if len(raw) > _RULE_SIZE_LIMIT:
-                raise RuleError(f"the file is larger than {_RULE_SIZE_LIMIT:,} bytes", where=Location(self.path))
+            raw = read_file(path, RULE_SIZE_LIMIT)
             self.content = raw.decode()
-        except OSError as error:
-            raise RuleError(f"it cannot be read: {error.strerror}", where=Location(self.path)) from None
+        except InputError as error:
+            raise RuleError(error.message, where=error.where, hint=error.hint) from None
         except UnicodeDecodeError as error:
             line = raw[: error.start].count(b"\n") + 1
             raise RuleError("the file is not UTF-8", where=Location(self.path, line)) from None

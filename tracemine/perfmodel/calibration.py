@@ -16,6 +16,7 @@ import msgspec
 
 from tracemine.devices import find_device
 from tracemine.errors import InputError, Location
+from tracemine.files import read_file
 
 SCHEMA_VERSION = 1
 _LARGEST_FILE = 16 << 20  # bytes; what calibrate writes is a hundredth of it
@@ -100,7 +101,7 @@ def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
     hint = "write one with: tracemine calibrate -o FILE"
     try:
         calibration = msgspec.json.decode(content, type=Calibration)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"no calibration: {error}", where=Location(path), hint=hint) from error
     if calibration.schema_version != SCHEMA_VERSION or calibration.columns != Point.__struct_fields__:
         raise InputError(f"not version {SCHEMA_VERSION} of the calibration file", where=Location(path), hint=hint)
@@ -112,12 +113,7 @@ def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
 
 def read_calibration(path: Path) -> Calibration:
     """The calibration in a file. Raises InputError."""
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError("too large for a calibration", where=Location(str(path)))
-        return parse_calibration(path.read_bytes(), str(path))
-    except OSError as error:
-        raise InputError(error.strerror or str(error), where=Location(str(path))) from error
+    return parse_calibration(read_file(path, _LARGEST_FILE), str(path))
 
 
 @cache

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
+from tracemine.files import read_file, read_head
 from tracemine.findings.record import GRAPH, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
@@ -120,7 +121,7 @@ def read_evidence(paths: Sequence[Path]) -> Evidence:
 
 
 def _read_folder(folder: Path, evidence: Evidence) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and not path.is_dir())
     if len(files) > MOST_FILES:
         raise InputError(f"holds {len(files):,} files, and {MOST_FILES:,} are read", where=Location(str(folder)))
     others = 0
@@ -144,7 +145,9 @@ def _may_hold_verdicts(path: Path) -> bool:
     """Whether a file of a folder is worth reading. Findings and traces lie beside verdicts, and can be large."""
     if path.suffix == _TABLE:
         return is_table(path)
-    head = _content(path, _HEAD_BYTES).partition(b'"findings"')[0]  # a step's verdict names findings too, behind others
+    head = read_head(path, _HEAD_BYTES).partition(b'"findings"')[
+        0
+    ]  # a step's verdict names findings too, behind others
     return b'"fingerprint"' in head or b'"verdicts"' in head
 
 
@@ -154,9 +157,7 @@ def _read_file(path: Path, evidence: Evidence) -> None:
     if path.suffix == _TABLE:
         found, notes = in_table(path)
     else:
-        content = _content(path, LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise InputError(f"is too large for verdicts: more than {LARGEST_BYTES:,} bytes", where=where)
+        content = read_file(path, LARGEST_BYTES)
         found, notes = in_text(content, path)
     if not found and (nothing_verified(content) if path.suffix != _TABLE else not notes):
         notes = [f"{path}: no verdict lies in it, for there was nothing to verify"]
@@ -171,14 +172,6 @@ def _read_file(path: Path, evidence: Evidence) -> None:
     written_ns = path.stat().st_mtime_ns
     for number, entry in enumerate(found):
         evidence.items[entry.said.fingerprint].append(_Item(entry, _text(str(path)), (written_ns, number)))
-
-
-def _content(path: Path, most_bytes: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(most_bytes)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=Location(str(path))) from None
 
 
 def _verified(said: Said, finding: Finding, file: str) -> Verified:

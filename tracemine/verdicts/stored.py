@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from msgspec import Meta, structs
 
 from tracemine.errors import InputError, Location
+from tracemine.files import opened, read_parquet
 from tracemine.findings.record import KERNEL, Finding
 from tracemine.units import count_text
 from tracemine.verdicts.outcome import LIBRARY, in_place_of_kernel
@@ -195,14 +196,25 @@ def in_table(path: Path) -> tuple[list[Entry], list[str]]:
     if not is_table(path):
         raise InputError("is no table of verdicts, or one of another version", where=where)
     try:
-        file = pq.ParquetFile(path)
-        if sum(file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)) > LARGEST_BYTES:
+        read = read_parquet(path)
+        if sum(map(_text_bytes, read.columns)) + read.nbytes > LARGEST_BYTES:
             raise InputError("is too large for verdicts", where=where)
-        rows = file.read().to_pylist()
+        rows = read.to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"cannot be read: {str(error)[:100]}", where=where) from None
     found, wrong = _entries((_nested(row), row.get("gpu")) for row in rows)
     return found, [f"{path}: left out, {count_text(count, 'row')}: {text}" for text, count in wrong.items()]
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """How many bytes a column's texts come to, each counted as often as it stands there."""
+    found = 0
+    for chunk in column.chunks:
+        flat = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+        if pa.types.is_dictionary(flat.type):
+            lengths = [len(text.as_buffer()) for text in flat.dictionary]
+            found += sum(lengths[at] for at in flat.indices.to_pylist() if at is not None)
+    return found
 
 
 def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str]]:
@@ -239,7 +251,8 @@ def _nested(row: dict[str, Any]) -> dict[str, Any]:
 def is_table(path: Path) -> bool:
     """Whether a Parquet file is a table of verdicts of this version. Raises InputError for what is no Parquet file."""
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        with opened(path) as file:
+            metadata = pq.read_schema(file).metadata or {}
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"is no Parquet file: {str(error)[:100]}", where=Location(str(path))) from None
     return bool(metadata.get(TABLE_MARK) == str(VERDICTS_SCHEMA_VERSION).encode())

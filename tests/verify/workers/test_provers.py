@@ -81,5 +81,5 @@ def test_what_is_proved_while_another_is_made_ready_is_kept_where_that_is_interr
 
 def test_a_reproduction_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "repro_0.py").mkdir()
-    with emitter.Emitter(tmp_path) as emits, pytest.raises(UsageError, match=r"repro_0\.py: is no plain file"):
+    with emitter.Emitter(tmp_path) as emits, pytest.raises(UsageError, match=r"repro_0\.py: is not a regular file"):
         emits.write("repro_0.py", "")

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tracemine.columns import fixed_width, is_present
 from tracemine.errors import InputError, Location
+from tracemine.files import read_parquet
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.database import NO_NUMBER
+from tracemine.formats.nsys.ipc import read_arrow
 from tracemine.formats.nsys.tables import Array, Numbers, nothing
 
 _SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
@@ -30,7 +31,7 @@ def files_in(folder: Path) -> dict[str, Path]:
     """
     if not folder.is_dir():
         return {}
-    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES and path.is_file()}
+    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES}
     return found if schema.is_export(set(found)) else {}
 
 
@@ -75,7 +76,7 @@ class Folder:
         for name in schema.TEXTS.get(table, ()):
             found[name] = [None] * (0 if data is None else data.num_rows)
             if data is not None and name in data.column_names and _is_text(data.column(name).type):
-                found[name] = data.column(name).to_pylist()
+                found[name] = _texts(data.column(name))
         return found
 
     def __enter__(self) -> Folder:
@@ -91,7 +92,7 @@ class Folder:
             try:
                 table = _read(path, known)
                 table.validate(full=True)
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 raise InputError(
                     f"is a damaged {'Parquet' if path.suffix == '.parquet' else 'Arrow'} file"
                     + (" (cut short)" if isinstance(error, OSError | pa.ArrowInvalid) else ""),
@@ -114,17 +115,21 @@ class Folder:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    text = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(text) or pa.types.is_large_string(text))
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    """The texts of a column; one that is repeated is held once."""
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    found: list[str | None] = []
+    for chunk in column.chunks:
+        texts = chunk.dictionary.to_pylist()
+        found += [None if at is None else texts[at] for at in chunk.indices.to_pylist()]
+    return found
 
 
 def _read(path: Path, known: tuple[str, ...]) -> pa.Table:
     """The known columns of one table's file."""
-    if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as file:
-            return file.read([name for name in file.schema_arrow.names if name in known])
-    with pa.memory_map(str(path)) as mapped:
-        begin = mapped.read(6)
-        mapped.seek(0)
-        reader = pa.ipc.open_file(mapped) if begin == b"ARROW1" else pa.ipc.open_stream(mapped)
-        table = reader.read_all()
-        return table.select([name for name in table.column_names if name in known])
+    return read_parquet(path, known) if path.suffix == ".parquet" else read_arrow(path, known)

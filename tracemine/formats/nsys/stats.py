@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
 
 from tracemine.errors import InputError, Location
+from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.tables import Numbers, nothing
@@ -92,7 +94,7 @@ class Stats:
         if path.name.endswith(suffix):
             for other in _HEADERS:
                 beside = path.with_name(path.name.removesuffix(suffix) + f"_{other}.csv")
-                if beside.is_file():
+                if beside.exists():
                     found[other] = beside
         launches = stats._launches(found[KERNEL_LAUNCHES]) if KERNEL_LAUNCHES in found else {}
         if GPU_TRACE in found:
@@ -236,7 +238,7 @@ def _report_of(path: Path) -> str:
 
 
 def _rows_of(path: Path, report: str) -> Iterator[Row]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with TextIOWrapper(BufferedReader(opened(path)), encoding="utf-8-sig", errors="replace", newline="") as file:
         header: list[str] | None = None
         try:
             for line in csv.reader(file):

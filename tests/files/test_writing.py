@@ -13,7 +13,7 @@ import pytest
 from tracemine.errors import UsageError
 from tracemine.files import write_file
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_link_at_a_name_that_was_not_given_is_refused(target: Path, content: s
 
 def test_a_pipe_at_a_name_that_was_not_given_is_not_waited_for(target: Path) -> None:
     os.mkfifo(target)
-    with pytest.raises(UsageError, match="is no plain file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         write_file(target, "new", named=False)
 
 

@@ -75,7 +75,7 @@ def check_plain(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        says = "is a link, and is not written through" if stat.S_ISLNK(mode) else "is no plain file"
+        says = "is a link, and is not written through" if stat.S_ISLNK(mode) else "is not a regular file"
         raise UsageError(says, where=Location(str(path)), hint="move it away")
 
 

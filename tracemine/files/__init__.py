@@ -1,0 +1,23 @@
+"""How every file is opened that is read, and how every file is written.
+
+reading.py   regular files alone, without waiting, within bounds
+writing.py   whole or not at all, and through no link that was not named
+"""
+
+from tracemine.files.reading import bounded, opened, read_file, read_head, read_parquet
+from tracemine.files.writing import beside, check_plain, locked, make_folder, resolved, write_file, writing
+
+__all__ = [
+    "beside",
+    "bounded",
+    "check_plain",
+    "locked",
+    "make_folder",
+    "opened",
+    "read_file",
+    "read_head",
+    "read_parquet",
+    "resolved",
+    "write_file",
+    "writing",
+]

@@ -1,0 +1,125 @@
+"""How every file is opened that is read: it is a regular file, opening it waits for nothing, and what is held of it has
+a bound."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Container
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracemine.errors import InputError, Location
+
+if TYPE_CHECKING:  # Arrow is loaded when a table is read, not when the command line starts
+    import pyarrow as pa
+
+# A table that inflates without bound is told before it is read. Counted as 8 bytes a value, real timelines and exports
+# come to 21 times their size at most; equal values in a row cost a file nothing. The first 64 MB are free, so that
+# small tables of equal values are read.
+_MOST_INFLATION = 200
+_FREE_BYTES = 64_000_000
+_PIECE_BYTES = 1 << 22
+
+
+def opened(path: Path) -> io.FileIO:
+    """A regular file, open for reading. A pipe, a socket, a device and a folder are refused, not waited for.
+
+    Raises InputError.
+
+    >>> opened(Path("no/such/file"))
+    Traceback (most recent call last):
+    tracemine.errors.InputError: no/such/file: there is no such file
+    """
+    where = Location(str(path))
+    try:
+        _check(path.stat(), where)  # before it is opened: that alone can set a device going
+        file = io.FileIO(path, "r", opener=_without_waiting)
+    except FileNotFoundError:
+        raise InputError("there is no such file", where=where) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=where) from None
+    except ValueError:
+        raise InputError("is not a path", where=where) from None
+    try:
+        _check(os.fstat(file.fileno()), where)  # another may stand there by now
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_file(path: Path, most_bytes: int) -> bytes:
+    """All of a regular file. Raises InputError, also where it holds more than `most_bytes`."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        found = b"" if size > most_bytes else _read(file, most_bytes + 1, path)
+    if max(size, len(found)) > most_bytes:
+        raise InputError(f"is larger than {most_bytes:,} bytes", where=Location(str(path)))
+    return found
+
+
+def read_head(path: Path, count: int) -> bytes:
+    """The first `count` bytes of a regular file. Raises InputError."""
+    with opened(path) as file:
+        return _read(file, count, path)
+
+
+def read_parquet(path: Path, wanted: Container[str] | None = None) -> pa.Table:
+    """The wanted columns of a Parquet file; texts as dictionaries, so that one which is repeated is held once.
+
+    Raises InputError for what is no regular file, and where more would be held than a file of its size can say;
+    ArrowException and OSError where it is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    with opened(path) as file:
+        metadata = pq.read_metadata(file)
+        inflated, texts = _held(metadata, wanted)
+        bounded(inflated, file, path)
+        # Not pq.read_table: that adds a column for each folder named key=value on the path.
+        table = pq.ParquetFile(file, metadata=metadata, read_dictionary=texts)
+        return table.read([name for name in table.schema_arrow.names if wanted is None or name in wanted])
+
+
+def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
+    """Raises InputError where a file holds, inflated, more bytes than one of its size can say."""
+    if inflated > _FREE_BYTES + _MOST_INFLATION * os.fstat(file.fileno()).st_size:
+        raise InputError(
+            f"inflates to more than {_MOST_INFLATION} times its size, which no table of a trace does",
+            where=Location(str(path)),
+        )
+
+
+def _held(metadata: Any, wanted: Container[str] | None) -> tuple[int, list[str]]:
+    """How many bytes the wanted columns of a Parquet file hold once they are read, and which of them are texts."""
+    inflated, texts = 0, dict[str, None]()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(metadata.num_columns)):
+            if wanted is None or column.path_in_schema.partition(".")[0] in wanted:
+                inflated += max(column.total_uncompressed_size, 8 * max(column.num_values, group.num_rows))
+                if column.physical_type == "BYTE_ARRAY":
+                    texts[column.path_in_schema] = None
+    return inflated, list(texts)
+
+
+def _read(file: io.FileIO, count: int, path: Path) -> bytes:
+    found = bytearray()
+    try:
+        while len(found) < count and (piece := file.read(min(count - len(found), _PIECE_BYTES))):
+            found += piece
+        return bytes(found)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=Location(str(path))) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check(status: os.stat_result, where: Location) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError("is a folder, not a file", where=where)
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError("is not a regular file", where=where, hint="write what it holds to a file first")
