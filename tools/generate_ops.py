@@ -269,7 +269,8 @@ class Schema(NamedTuple):
 
     overload: str
     out: frozenset[str]  # names of the out= arguments
-    arguments: list[tuple[str, str]]  # (type with alias annotation, name); ("*", "*") ends the positional ones
+    # (type with alias annotation, name, "=" behind it where it has a default); ("*", "*") ends the positional ones
+    arguments: list[tuple[str, str]]
     outputs: list[str]
     tags: frozenset[str]
 
@@ -292,7 +293,7 @@ def parse_schema(text: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Arguments (type, name) and output types of a schema's text, alias annotations kept.
 
     >>> parse_schema("aten::t_(Tensor(a!) self, *, int[2] n=[1, 2]) -> Tensor(a!)")
-    ([('Tensor(a!)', 'self'), ('*', '*'), ('int[]', 'n')], ['Tensor(a!)'])
+    ([('Tensor(a!)', 'self'), ('*', '*'), ('int[]', 'n=')], ['Tensor(a!)'])
     """
     inside, _, returned = text[text.index("(") + 1 :].rpartition(") -> ")
     arguments = []
@@ -301,7 +302,7 @@ def parse_schema(text: str) -> tuple[list[tuple[str, str]], list[str]]:
             arguments.append(("*", "*"))
             continue
         kind, _, name = part.partition("=")[0].rpartition(" ") if "=" in part else part.rpartition(" ")
-        arguments.append((re.sub(r"\[\d+\]", "[]", kind), name))
+        arguments.append((re.sub(r"\[\d+\]", "[]", kind), f"{name}=" if "=" in part else name))
     wrapped = returned.startswith("(") and returned.endswith(")")
     outputs = [
         part.split(" ")[0] if " -> " not in part else part for part in _split(returned[1:-1] if wrapped else returned)
@@ -391,10 +392,11 @@ def pack(name: str, schema: Schema, op_class: str) -> Entry:
     sets: dict[str, int] = {}  # alias set → position
     arguments: list[str] = []
     place, first_written = 0, None
-    for kind, argument in schema.arguments:
+    for kind, named in schema.arguments:
         if kind == "*":
             arguments.append("*")
             continue
+        argument = named.removesuffix("=")
         alias, written = alias_of(kind)
         if alias:
             sets[alias] = place
@@ -405,7 +407,7 @@ def pack(name: str, schema: Schema, op_class: str) -> Entry:
             mark = "=" if argument in schema.out or (place == 0 and OVERWRITES.fullmatch(short)) else "!"
         if mark and first_written is None:
             first_written = place
-        arguments.append(f"{plain(kind)}{mark} {argument}")
+        arguments.append(f"{plain(kind)}{mark} {named}")
         place += 1
     outputs = []
     for kind in schema.outputs:

@@ -327,6 +327,48 @@ def test_a_gpu_that_is_not_known_is_given_by_the_caller(run: Run, tmp_path: Path
     assert "estimates are for NVIDIA H200 SXM, as --gpu says" in given["warnings"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["scan", ""],
+        ["scan", "-q", CLEAN, ""],
+        ["scan", CLEAN, "-o", ""],
+        ["scan", CLEAN, "--output="],
+        ["scan", CLEAN, "--et", ""],
+        ["scan", CLEAN, "--rules", ""],
+        ["ingest", "", "-o", "timeline"],
+        ["ingest", CLEAN, "-o", ""],
+        ["counters", ""],
+        ["verify", ""],
+        ["verify", CLEAN, "--emit="],
+        ["report", ""],
+        ["calibrate", "-o", ""],
+        ["rules", "lint", "--rules", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_argument_is_no_path(
+    run: Run, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CLEAN, tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    said, hint = err.splitlines()
+    assert said.startswith(f"tracemine {arguments[0]}: an argument is empty: ")
+    assert "variable" in hint
+    assert [path.name for path in tmp_path.iterdir()] == [Path(CLEAN).name]
+
+
+def test_the_current_folder_is_scanned_where_it_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(CLEAN, tmp_path)
+    assert run("scan", ".")[0] == 0
+    assert run("scan", f"--output={tmp_path / 'a=.txt'}", ".")[0] == 0
+
+
 # --- where it is written ----------------------------------------------------------------------------------------------
 
 
@@ -386,6 +428,51 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert started.stderr is not None
         assert started.stderr.read() == ""
     assert started.returncode == 0
+
+
+def redirected(how: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """A command line whose streams are what a shell makes of them."""
+    command = [sys.executable, "-m", "tracemine", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shell = ["sh", "-c", f'"$@" {how}', "sh", *command]
+    return subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("how", ["2>&-", "2>/dev/full", "2>&- >&-", "2>&- >&- <&-", "2>/dev/full >/dev/full"])
+@pytest.mark.parametrize("arguments", [["scan", "nothere"], ["scan", CLEAN, "--top", "-1"], ["scan", "--nope"], []])
+def test_an_error_that_cannot_be_said_is_told_by_the_exit_code(arguments: list[str], how: str) -> None:
+    assert redirected(how, *arguments).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["scan", CLEAN], ["scan", CLEAN, "--format", "json"], ["rules", "list"], ["--version"], ["--help"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("how", [">&-", "<&- >&- 2>&-"])
+def test_output_that_is_closed_is_read_by_no_one_as_behind_head(arguments: list[str], how: str) -> None:
+    done = redirected(how, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["scan", CLEAN], ["rules", "list"], ["--version"]], ids=" ".join)
+def test_output_that_cannot_be_written_is_an_error(arguments: list[str]) -> None:
+    done = redirected(">/dev/full", *arguments)
+    assert done.returncode == 2
+    assert done.stderr == "standard output: cannot be written to: No space left on device\n"
+    assert redirected(">/dev/full", "--help").returncode == 2
+
+
+def test_what_is_written_to_a_file_has_nothing_else_in_it_where_streams_are_closed(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    trace = trace_without_gpu(tmp_path / "t.json")  # which is a note, or an error
+    for how in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        assert redirected(how, "scan", trace, CLEAN, "--format", "json", "-o", target).returncode in (0, 2)
+        assert [json.loads(one)["schema_version"] for one in target.read_text().splitlines()]
+
+
+def test_fail_on_is_told_where_nothing_can_be_said() -> None:
+    assert redirected(">&- 2>&-", "scan", TRACE, "--fail-on", "low").returncode == 1
 
 
 def test_an_interrupt_is_quiet(tmp_path: Path) -> None:

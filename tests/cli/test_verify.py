@@ -708,3 +708,16 @@ def test_no_file_of_the_current_folder_is_run(options: tuple[str, ...], tmp_path
     assert [mark.name for mark in marks.iterdir()] == []
     assert (done.returncode, done.stderr) == (0, "")
     assert [v["level"] for v in json.loads(done.stdout)["verdicts"]] == ["L2"]
+
+
+def test_verdicts_are_written_where_output_is_closed(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    for how in (">&-", "<&- >&- 2>&-"):
+        command = [sys.executable, "-m", "tracemine", "verify", str(CHAIN), "-o", str(tmp_path)]
+        shell = ["sh", "-c", f'"$@" {how}', "sh", *command]
+        done = subprocess.run(shell, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+        assert done.returncode == 0
+        (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
+        assert verdict["level"] == "L2"
+        shutil.rmtree(tmp_path)

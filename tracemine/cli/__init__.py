@@ -6,6 +6,9 @@ Exit codes: 0 done, 1 --fail-on reached, 2 the input or the call is wrong, 3 a b
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import Annotated, cast
@@ -15,7 +18,7 @@ import typer
 from tracemine import __version__
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, say_error, say_lines, write
+from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, open_streams, say_error, say_lines, write
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
@@ -28,6 +31,8 @@ __all__ = ["app", "main"]
 
 # What Typer raises for a call that it cannot parse; it has no public name in every version of Typer.
 _CallError = cast("type[Exception]", typer.BadParameter.__mro__[1])
+
+_EMPTY_OPTION = re.compile(r"--[a-z-]+=")
 
 # Plain help: drawing it with rich would take half the time that --help may take.
 app = typer.Typer(
@@ -73,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tracemine 0.1.0
     0
     """
+    open_streams()
     try:
+        _check_given(sys.argv[1:] if arguments is None else arguments)
         code = app(arguments, prog_name="tracemine", standalone_mode=False)
     except TracemineError as error:
         say_error(error)
@@ -91,6 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say_bug(error)
         return BUG
     return code if isinstance(code, int) else 0
+
+
+def _check_given(arguments: Sequence[str]) -> None:
+    """Raises UsageError for an argument that is empty: as a path it would be the current folder."""
+    if any(not one or _EMPTY_OPTION.fullmatch(one) for one in arguments):
+        command = f"tracemine {arguments[0]}".rstrip()
+        raise UsageError(
+            f"{command}: an argument is empty: tracemine {shlex.join(arguments)}",
+            hint="is a variable not set? The current folder is .",
+        )
 
 
 def _as_usage_error(error: BaseException) -> UsageError:

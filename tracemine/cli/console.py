@@ -9,10 +9,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from tracemine.errors import DEBUG, TracemineError
+from tracemine.errors import DEBUG, Location, TracemineError, UsageError
 from tracemine.report import Options
 from tracemine.report.escape import line
 
@@ -24,9 +25,29 @@ INTERRUPTED, BUG = 130, 3  # exit codes
 REPORT_BUG = f"please report it with the traceback that {DEBUG}=1 prints, and the trace if you can share it"
 
 
+def open_streams() -> None:
+    """Standard streams that were closed when this process began lead to nothing, as if to /dev/null.
+
+    Else what is opened next gets their numbers, and a library's message would stand in somebody's file.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - until this process ends
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
 def write(text: str) -> None:
-    """`text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted."""
-    _write(sys.stdout, text)
+    """`text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted.
+
+    Raises UsageError where it cannot be written.
+    """
+    try:
+        _write(sys.stdout, text)
+    except OSError as error:
+        _silence(sys.stdout)
+        says = f"cannot be written to: {error.strerror or error}"
+        raise UsageError(says, where=Location("standard output")) from None
 
 
 def say(text: str) -> None:
@@ -35,8 +56,11 @@ def say(text: str) -> None:
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Several, each as in `say`."""
-    _write(sys.stderr, "".join(f"{line(one, longest=_LONGEST)}\n" for one in lines))
+    """Several, each as in `say`. Where standard error takes none, the exit code has to do."""
+    try:
+        _write(sys.stderr, "".join(f"{line(one, longest=_LONGEST)}\n" for one in lines))
+    except OSError:
+        _silence(sys.stderr)
 
 
 def say_error(error: TracemineError) -> None:
@@ -84,6 +108,10 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text.encode(encoding, "replace").decode(encoding))
         stream.flush()
     except BrokenPipeError:
-        # Python flushes once more on its way out; that must not complain either.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """What else goes to a stream goes nowhere: Python flushes once more on its way out, and would end with 120."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

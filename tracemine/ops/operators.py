@@ -18,16 +18,21 @@ import msgspec
 
 from tracemine.ops.classes import CLASSES
 
-TABLE_SCHEMA = 1
+TABLE_SCHEMA = 2
 _LONGEST_NAME = 512  # longer names are no operators; they are classed by their start
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: its name and its type as torch's schemas write it (`Tensor`, `Tensor?`, `Tensor[]`, `Scalar`)."""
+    """One argument: its name and its type as torch's schemas write it (`Tensor`, `Tensor?`, `Tensor[]`, `Scalar`).
+
+    >>> [a.name for a in overload_of("aten::_softmax", "").arguments if not a.has_default]
+    ['self', 'dim', 'half_to_float']
+    """
 
     name: str
     type: str
+    has_default: bool = False  # whether a call may leave it out
 
     @property
     def is_tensor(self) -> bool:
@@ -188,7 +193,8 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
     """table.json. An operator is [class, overload ...]; an overload is [name, arguments, outputs(, class)].
 
     Arguments are "type name" joined by commas; a lone `*` ends the positional ones; `!` after the type marks a
-    written one, `=` an overwritten one. Outputs are types; `@n` after the type: shares storage with argument n.
+    written one, `=` an overwritten one; `=` after the name one that has a default. Outputs are types; `@n` after the
+    type: shares storage with argument n.
     """
 
     schema: int
@@ -252,7 +258,7 @@ def _overload(default_class: str, name: str, arguments: str, outputs: str, own_c
             if kind.endswith("="):
                 overwrites.append(len(taken))
             kind = kind[:-1]
-        taken.append(Argument(argument_name, kind))
+        taken.append(Argument(argument_name.removesuffix("="), kind, argument_name.endswith("=")))
     returned = [text.partition("@") for text in outputs.split(",")] if outputs else []
     return Overload(
         name=name,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.verify.traces import event, launched
 from tracemine.codegen.graph import Scalar
 from tracemine.flow import flow
 from tracemine.flow.record import Flow
@@ -239,3 +243,53 @@ def test_recorded_numbers_are_arguments_and_never_part_of_the_code() -> None:
     (low,) = [s for s in chain.scalars if s.recorded]
     assert isinstance(low, Scalar)
     assert low.value == 0
+
+
+# --- arguments of which nothing was recorded --------------------------------------------------------------------------
+
+SIZES, STEPS = [7, 1024], [1024, 1]
+SOFTMAX = [SIZES, [], []], ["float", "Scalar", "Scalar"], [STEPS, [], []], ["", "-1", "False"]
+ADD = [SIZES, SIZES, []], ["float", "float", "Scalar"], [STEPS, STEPS, []], ["", "", "1"]
+
+
+def two_calls(folder: Path, softmax: int, add: int) -> Path:
+    """A trace of a softmax and an addition of its result, of which so many arguments were recorded."""
+    events = [
+        event("aten::_softmax", 0, 50, *(told[:softmax] for told in SOFTMAX)),
+        *launched(1, 45, "softmax"),
+        event("aten::add", 60, 80, *(told[:add] for told in ADD)),
+        *launched(2, 70, "add"),
+    ]
+    path = folder / "t.json"
+    gpu = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150 << 30, "computeMajor": 9, "numSms": 132}
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [gpu], "traceEvents": events}))
+    return path
+
+
+def of_two_calls(folder: Path, softmax: int, add: int) -> Rebuilt:
+    found = flow(open_trace(two_calls(folder, softmax, add)))
+    return Rebuilder(found, groups(found)).rebuild([0, 1], "chain")
+
+
+@pytest.mark.parametrize(("softmax", "name"), [(1, "dim"), (2, "half_to_float")])
+def test_without_an_argument_that_has_no_default_nothing_is_rebuilt(softmax: int, name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotRebuilt, match=f"^aten::_softmax: the value of {name} is not recorded$"):
+        of_two_calls(tmp_path, softmax, 3)
+
+
+def test_an_argument_that_has_a_default_may_be_left_out(tmp_path: Path) -> None:
+    left_out, told = of_two_calls(tmp_path, 3, 2), of_two_calls(tmp_path, 3, 3)
+    assert labels(left_out) == labels(told) == ["_softmax", "add.Tensor"]
+    assert left_out.chain.calls[0] == told.chain.calls[0]
+    assert left_out.chain.calls[1].arguments[2] is None
+
+
+def test_of_a_chain_that_is_not_rebuilt_no_file_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    trace, emitted = two_calls(tmp_path, 1, 3), tmp_path / "emitted"
+    code, out, _ = run("verify", trace, "--format", "json", "--emit", emitted)
+    assert code == 0
+    says = [verdict["says"] for verdict in json.loads(out)["verdicts"]]
+    assert says == ["not rebuilt: aten::_softmax: the value of dim is not recorded"]
+    assert list(emitted.iterdir()) == []

@@ -105,8 +105,10 @@ def told(facts: NodeFacts, place: int) -> float | int | bool | None:
 
 def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
     """What was given for an argument that is no tensor. Raises NotRecorded."""
-    if argument.name in _PLACEMENT or place >= len(facts.types):
+    if argument.name in _PLACEMENT or (argument.has_default and place >= len(facts.types)):
         return Given(None)
+    if place >= len(facts.types):  # recorded by a version whose schema has no such argument, or not at all
+        raise NotRecorded(f"the value of {argument.name} is not recorded")
     kind = argument.type.removesuffix("?")
     if kind == "str":
         return _word(argument, facts)
