@@ -29,6 +29,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from tracemine import __version__
 from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.programs import program, run
 from tracemine.units import count_text, ratio_text, time_text
@@ -352,8 +353,6 @@ class Recording:
         return found
 
     def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
-        from tracemine import __version__
-
         torch, alone, recorded = self._torch, self._alone_ns, self._recorded_ns
         return Capture(
             tracemine=__version__,

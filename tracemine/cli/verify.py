@@ -20,6 +20,7 @@ from tracemine.cli.progress import reading
 from tracemine.cli.scan import ExecutionTraceOption, QuietOption, RulesOption
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import check_plain, locked, read_file, write_file
+from tracemine.report.escape import json_text
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -266,8 +267,6 @@ def _gone(what: str, name: str, path: Path, hint: str) -> NoReturn:
 
 def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:
     import msgspec
-
-    from tracemine.report.escape import json_text
 
     if report == "json":
         write(json_text(msgspec.json.encode(found).decode()) + "\n")
