@@ -42,6 +42,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--renew-golden"):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{path} is not there: pytest --renew-golden writes it"
         assert text == path.read_text(encoding="utf-8"), f"{path} differs: pytest --renew-golden writes it"
 
     return compare

@@ -1,93 +1,144 @@
-"""The worked examples of CONTRIBUTING.md, run as they stand there."""
+"""The worked examples of CONTRIBUTING.md, done in a copy of this repository as a newcomer does them."""
 
 from __future__ import annotations
 
-import importlib.util
-import io
+import os
 import re
+import shlex
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tracemine.cli import main
-from tracemine.findings import device_of, find
-from tracemine.formats import open_trace
-from tracemine.matching import load_rules, mine
-from tracemine.report import Options, render
-from tracemine.rows import row_sets
-
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.+?)\n```", TEXT, re.S))
-COMMANDS = [
-    line for block in re.findall(r"<!-- run -->\n```bash\n(.+?)\n```", TEXT, re.S) for line in block.splitlines()
-]
-TRACE = ROOT / "fixtures" / "kineto" / "decoder_prefill.json.gz"
+BLOCK = r"<!-- {} -->\n```\w+\n(.+?)\n```"
+FILES = dict(re.findall(BLOCK.format(r"file: (\S+)"), TEXT, re.S))
+EDITS = re.findall(BLOCK.format(r"edit: (\S+)"), TEXT, re.S)
+COMMANDS = [line for block in re.findall(BLOCK.format("run"), TEXT, re.S) for line in block.splitlines()]
+
+COPIED = ("tracemine", "rules", "tests", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PYTHON_FILES = " ".join(name for name in FILES if name.endswith(".py") and not name.startswith("scratch/"))
+# As ./check has it, and of the tests those that the examples could break.
+CHECKS = (
+    f"ruff format --check {PYTHON_FILES}",
+    f"ruff check tracemine rules docs {PYTHON_FILES}",
+    "mypy",
+    "lint-imports",
+    "python docs/generate.py --check",
+    "python -m pytest tests/test_imports.py tests/test_readme.py tests/matching/test_catalogue.py"
+    " tests/rows/test_rules_on_recordings.py tests/fusion/test_op_cost.py",
+    "python -m pytest tests/test_examples.py -k 'formats or report or codegen.operators'",
+    "python -m pytest tests/cli/test_cli.py -k 'page or help or hint'",
+)
 
 
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with every file of the examples, as the current one."""
+def copied(to: Path) -> Path:
+    """The repository without fixtures, which the copy refers to, and with the cache of mypy where there is one."""
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, to / name)
+    (to / "fixtures").symlink_to(ROOT / "fixtures")
+    if (ROOT / ".mypy_cache").is_dir():  # without it mypy takes half a minute
+        shutil.copytree(ROOT / ".mypy_cache", to / ".mypy_cache")
+    return to
+
+
+def follow(folder: Path, edits: Sequence[tuple[str, str]] = EDITS) -> None:
+    """Writes the page's files and makes its edits."""
     for name, text in FILES.items():
-        path = tmp_path / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
-    shutil.copy(TRACE, tmp_path / "trace.json")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+    for name, lines in edits:
+        path = folder / name
+        path.write_text(edited(path.read_text(encoding="utf-8"), lines.splitlines()), encoding="utf-8")
 
 
-def imported(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def edited(text: str, lines: Iterable[str]) -> str:
+    """A text with a change as `diff` shows it; the lines that it begins from must stand there once."""
+    lines = [*lines]
+    before = "".join(f"{line[1:]}\n" for line in lines if line[:1] in ("-", " "))
+    after = "".join(f"{line[1:]}\n" for line in lines if line[:1] in ("+", " "))
+    assert f"\n{text}".count(f"\n{before}") == 1, f"not once in the file:\n{before}"
+    return f"\n{text}".replace(f"\n{before}", f"\n{after}")[1:]
 
 
-def test_the_examples_are_all_found() -> None:
-    assert len(FILES) == 5
-    assert len(COMMANDS) == 3
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_rule_lints_passes_its_cases_and_scans(
-    written: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    program, *arguments = command.split()
-    assert program == "tracemine"
-    assert main(arguments) == 0, capsys.readouterr().err
-
-
-def test_the_rule_finds_what_it_says(written: Path) -> None:
-    assert "dropout_before_add" in {rule.id for rule in load_rules("rules/dropout_before_add")}
-
-
-def test_the_format_is_recognised_and_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (written / "kernels.csv").write_text("name,stream,start_ns,dur_ns\nadd,7,100,5000\nmul,7,6000,7000\n")
-    try:
-        imported(written / "use_kernel_table.py", "use_kernel_table")
-    finally:
-        for name in ("kernel_table", "use_kernel_table"):
-            sys.modules.pop(name, None)
-
-
-def test_the_report_draws_a_scan(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        sys.modules, "tracemine.report.table", imported(written / "tracemine/report/table.py", "example_report")
+def failure(command: str, folder: Path) -> str | None:
+    """What a command of the page prints where it fails; it sees the copy and no other tracemine."""
+    program, *rest = shlex.split(command)
+    scripts = Path(sys.executable).parent
+    begin = {"python": [sys.executable], "tracemine": [sys.executable, "-m", "tracemine"]}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_"))}
+    done = subprocess.run(
+        [*begin.get(program, [str(scripts / program)]), *rest],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    timeline = open_trace(TRACE)
-    rows = row_sets(timeline)
-    scan = find(timeline, rows, mine(rows, load_rules()), device_of(timeline))
-    out = io.StringIO()
-    render("table", scan, out, Options(top=2))
-    lines = out.getvalue().splitlines()
-    assert lines[0] == "fingerprint,rule,occurrences,gpu_saving_ns,step_saving_ns"
-    assert len(lines) == 3
-    assert lines[1].split(",")[0] == scan.findings[0].fingerprint
+    return None if done.returncode == 0 else f"$ {command}\n{done.stdout[-6000:]}{done.stderr[-3000:]}"
+
+
+def test_everything_on_the_page_is_found() -> None:
+    marked = {kind: len(re.findall(rf"<!-- {kind}\b", TEXT)) for kind in ("file", "edit", "run")}
+    blocks = len(re.findall(BLOCK.format("run"), TEXT, re.S))
+    assert marked == {"file": len(FILES), "edit": len(EDITS), "run": blocks}
+    assert len(FILES) == 6
+    assert len(EDITS) == 7
+    assert {command.split()[0] for command in COMMANDS} == {"python", "tracemine"}
+
+
+def test_who_follows_the_page_passes_every_check_at_the_first_try(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    folder = copied(tmp_path)
+    follow(folder)
+    failures = [failure(command, folder) for command in (*COMMANDS, *CHECKS)]
+    assert not any(failures), "\n\n".join(filter(None, failures))
+
+
+REPORT = "tracemine/report/table.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "command"),
+    [
+        (REPORT, "(scan: Scan, out: TextIO, options: Options) -> None", "(scan, out, options)", "mypy"),
+        (REPORT, "line(finding.rule)", "finding.rule", "python -m pytest tests/report -x -k terminal"),
+        (
+            "tracemine/formats/__init__.py",
+            '"kernel_table", ',
+            "",
+            "python -m pytest tests/formats/test_kernel_table.py",
+        ),
+    ],
+    ids=["a report without types", "a report that escapes nothing", "a format that is not registered"],
+)
+def test_an_example_that_is_broken_is_found_out(tmp_path: Path, name: str, old: str, new: str, command: str) -> None:
+    folder = copied(tmp_path)
+    follow(folder)
+    text = (folder / name).read_text(encoding="utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+    told = failure(command, folder)
+    assert told is not None
+    assert "table" in told
+
+
+def test_a_row_of_the_operator_table_alone_is_told_what_is_missing(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    folder = copied(tmp_path)
+    follow(folder, [edit for edit in EDITS if edit[0] == "tracemine/codegen/operators.toml"])
+    told = failure("python -m pytest tests/codegen/test_operator_table.py", folder)
+    assert told is not None
+    elsewhere = [name for name, text in EDITS if "celu" in text and not name.endswith("operators.toml")]
+    assert len(elsewhere) == 4
+    assert [name for name in elsewhere if name not in told] == []

@@ -25,7 +25,7 @@ from tracemine.findings.why_not import with_refusals
 from tracemine.flow import flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
-from tracemine.formats.kineto.scan import Progress
+from tracemine.formats.format import Progress
 from tracemine.fusion import Groups, groups
 from tracemine.matching import Rule, load_rules, mine
 from tracemine.rows import Rows, row_sets

@@ -32,6 +32,7 @@ from typing import Any, TypeVar, overload
 from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.programs import program, run
 from tracemine.units import count_text, ratio_text, time_text
+from tracemine.version import __version__
 
 TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
 
@@ -352,8 +353,6 @@ class Recording:
         return found
 
     def _capture(self, gpu_activities: int, execution_trace: str | None) -> Capture:
-        from tracemine.version import __version__
-
         torch, alone, recorded = self._torch, self._alone_ns, self._recorded_ns
         return Capture(
             tracemine=__version__,

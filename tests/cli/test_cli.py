@@ -20,6 +20,7 @@ import typer
 
 from tracemine.cli import app
 from tracemine.cli.page import cli_page
+from tracemine.report import REPORTS
 
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "kineto"
@@ -143,7 +144,7 @@ def test_a_call_without_a_command_prints_the_help_and_is_wrong(run: Run, argumen
         ),
         (
             ["scan", "x", "--format", "html"],
-            "--format: there is no report 'html'\n  hint: there are: text, json, markdown\n",
+            f"--format: there is no report 'html'\n  hint: there are: {', '.join(REPORTS)}\n",
         ),
         (["scan", "x", "--top", "-1"], "--top: -1 is negative\n  hint: 0 prints all findings\n"),
         (["scan", "x", "--rules", "no/such"], "no/such: there is no such directory\n"),

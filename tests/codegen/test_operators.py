@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -62,6 +62,15 @@ CASES: dict[str, tuple[str, list[Shaped], tuple[Any, ...]]] = {
 }
 
 
+def case(name: str) -> Graph:
+    """The graph of one of CASES."""
+    operator, tensors, rest = CASES[name]
+    b = GraphBuilder("one")
+    named = {} if tensors else {"dtype": "float32"}
+    found = b.call(f"aten::{operator}", *[b.input(*each) for each in tensors], *rest, **named)
+    return b.done(*(found if isinstance(found, tuple) else (found,)))
+
+
 @pytest.fixture(scope="module")
 def interpreter() -> Iterator[Interpreter]:
     with Interpreter() as process:
@@ -70,11 +79,7 @@ def interpreter() -> Iterator[Interpreter]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_right(interpreter: Interpreter, name: str) -> None:
-    operator, tensors, rest = CASES[name]
-    b = GraphBuilder("one")
-    named = {} if tensors else {"dtype": "float32"}
-    found = b.call(f"aten::{operator}", *[b.input(*each) for each in tensors], *rest, **named)
-    proof = interpreter.prove(b.done(*(found if isinstance(found, tuple) else (found,))), mutants=False)
+    proof = interpreter.prove(case(name), mutants=False)
     assert not proof.faults
     assert proof.trials >= 15
 
@@ -232,7 +237,123 @@ def first_places() -> Graph:
     return b.done(b.call("aten::relu", b.call("aten::add.Tensor", x, taken)))
 
 
+def _each(name: str, operators: Sequence[str], *tensors: Shaped, rest: tuple[Any, ...] = ()) -> Graph:
+    """Several operators of the same tensors: a result of each."""
+    b = GraphBuilder(name)
+    given = [b.input(*each) for each in tensors]
+    return b.done(*(b.call(f"aten::{operator}", *given, *rest) for operator in operators))
+
+
+def exponentials_and_logarithms() -> Graph:
+    names = ("exp2", "expm1", "log2", "log10", "log1p", "erf", "erfc", "erfinv")
+    return _each("exponentials", names, X)
+
+
+def functions_of_angles() -> Graph:
+    names = ("acos", "asin", "atan", "tan", "sinh", "cosh", "acosh", "asinh", "atanh")
+    return _each("angles", names, X)
+
+
+def activations() -> Graph:
+    names = ("leaky_relu", "elu", "hardsigmoid", "hardswish", "mish", "hardshrink", "softshrink")
+    return _each("activations", names, X)
+
+
+def numbers_cut_and_looked_at() -> Graph:
+    names = ("floor", "ceil", "trunc", "frac", "sign", "isnan", "isinf", "isposinf", "isfinite", "logical_not")
+    return _each("looked_at", names, X)
+
+
+def two_compared() -> Graph:
+    names = ("eq.Tensor", "ne.Tensor", "lt.Tensor", "ge.Tensor", "logical_and", "logical_or", "logical_xor")
+    return _each("compared", names, X, Y)
+
+
+def one_of_two() -> Graph:
+    names = ("maximum", "minimum", "clamp_max.Tensor", "fmax", "fmin", "hypot", "xlogy.Tensor", "floor_divide")
+    return _each("one_of_two", (*names, "rsub.Tensor"), X, Y)
+
+
+def three_in_one() -> Graph:
+    return _each("three", ("addcmul", "addcdiv", "lerp.Tensor"), X, Y, ("z", (6, 40), "float32"))
+
+
+def roots_and_powers() -> Graph:
+    b = GraphBuilder("powers")
+    x = b.input(*X)
+    powers = [b.call("aten::pow.Tensor_Scalar", x, exponent) for exponent in (3, 4, -2)]
+    return b.done(b.call("aten::sqrt", x), *powers)
+
+
+def bits_of_two() -> Graph:
+    x, y = ("x", (6, 40), "int32"), ("y", (6, 40), "int32")
+    return _each("bits", ("bitwise_or.Tensor", "bitwise_xor.Tensor"), x, y)
+
+
+def bits_moved() -> Graph:
+    return _each("moved", ("bitwise_left_shift.Tensor_Scalar",), ("x", (6, 40), "int32"), rest=(3,))
+
+
+def slopes() -> Graph:
+    """Gradients of activations, each with the numbers that its own call had."""
+    b = GraphBuilder("slopes")
+    grad, x = b.input("grad", (6, 40), "float32"), b.input(*X)
+    rest: dict[str, tuple[Any, ...]] = {
+        "silu_backward": (),
+        "sigmoid_backward": (),
+        "tanh_backward": (),
+        "mish_backward": (),
+        "hardsigmoid_backward": (),
+        "hardswish_backward": (),
+        "log_sigmoid_backward": (b.input("buffer", (6, 40), "float32"),),
+        "leaky_relu_backward": (0.2, False),
+        "softplus_backward": (2.0, 15.0),
+    }
+    found = [b.call(f"aten::{name}", grad, x, *more) for name, more in rest.items()]
+    found += [b.call("aten::elu_backward", grad, 1.5, 1.0, 0.5, kept, x) for kept in (False, True)]
+    return b.done(*found, b.call("aten::threshold", x, 0.5, -1.0))
+
+
+def mask_scaled() -> Graph:
+    return _each("scaled", ("native_dropout_backward",), X, ("chosen", (6, 40), "bool"), rest=(1.25,))
+
+
+def lists_in_place() -> Graph:
+    """Every row of [foreach] that no longer graph has, a few after another to a list."""
+    b = GraphBuilder("lists")
+    other = [b.input("other", (3, 8), "float32")]
+    calls: tuple[dict[str, tuple[Any, ...]], ...] = (
+        dict.fromkeys(("sin", "acos", "log1p", "reciprocal", "atan", "neg", "exp", "log2"), ()),
+        dict.fromkeys(("tanh", "asin", "cosh", "log", "abs", "rsqrt", "erfc", "log10"), ()),
+        dict.fromkeys(("sigmoid", "tan", "sinh", "expm1", "lgamma", "cos", "erf"), ()),
+        {"sub_.List": (other,), "floor": ()},
+        {"maximum_.List": (other,), "ceil": ()},
+        {"minimum_.List": (other,), "round": ()},
+        {"clamp_min_.Scalar": (0.5,), "trunc": ()},
+        {"frac": (), "clamp_max_.Scalar": (0.5,)},
+        {"copy_": (other,), "sign": ()},
+    )
+    lists = [[b.input(f"x{number}", (3, 8), "float32")] for number in range(len(calls))]
+    for members, several in zip(lists, calls, strict=True):
+        for name, rest in several.items():
+            b.call(f"aten::_foreach_{name}" if "_" in name else f"aten::_foreach_{name}_", members, *rest)
+    return b.done()
+
+
 CHAINS = (
+    exponentials_and_logarithms,
+    functions_of_angles,
+    activations,
+    numbers_cut_and_looked_at,
+    two_compared,
+    one_of_two,
+    three_in_one,
+    roots_and_powers,
+    bits_of_two,
+    bits_moved,
+    slopes,
+    mask_scaled,
+    lists_in_place,
     first_places,
     decay_between_each_two,
     four_bits_unpacked,

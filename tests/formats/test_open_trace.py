@@ -13,6 +13,8 @@ import pytest
 from tests.formats.kineto_file import call, kernel, op, timeline
 from tracemine.errors import InputError, TimelineError
 from tracemine.formats import open_trace
+from tracemine.formats.format import Format
+from tracemine.timeline import Meta, Timeline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 
@@ -53,6 +55,13 @@ def test_progress_is_told_and_ends_at_the_size_of_the_file(tmp_path: Path) -> No
     size = Path(path).stat().st_size
     assert told[-1] == (size, size)
     assert told == sorted(told)
+
+
+def test_a_format_that_is_handed_over_is_asked_before_those_that_are_known(tmp_path: Path) -> None:
+    path = shutil.copy(FIXTURES / "decoder_prefill.json.gz", tmp_path)
+    empty = Timeline(meta=Meta(tracemine_version="0", source="none", format="none"))
+    assert open_trace(path, formats=[Format("none", lambda head: head[:1] == b"{", lambda *_: empty)]) is empty
+    assert open_trace(path, formats=[Format("none", lambda head: False, lambda *_: empty)]).meta.format == "kineto"
 
 
 def test_opening_a_trace_imports_neither_pandas_nor_torch(tmp_path: Path) -> None:

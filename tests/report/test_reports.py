@@ -93,12 +93,10 @@ def test_the_terminal_report_in_colour_is_as_it_is(golden: Golden) -> None:
     golden("report_color.txt", drawn("text", SCAN, width=80, color=True).replace("\x1b", "␛"))
 
 
-def test_the_ticket_is_as_it_is(golden: Golden) -> None:
-    golden("report.md", drawn("markdown", SCAN))
-
-
-def test_the_json_is_as_it_is(golden: Golden) -> None:
-    golden("report.json", json.dumps(json.loads(drawn("json", SCAN)), indent=1) + "\n")
+@pytest.mark.parametrize("report", REPORTS)
+def test_every_report_is_as_it_is(report: str, golden: Golden) -> None:
+    text = drawn(report, SCAN)
+    golden(f"report.{report}", json.dumps(json.loads(text), indent=1) + "\n" if report == "json" else text)
 
 
 # --- what holds for all -----------------------------------------------------------------------------------------------

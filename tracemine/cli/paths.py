@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tracemine.cli.console import say
 from tracemine.errors import InputError, Location, TracemineError, UsageError
-from tracemine.formats import is_nsys_folder, recording_in
+from tracemine.formats import format_of, is_nsys_folder, recording_in
+from tracemine.formats.source import FileSource
+from tracemine.timeline import Timeline
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _SUFFIXES = (".json", ".json.gz")
@@ -31,7 +33,7 @@ def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
             f"{given}: {remote[1]}:// is not supported yet", hint="copy the trace here and pass the file's path"
         )
     path = Path(given)
-    if path.is_dir() and not (_is_timeline(path) or is_nsys_folder(path) or recording_in(path) is not None):
+    if path.is_dir() and not (Timeline.lies_in(path) or is_nsys_folder(path) or recording_in(path) is not None):
         yield from _below(path, quiet)
     elif glob.has_magic(given) and not path.exists():
         yield from _fitting(given)
@@ -47,7 +49,7 @@ def _fitting(pattern: str) -> Sequence[Path]:
 
 
 def _below(folder: Path, quiet: bool) -> Sequence[Path]:
-    timelines = sorted(path.parent for path in folder.rglob("meta.json") if _is_timeline(path.parent))
+    timelines = sorted(path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent))
     files = sorted(
         path
         for path in folder.rglob("*.json*")
@@ -72,17 +74,8 @@ def _below(folder: Path, quiet: bool) -> Sequence[Path]:
     return sorted([*timelines, *recordings, *exports, *found])
 
 
-def _is_timeline(path: Path) -> bool:
-    from tracemine.timeline import Timeline
-
-    return Timeline.lies_in(path)
-
-
 def _holds_events(path: Path) -> bool:
     """Whether a file begins as a trace does. One that cannot be read counts as a trace: opening it says why."""
-    from tracemine.formats import format_of
-    from tracemine.formats.source import FileSource
-
     try:
         source = FileSource(path)
     except TracemineError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import options, say, say_error, write
-from tracemine.cli.paths import traces
+from tracemine.cli.counters import said_report
 from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
@@ -176,6 +176,8 @@ def _device(name: str) -> Device:
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
     """Every trace named, each once; what is wrong with an argument in its place."""
+    from tracemine.cli.paths import traces
+
     seen: set[Path] = set()
     for given in paths:
         try:
@@ -204,8 +206,6 @@ def _reports(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
     """The reports of Nsight Compute, each read once; what was left out of them is said."""
     if not paths:
         return ()
-    from tracemine.cli.counters import said_report
-
     return [said_report(path, quiet=quiet) for path in paths]
 
 

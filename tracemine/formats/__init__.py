@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,91 +12,37 @@ from tracemine.errors import InputError, Location
 from tracemine.units import count_text
 
 if TYPE_CHECKING:  # NumPy and Arrow are loaded when a trace is opened, not when the command line starts
-    from tracemine.formats.kineto.scan import Progress
+    from tracemine.formats.format import Format, Progress
     from tracemine.formats.source import FileSource
     from tracemine.timeline import Timeline
 
-__all__ = ["FORMATS", "Format", "format_of", "is_nsys_folder", "open_trace", "recording_in"]
+__all__ = ["FORMATS", "format_of", "is_nsys_folder", "open_trace", "recording_in"]
+
+# Modules here, each with its FORMAT. The first that recognises a file reads it, so what is told by less stands later.
+FORMATS = ("nsys.database", "nsys.stats", "nsys.jsonlines", "kineto.read")
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """An input that can be read: how a file of it begins, and what makes a timeline of it."""
+def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
+    """The format that `source` is in; it is not consumed. `formats` are asked before those that are known here.
 
-    name: str
-    recognises: Callable[[bytes], bool]  # is told the file's first 64 KB, inflated
-    read: Callable[[FileSource, Progress | None], Timeline]
-
-
-def _looks_like_kineto(head: bytes) -> bool:
-    from tracemine.formats.sniff import is_trace_json
-
-    return is_trace_json(head)
-
-
-def _read_kineto(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.kineto.assemble import assemble
-    from tracemine.formats.kineto.scanner import scan
-
-    return assemble(scan(source, progress=progress), Path(source.path).name)
-
-
-def _looks_like_sqlite(head: bytes) -> bool:
-    from tracemine.formats.nsys import is_database
-
-    return is_database(head)
-
-
-def _read_sqlite(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.nsys import read_database
-
-    return read_database(source, progress)
-
-
-def _looks_like_stats(head: bytes) -> bool:
-    from tracemine.formats.nsys import is_stats
-
-    return is_stats(head)
-
-
-def _read_stats(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.nsys import read_stats
-
-    return read_stats(source, progress)
-
-
-def _looks_like_json_lines(head: bytes) -> bool:
-    from tracemine.formats.nsys import is_json_lines
-
-    return is_json_lines(head)
-
-
-def _read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.nsys import read_json_lines
-
-    return read_json_lines(source, progress)
-
-
-# The first that recognises a file reads it, so what is told by less stands later.
-FORMATS: Sequence[Format] = (
-    Format("nsys", _looks_like_sqlite, _read_sqlite),
-    Format("nsys stats", _looks_like_stats, _read_stats),
-    Format("nsys json", _looks_like_json_lines, _read_json_lines),
-    Format("kineto", _looks_like_kineto, _read_kineto),
-)
-
-
-def format_of(source: FileSource, formats: Sequence[Format] = FORMATS) -> Format:
-    """The format that `source` is in; it is not consumed.
-
-    Raises InputError, with what the file is and the way out, if none of `formats` reads it.
+    Raises InputError, with what the file is and the way out, if none reads it.
     """
     from tracemine.formats.sniff import refusal
 
-    found = next((form for form in formats if form.recognises(source.head)), None)
+    found = _recognised(source, formats)
     if found is None:
         raise refusal(source)
     return found
+
+
+def _recognised(source: FileSource, formats: Sequence[Format] = ()) -> Format | None:
+    return next((form for form in chain(formats, _known()) if form.recognises(source.head)), None)
+
+
+def _known() -> Iterator[Format]:
+    """Of each module its format; it is imported here."""
+    for name in FORMATS:
+        yield import_module(f"{__name__}.{name}").FORMAT
 
 
 # Reports of Nsight Systems are told by their names: how they begin is not documented.
@@ -124,7 +71,7 @@ def recording_in(folder: Path) -> tuple[Path, Path] | None:
 def open_trace(
     path: Path | str,
     progress: Progress | None = None,
-    formats: Sequence[Format] = FORMATS,
+    formats: Sequence[Format] = (),
     *,
     execution_trace: Path | str | None = None,
 ) -> Timeline:
@@ -133,8 +80,8 @@ def open_trace(
     `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
     knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, is
     read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is exported by the nsys on PATH.
-    `progress` is told after each block how many of the file's bytes are read, and how many there
-    are.
+    `progress` is told after each block how many of the file's bytes are read, and how many there are. `formats` are
+    asked before those that are known here.
 
     Raises InputError if a path is no readable trace or the two are not of one run, TimelineError if a timeline
     directory is damaged.
@@ -182,19 +129,20 @@ def is_nsys_folder(path: Path) -> bool:
     """
     if not path.is_dir() or (path / "meta.json").is_file():
         return False
-    from tracemine.formats.nsys import is_folder
+    from tracemine.formats.nsys.folder import files_in
 
-    return is_folder(path)
+    return bool(files_in(path))
 
 
 def _read_nsys(path: Path, progress: Progress | None) -> Timeline:
-    from tracemine.formats.nsys import read_folder, read_report
+    from tracemine.formats.nsys.folder import read_folder
+    from tracemine.formats.nsys.report import read_report
     from tracemine.formats.source import FileSource
 
     if path.is_dir():
         return read_folder(path)
     with FileSource(path) as source:  # that it is there, and no export under a report's name
-        found = next((form for form in FORMATS if form.recognises(source.head)), None)
+        found = _recognised(source)
         return read_report(path, progress) if found is None else _noted(found.read(source, progress), source)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-# Not here: `simple`, an instruction or two. Functions stand in for those of the same cost.
-_STEPS: dict[str, tuple[str, ...]] = {
+# What is not here is taken for `simple`, an instruction or two; every operator that kernels are generated for is here.
+# Functions stand in for those of the same cost.
+STEPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("exp", "exp2", "expm1", "elu"), ("exp",)),
     **dict.fromkeys(("log", "log2", "log10", "log1p"), ("log",)),
     **dict.fromkeys(("tanh", "sin", "cos", "tan"), ("tanh",)),
@@ -42,6 +43,30 @@ _STEPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler_2d"), ("blend",)),
     **dict.fromkeys(("_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp"), ("softmax",)),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), ("scan",)),
+    **dict.fromkeys(
+        (
+            *("add", "sub", "subtract", "rsub", "multiply", "neg", "negative", "abs", "absolute", "square", "addcmul"),
+            *("lerp", "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "clip", "hardtanh"),
+            *("floor", "ceil", "trunc", "round", "frac", "sign", "sgn", "where", "masked_fill", "_masked_scale"),
+            *("isnan", "isinf", "isposinf", "isneginf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge"),
+            *("logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+            *("bitwise_left_shift", "bitwise_right_shift", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__"),
+            *("relu", "leaky_relu", "_prelu_kernel", "threshold", "hardshrink", "softshrink", "hardsigmoid"),
+            *("hardswish", "threshold_backward", "leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward"),
+            *("hardshrink_backward", "softshrink_backward", "sigmoid_backward", "tanh_backward"),
+            "native_dropout_backward",
+        ),
+        ("simple",),
+    ),
+    # Many instructions, of which none was measured: taken for simple until one is.
+    **dict.fromkeys(
+        (
+            *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "erfinv", "hypot", "lgamma"),
+            *("divide", "true_divide", "floor_divide", "logaddexp", "xlogy", "log_sigmoid_backward", "mish_backward"),
+            *("hardswish_backward", "softplus_backward"),
+        ),
+        ("simple",),
+    ),
 }
 
 
@@ -52,7 +77,7 @@ def steps_of(op: str) -> tuple[str, ...]:
     (('simple', 'simple', 'erf'), ('divide',), ('simple',))
     """
     name = op.removeprefix("aten::").split(".")[0]
-    return _STEPS.get(name) or _STEPS.get(name.removesuffix("_")) or ("simple",)
+    return STEPS.get(name) or STEPS.get(name.removesuffix("_")) or ("simple",)
 
 
 def online_softmax(steps: tuple[str, ...]) -> tuple[str, ...]:

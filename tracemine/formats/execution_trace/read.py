@@ -13,9 +13,9 @@ from tracemine.errors import InputError, Location
 from tracemine.formats.execution_trace.nodes import FlatNode, Layout, layout_of
 from tracemine.formats.execution_trace.repair import repairs
 from tracemine.formats.execution_trace.trace import Collector, ExecutionTrace
+from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, end_of_value, members
 from tracemine.formats.kineto.repair import CUT_OFF, UNREADABLE, mended
-from tracemine.formats.kineto.scan import Progress
 from tracemine.formats.source import FileSource
 
 BLOCK_BYTES = 1 << 20

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracemine.formats.format import Progress
 from tracemine.formats.source import ByteSource
 
 # Sentinels of RawTrace's columns; they never leave this package.
@@ -42,12 +43,6 @@ class RawTrace:
     truncated: bool = False
     time_resolution_ns: int = 1
     warnings: tuple[str, ...] = ()
-
-
-class Progress(Protocol):
-    """Told after each block how many of the file's bytes are read."""
-
-    def __call__(self, done_bytes: int, total_bytes: int) -> None: ...
 
 
 class Scanner(Protocol):

@@ -21,11 +21,12 @@ import numpy as np
 from msgspec import Raw, Struct
 
 from tracemine.errors import InputError, Location
+from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, members
 from tracemine.formats.kineto.columns import Strings, append_argument, extend_threads, fill_from_threads, new_columns
 from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES
 from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
-from tracemine.formats.kineto.scan import MISSING, Progress, RawTrace
+from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.structs import (
     ARGUMENTS,
     LOOSE_BLOCK,

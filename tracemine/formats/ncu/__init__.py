@@ -5,14 +5,15 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from tracemine.counters import Report
 from tracemine.errors import InputError, Location
+from tracemine.formats.ncu.report import MAGIC, read_report
+from tracemine.formats.ncu.table import read_table
+from tracemine.formats.source import FileSource
 from tracemine.units import count_text
-
-if TYPE_CHECKING:
-    from tracemine.counters import Report
-    from tracemine.formats.source import FileSource
 
 __all__ = ["read_counters"]
 
@@ -33,12 +34,6 @@ def read_counters(path: Path | str) -> Report:
     Traceback (most recent call last):
     tracemine.errors.InputError: no/such/report.csv: there is no such file
     """
-    from msgspec.structs import replace
-
-    from tracemine.formats.ncu.report import MAGIC, read_report
-    from tracemine.formats.ncu.table import read_table
-    from tracemine.formats.source import FileSource
-
     path = Path(path)
     with FileSource(path) as source:
         if source.head.startswith(MAGIC):

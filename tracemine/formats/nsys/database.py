@@ -18,8 +18,12 @@ import pyarrow as pa
 from tracemine.columns import fixed_width
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
+from tracemine.formats.format import Format, Progress
 from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Array, Numbers, nothing
+from tracemine.formats.source import FileSource
+from tracemine.timeline import Timeline
 
 _ROWS_AT_ONCE = 1 << 15
 LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
@@ -27,6 +31,34 @@ _JOURNAL = "A write-ahead log lies beside the database, and what only it holds i
 _NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no whole number, read as not recorded"
+
+
+def is_database(head: bytes) -> bool:
+    """Whether a file that begins so is an SQLite database; whether of nsys, only its tables tell.
+
+    >>> is_database(b"SQLite format 3\\0"), is_database(b"{}")
+    (True, False)
+    """
+    return head.startswith(b"SQLite format 3\0")
+
+
+def read_database(source: FileSource, progress: Progress | None) -> Timeline:
+    """The timeline of an SQLite export.
+
+    Raises InputError where it is damaged, packed, or another database.
+    """
+    if source.compressed:
+        raise InputError(
+            "is a gzipped SQLite database, which cannot be read in place",
+            where=Location(source.path),
+            hint="gunzip it and pass the result",
+        )
+    path = Path(source.path)
+    with Database(path, progress) as tables:
+        return assemble(tables, path.name)
+
+
+FORMAT = Format("nsys", is_database, read_database)
 
 
 class Database:

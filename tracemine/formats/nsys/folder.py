@@ -14,9 +14,11 @@ from tracemine.errors import InputError, Location
 from tracemine.files import read_parquet
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
 from tracemine.formats.nsys.ipc import read_arrow
 from tracemine.formats.nsys.tables import Array, Numbers, nothing
+from tracemine.timeline import Timeline
 
 _SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
 _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -33,6 +35,15 @@ def files_in(folder: Path) -> dict[str, Path]:
         return {}
     found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES}
     return found if schema.is_export(set(found)) else {}
+
+
+def read_folder(path: Path) -> Timeline:
+    """The timeline of a parquetdir or arrowdir export.
+
+    Raises InputError where a file of it is damaged.
+    """
+    with Folder(path) as tables:
+        return assemble(tables, path.name)
 
 
 class Folder:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.arrow import MISSING
+from tracemine.formats.format import Format, Progress
 from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
 from tracemine.formats.nsys.tables import Array, Numbers, nothing
-
-if TYPE_CHECKING:
-    from tracemine.formats.source import FileSource
+from tracemine.formats.source import FileSource
+from tracemine.timeline import Timeline
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 30  # all texts of a recording are one line
@@ -72,6 +74,18 @@ def is_json_lines(head: bytes) -> bool:
         return False
     # A list of texts could be anybody's: an event follows, or the list is longer than what was looked at.
     return not head.startswith(b'{"data"') or b"\n" not in head or _EVENT_AFTER_TEXTS.search(head) is not None
+
+
+def read_json_lines(source: FileSource, progress: Progress | None) -> Timeline:
+    """The timeline of such an export.
+
+    Raises InputError where a line of it is no JSON.
+    """
+    with JsonLines(source, progress) as tables:
+        return assemble(tables, Path(source.path).name)
+
+
+FORMAT = Format("nsys json", is_json_lines, read_json_lines)
 
 
 class JsonLines:

@@ -6,12 +6,29 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from tracemine.errors import InputError, Location
+from tracemine.formats.format import Progress
+from tracemine.formats.nsys.database import read_database
+from tracemine.formats.source import FileSource
 from tracemine.programs import program, run
+from tracemine.timeline import Timeline
 
 _SECONDS = 1800  # the largest reports take minutes
+
+
+def read_report(path: Path, progress: Progress | None) -> Timeline:
+    """The timeline of a `.nsys-rep`, by way of the nsys on PATH.
+
+    Raises InputError where there is no nsys, or it cannot export the report.
+    """
+    with exported(path) as database, FileSource(database) as source:
+        timeline = read_database(source, progress)
+    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, source=path.name))
 
 
 @contextmanager

@@ -22,8 +22,12 @@ import numpy as np
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
+from tracemine.formats.format import Format, Progress
 from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
+from tracemine.formats.source import FileSource
+from tracemine.timeline import Timeline
 
 GPU_TRACE, KERNEL_LAUNCHES, RANGES = "cuda_gpu_trace", "cuda_kern_exec_trace", "nvtx_gpu_proj_trace"
 _TIME = re.compile(r"(.+) \((ns|us|ms|s)\)")
@@ -67,6 +71,22 @@ def is_stats(head: bytes) -> bool:
     (True, False)
     """
     return _BEGINS.search(head) is not None
+
+
+def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
+    """The timeline of tables of `nsys stats`.
+
+    Raises InputError where there is none in the file.
+    """
+    if source.compressed:
+        raise InputError(
+            "is a gzipped table of nsys stats", where=Location(source.path), hint="gunzip it and pass the result"
+        )
+    path = Path(source.path)
+    return assemble(Stats.of(path), path.name)
+
+
+FORMAT = Format("nsys stats", is_stats, read_stats)
 
 
 @dataclass

@@ -1,0 +1,56 @@
+"""Imports within functions: only where what they load must not be loaded yet, and never more of them than now."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "tracemine"
+
+# Where there are some, and how many. pyproject.toml lets ruff pass the same files (PLC0415) and says why there.
+COUNTS = {
+    "__init__.py": 1,
+    "cli": 52,
+    "files/reading.py": 1,
+    "files/writing.py": 1,
+    "formats/__init__.py": 11,
+    "formats/nsys/database.py": 2,
+    "processes.py": 1,
+    "recording.py": 2,
+    "validate/sandbox.py": 1,
+    "verify/gpu/clocks.py": 1,
+    "verify/gpu/worker.py": 1,
+}
+
+
+def imports_within(text: str) -> int:
+    """How many import statements stand in functions."""
+    functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return len({node for each in functions for node in ast.walk(each) if isinstance(node, ast.Import | ast.ImportFrom)})
+
+
+def counted() -> Iterator[tuple[str, int]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        yield "cli" if place.parts[0] == "cli" else place.as_posix(), imports_within(path.read_text(encoding="utf-8"))
+
+
+def test_imports_within_functions_are_counted_once_each_and_those_outside_are_not() -> None:
+    outside = "import a\nif a:\n    import b\nclass C:\n    import c\n"
+    assert imports_within(outside) == 0
+    assert imports_within(outside + "def f():\n    import d\n    def g():\n        from e import f\n") == 2
+
+
+def test_imports_stand_at_the_top_of_a_module() -> None:
+    found: Counter[str] = Counter()
+    for place, count in counted():
+        found[place] += count
+    more = {place: count for place, count in found.items() if count > COUNTS.get(place, 0)}
+    fewer = {place: found[place] for place, count in COUNTS.items() if found[place] < count}
+    assert not more, (
+        f"imports within functions: {more}. Put them at the top; where that loads what must not be loaded yet, raise "
+        "the number in COUNTS in tests/test_imports.py, and for a new file add it with the reason to pyproject.toml"
+    )
+    assert not fewer, f"there are fewer: lower COUNTS in tests/test_imports.py to {fewer}"

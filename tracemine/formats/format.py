@@ -1,0 +1,25 @@
+"""What a format is: how a file of it begins, and what makes a timeline of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tracemine.formats.source import FileSource
+from tracemine.timeline import Timeline
+
+
+class Progress(Protocol):
+    """Told after each block how many of the file's bytes are read."""
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An input that can be read: how a file of it begins, and what makes a timeline of it."""
+
+    name: str
+    recognises: Callable[[bytes], bool]  # is told the file's first 64 KB, inflated
+    read: Callable[[FileSource, Progress | None], Timeline]
