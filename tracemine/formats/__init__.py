@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from msgspec.structs import replace as changed
 
 from tracemine.errors import InputError, Location
+from tracemine.formats.capture import with_step_times
+from tracemine.formats.execution_trace import join, read
+from tracemine.formats.format import Format, Progress
+from tracemine.formats.sniff import refusal
+from tracemine.formats.source import FileSource
+from tracemine.formats.stored import checked
+from tracemine.timeline import Timeline
 from tracemine.units import count_text
-
-if TYPE_CHECKING:  # NumPy and Arrow are loaded when a trace is opened, not when the command line starts
-    from tracemine.formats.format import Format, Progress
-    from tracemine.formats.source import FileSource
-    from tracemine.timeline import Timeline
 
 __all__ = ["FORMATS", "format_of", "is_nsys_folder", "open_trace", "recording_in"]
 
@@ -27,8 +31,6 @@ def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
 
     Raises InputError, with what the file is and the way out, if none reads it.
     """
-    from tracemine.formats.sniff import refusal
-
     found = _recognised(source, formats)
     if found is None:
         raise refusal(source)
@@ -90,9 +92,6 @@ def open_trace(
     Traceback (most recent call last):
     tracemine.errors.InputError: no/such/trace.json: there is no such file
     """
-    from tracemine.formats.source import FileSource
-    from tracemine.timeline import Timeline
-
     path = Path(path)
     about = path / ABOUT_NAME
     if is_nsys_folder(path) or path.suffix in NSYS_REPORTS:
@@ -108,15 +107,11 @@ def open_trace(
             )
         path, execution_trace = recording[0], execution_trace or recording[1]
     if path.is_dir():
-        from tracemine.formats.stored import checked
-
         timeline = checked(Timeline.read(path), path)
     else:
         with FileSource(path) as source:
             timeline = _noted(format_of(source, formats).read(source, progress), source)
     if about.is_file():
-        from tracemine.formats.capture import with_step_times
-
         timeline = with_step_times(timeline, about)
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
 
@@ -137,7 +132,6 @@ def is_nsys_folder(path: Path) -> bool:
 def _read_nsys(path: Path, progress: Progress | None) -> Timeline:
     from tracemine.formats.nsys.folder import read_folder
     from tracemine.formats.nsys.report import read_report
-    from tracemine.formats.source import FileSource
 
     if path.is_dir():
         return read_folder(path)
@@ -147,9 +141,6 @@ def _read_nsys(path: Path, progress: Progress | None) -> Timeline:
 
 
 def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> Timeline:
-    from tracemine.formats.execution_trace import join, read
-    from tracemine.formats.source import FileSource
-
     with FileSource(path) as source:
         trace = read(source, progress)
         return _noted(join(timeline, trace, str(path)), source)
@@ -157,10 +148,6 @@ def _with_tensors(timeline: Timeline, path: Path, progress: Progress | None) -> 
 
 def _noted(timeline: Timeline, source: FileSource) -> Timeline:
     """The timeline, saying what of its file is none of the content."""
-    from dataclasses import replace
-
-    from msgspec.structs import replace as changed
-
     if not source.behind:
         return timeline
     report = timeline.meta.ingest
