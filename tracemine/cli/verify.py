@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tracemine.flow import Flow
     from tracemine.fusion import Groups
     from tracemine.verify.bugs import Bugs
+    from tracemine.verify.findings import Identity
     from tracemine.verify.step.compared import StepVerdict
     from tracemine.verify.verdicts.verdict import Verdict, Verdicts
 
@@ -125,6 +127,8 @@ def verify(
     if gpu is None and not quiet and report == "text":
         say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
     how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
+    if given is not None:
+        how = replace(how, identity=_identities(flow, groups, rules or ()))
     done: list[Verdict] = []
     verdicts: tuple[Verdict, ...] = ()
     warnings = list(scan.warnings)
@@ -278,6 +282,15 @@ def _read(
     rows = row_sets(timeline, found)
     matches = mine(rows, load_rules(*rules))
     return found_flow, found, find(timeline, rows, matches, device_of(timeline), groups=found, path=str(trace))
+
+
+def _identities(flow: Flow, groups: Groups, rules: Sequence[Path]) -> Identity:
+    """Which fingerprints findings of a file have in the trace: the file may be made up."""
+    from tracemine.engine import load_rules
+    from tracemine.findings.identity import identities
+    from tracemine.rows import row_sets
+
+    return identities(flow.timeline, row_sets(flow.timeline, groups)["activities"], load_rules(*rules))
 
 
 def _print(found: Verdicts, report: str, *, top: int, no_color: bool) -> None:
