@@ -207,6 +207,31 @@ def test_findings_that_no_scan_printed_are_one_line(run: Run, tmp_path: Path, co
 
 
 @pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        (("summary", "span_ns"), 2**63 - 1, "a time is out of range"),
+        (("summary", "gpu_time_ns"), -1, "a time is out of range"),
+        (("findings", 0, "gpu_saving_ns"), {"low": 0, "mid": 2**63 - 1, "high": 2**63 - 1}, "saves more than was"),
+        (("findings", 0, "gpu_saving_ns"), {"low": -5, "mid": 0, "high": 0}, "saves more than was measured"),
+        (("findings", 0, "measured_ns"), 2**61, "saves more than was measured"),
+        (("findings", 0, "step_saving_ns"), {"low": 0, "mid": 0, "high": 2**62}, "saves more than the span has"),
+    ],
+)
+def test_times_of_findings_that_cannot_be_are_refused(
+    run: Run, stored: Path, tmp_path: Path, where: tuple[str | int, ...], value: object, said: str
+) -> None:
+    found = json.loads(stored.read_text())
+    inner = found
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    path = tmp_path / "f.json"
+    path.write_text(json.dumps(found))
+    code, out, err = run("report", path)
+    assert (code, out, said in err, len(err.splitlines())) == (2, "", True, 2)
+
+
+@pytest.mark.parametrize(
     "content", [b'{"schema_version":1,"trace":"\xff"}', b'{"zz":' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
 )
 def test_verdicts_that_verify_did_not_write_are_one_line_before_anything_is_proved(

@@ -222,13 +222,37 @@ def test_a_fingerprint_from_a_file_names_no_other_file(run: Run, tmp_path: Path)
     assert "is no fingerprint" in err
 
 
+def test_a_fingerprint_that_is_another_findings_has_no_verdict(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN.parent / "decoder_prefill", "--format", "json", "-o", path)[0] == 0
+    found = json.loads(path.read_text())
+    assert run("verify", path, "--top", "0", "--format", "json", "-o", tmp_path / "own")[0] == 0
+    own = {
+        v["fingerprint"]: v["says"] for v in json.loads((tmp_path / "own" / "verdicts.json").read_text())["verdicts"]
+    }
+    marks = list(own)
+    others = dict(zip(marks, [*marks[1:], "0123456789abcdef"], strict=True))
+    for finding in found["findings"]:
+        finding["fingerprint"] = others.get(finding["fingerprint"], finding["fingerprint"])
+    path.write_text(json.dumps(found))
+    code, out, _ = run("verify", path, "--top", "0", "--format", "json")
+    said = "its fingerprint is another finding's: scan the trace again"
+    assert (code, said in own.values()) == (0, False)
+    assert {v["says"] for v in json.loads(out)["verdicts"]} == {said}
+
+
 def test_findings_of_a_file_that_name_no_kernel_have_no_verdict(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "findings.json"
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     found = json.loads(path.read_text())
     for finding in found["findings"]:
-        finding |= {"activities": [[]], "kernels": [], "measured_ns": 0}
+        finding |= {"activities": [[]], "kernels": []}
     path.write_text(json.dumps(found))
     code, out, err = run("verify", path, "--step", "--format", "json")
     assert (code, "Traceback" in err) == (0, False)

@@ -52,7 +52,7 @@ def test_what_was_written_is_read(directory: Path) -> None:
         ("stacks", "parent_row"),
     ],
 )
-@pytest.mark.parametrize("row", [-1, 3, 2**62, 2**63 - 1, -(2**63) + 1])
+@pytest.mark.parametrize("row", [-1, 3, 2**62, 2**63 - 1, -(2**63) + 1, -(2**63)])
 def test_a_row_number_beyond_its_table_is_refused(directory: Path, table: str, column: str, row: int) -> None:
     change(directory, table, column, lambda values: [row] * len(values))
     with pytest.raises(TimelineError, match=f"{table}.parquet: is damaged: {column} holds a number that is no row of"):

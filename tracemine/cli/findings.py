@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _LARGEST_BYTES = 1 << 30
 _HEAD_BYTES = 4096
+_MOST_NS = 1 << 62  # as in a timeline
 _SUFFIXES = (".json", ".jsonl")
 _HINT = "scan --format json writes one"
 
@@ -49,8 +50,24 @@ def stored_scans(path: Path) -> list[Scan] | None:
                 f"its findings are of version {scan.schema_version}; this tracemine reads {FINDINGS_SCHEMA_VERSION}",
                 where=where,
             )
+        if wrong := _impossible(scan):
+            raise InputError(f"is no findings file: {wrong}", where=where, hint=_HINT)
         found.append(scan)
     return found
+
+
+def _impossible(scan: Scan) -> str | None:
+    """What of its times contradicts the others, or is none; None: they can be."""
+    whole = scan.summary
+    if not all(0 <= ns <= _MOST_NS for ns in (whole.span_ns, whole.gpu_time_ns)):
+        return f"a time is out of range: more than {_MOST_NS:,} ns, or less than nothing"
+    for finding in scan.findings:
+        own, gpu, step = finding.measured_ns, finding.gpu_saving_ns, finding.step_saving_ns
+        if not 0 <= gpu.low <= gpu.mid <= gpu.high <= own or (finding.on_gpu and own > whole.gpu_time_ns):
+            return f"finding {finding.fingerprint[:16]} saves more than was measured"
+        if not 0 <= step.low <= step.mid <= step.high <= whole.span_ns:
+            return f"finding {finding.fingerprint[:16]} saves more than the span has"
+    return None
 
 
 def _lines(content: bytes) -> list[bytes]:

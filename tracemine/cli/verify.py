@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
     from tracemine.pipeline import Analysis
     from tracemine.verdicts.verdict import Verdicts
+    from tracemine.verify.pipeline import Identity
     from tracemine.verify.run import Run
 
 _LONGEST_S = 1e6
@@ -105,7 +106,7 @@ def verify(
         verdicts_before(given.stem, gpu)  # better an error now than after minutes of proofs
     if gpu is None and not quiet and report == "text":
         say("no GPU here: kernels are proved in Triton's interpreter, levels above L2 are left out")
-    how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit)
+    how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit, identity=given.identity)
     with reading(path, quiet=quiet) as bar:
         run = verified(kept, given.analysis, given.scan, how, step=step, progress=bar)
     found = _verdicts(given, run, gpu, skipped, time.monotonic() - begun)
@@ -127,6 +128,7 @@ class _Given:
     analysis: Analysis
     scan: Scan
     stem: Path | None  # None: nowhere
+    identity: Identity | None = None  # of findings that a file holds: it may be made up
 
 
 def _check(report: str, top: int, time_limit_s: float) -> None:
@@ -150,6 +152,7 @@ def _read(
     quiet: bool,
 ) -> _Given:
     """The findings of a file and their trace, or those of a trace."""
+    from tracemine.findings.identity import identities
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options, analyse, mined
 
@@ -163,8 +166,11 @@ def _read(
         execution_trace = _execution_trace_of(given, path, trace)
     with reading(trace, quiet=quiet) as progress:
         analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
-    scan = mined(analysis, Options(rules=load_rules(*rules))) if given is None else given
-    return _Given(trace=trace, analysis=analysis, scan=scan, stem=stem)
+    known = load_rules(*rules)
+    if given is None:
+        return _Given(trace=trace, analysis=analysis, scan=mined(analysis, Options(rules=known)), stem=stem)
+    identity = identities(analysis.timeline, analysis.rows["activities"], known)
+    return _Given(trace=trace, analysis=analysis, scan=given, stem=stem, identity=identity)
 
 
 def _selected(

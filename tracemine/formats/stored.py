@@ -6,7 +6,7 @@ import re
 from itertools import accumulate
 from pathlib import Path
 
-from tracemine.columns import MISSING, Array, numbers, string_ids
+from tracemine.columns import Array, numbers, string_ids
 from tracemine.errors import Location, TimelineError
 from tracemine.timeline import TABLES, Timeline
 
@@ -40,7 +40,7 @@ def _wrong(timeline: Timeline, name: str) -> str | None:
         if counted_in is not None:
             rows = numbers(table.column(column))
             beyond = getattr(timeline, counted_in).num_rows
-            if ((rows != MISSING) & ((rows < 0) | (rows >= beyond))).any():
+            if ((rows < 0) | (rows >= beyond)).sum() > table.column(column).null_count:  # a null is MISSING, below 0
                 return f"{column} holds a number that is no row of {counted_in}"
         elif column in ("start_ns", "dur_ns"):
             times = numbers(table.column(column))

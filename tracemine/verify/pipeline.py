@@ -47,6 +47,8 @@ BATCH = 24  # findings that are compiled before the first of them is timed
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _MARK = re.compile(r"[0-9a-f]{16}")
 
+Identity = Callable[[Finding], str | None]  # the fingerprint that a finding has in the trace; None: not known
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
@@ -56,6 +58,7 @@ class How:
     mutants: bool = False  # whether wrong kernels are tried beside the right ones
     time_limit_s: float = 60.0
     emit: Path | None = None  # where reproductions are written
+    identity: Identity | None = None  # None: fingerprints are those of this very scan
 
 
 def needed() -> None:
@@ -142,7 +145,7 @@ def verify(
         try:
             for number, finding in enumerate(findings, 1):
                 progress(done, len(findings))
-                ready = _ready(finding, rebuilder, emitter)
+                ready = _ready(finding, rebuilder, emitter, how.identity)
                 begun.append((ready, _proofs(ready, provers, how)))
                 if ahead is not None:
                     ahead.start(ready.texts)
@@ -161,15 +164,17 @@ def verify(
         progress(done, len(findings))
 
 
-def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> Ready:
+def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None) -> Ready:
     bugs = Bugs()
-    found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, bugs))
+    found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, identity, bugs))
     return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
 
 
-def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bugs) -> Ready:
+def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None, bugs: Bugs) -> Ready:
     if not _is_of(finding, rebuilder.flow):
         return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
+    if identity is not None and identity(finding) not in (None, _mark(finding)):
+        return Ready(finding=finding, refused="its fingerprint is another finding's: scan the trace again")
     copy = host_copy(finding, rebuilder.flow)
     if copy is not None:
         text = copy_reproduction(finding, copy, _mark(finding))
