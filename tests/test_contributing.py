@@ -100,8 +100,8 @@ def test_who_follows_the_page_passes_every_check_at_the_first_try(tmp_path: Path
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
     folder = copied(tmp_path)
     follow(folder)
-    failures = [failure(command, folder) for command in (*COMMANDS, *CHECKS)]
-    assert not any(failures), "\n\n".join(filter(None, failures))
+    failures = [told for command in (*COMMANDS, *CHECKS) if (told := failure(command, folder)) is not None]
+    assert not failures, "\n\n".join(failures)
 
 
 REPORT = "tracemine/report/table.py"
