@@ -6,6 +6,7 @@ Renew them with `pytest --renew-golden`, then read the diff.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,22 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption("--long", action="store_true", help="many times as many random attacks")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of attacks that were tried, where there were any; workers send theirs with their reports."""
+    from tests.attack.harness import table
+
+    tallies: dict[str, Counter[str]] = {}
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        if getattr(report, "when", None) == "teardown":
+            for name, (kind, counts) in report.user_properties:
+                if name == "attack":
+                    tallies.setdefault(kind, Counter()).update(counts)
+    if tallies:
+        terminalreporter.section("attacks")
+        terminalreporter.write("\n".join(table(tallies)) + "\n")
 
 
 @pytest.fixture(scope="session")

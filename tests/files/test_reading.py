@@ -134,6 +134,20 @@ def test_in_a_folder_of_evidence_a_pipe_is_left_out_with_a_note(
     assert f"{tmp_path / 'p.json'}: left out, it is not a regular file" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that fails when it is read")
+def test_a_disk_that_fails_is_said_with_the_name_of_the_file(tmp_path: Path, refused: Refused) -> None:
+    failing = tmp_path / "t.json"
+    failing.symlink_to("/proc/self/mem")
+    said = f"{failing}: cannot be read: Input/output error"
+    with opened(failing) as file:
+        for read in (file.read, lambda: file.readinto(bytearray(9)), lambda: read_head(failing, 9)):
+            with pytest.raises(InputError, match=f"^{said}$"):
+                read()
+    assert refused("scan", failing) == said
+    assert refused("scan", TRACE, "--et", failing) == said
+    assert refused("counters", failing) == said
+
+
 def test_pipes_in_a_folder_of_rules_are_refused(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "mine").mkdir()
     path = pipe(tmp_path / "mine" / "rule.toml")

@@ -487,6 +487,14 @@ def test_in_a_folder_verdicts_beside_that_of_a_step_are_read(tmp_path: Path) -> 
     assert evidence.on(FINDING, H200) is not None
 
 
+def test_a_verdict_with_a_key_that_is_no_text_is_left_out(tmp_path: Path) -> None:
+    half = SAID | {"half \ud800": 1}
+    path = put(tmp_path / "v.json", f"{json.dumps(SAID)}\n{json.dumps(half)}\n")
+    evidence = read_evidence([path])
+    assert evidence.notes == [f"{path}: left out, 1 verdict: a key in it is no text"]
+    assert evidence.on(FINDING, H200) is not None
+
+
 def test_a_folder_without_verdicts_says_so(tmp_path: Path) -> None:
     assert read_evidence([tmp_path]).notes == [f"{tmp_path}: no verdict lies in this folder or below it"]
 

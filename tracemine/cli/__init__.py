@@ -17,13 +17,23 @@ import typer
 
 from tracemine.cli import rules
 from tracemine.cli.calibrate import calibrate
-from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, ending, open_streams, say_error, say_lines, write
+from tracemine.cli.console import (
+    BUG,
+    INTERRUPTED,
+    REPORT_BUG,
+    ending,
+    machine_error,
+    open_streams,
+    say_error,
+    say_lines,
+    write,
+)
 from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
 from tracemine.cli.verify import verify
-from tracemine.errors import DEBUG, Location, TracemineError, UsageError, bug_text
+from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
 from tracemine.version import __version__
 
 __all__ = ["app", "main"]
@@ -91,9 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UsageError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except OSError as error:  # a full disk, a folder that may not be written to: the machine's word, not a bug
-        where = None if error.filename is None else Location(str(error.filename))
-        say_error(UsageError(error.strerror or str(error), where=where))
+    except OSError as error:
+        say_error(machine_error(error))
         return UsageError.exit_code
     except Exception as error:
         _say_bug(error)

@@ -45,9 +45,26 @@ def write(text: str) -> None:
     try:
         _write(sys.stdout, text)
     except OSError as error:
-        _silence(sys.stdout)
-        says = f"cannot be written to: {error.strerror or error}"
-        raise UsageError(says, where=Location("standard output")) from None
+        raise _unwritten(error) from None
+
+
+def machine_error(error: OSError) -> UsageError:
+    """A full disk, a folder that may not be written to: the machine's word as an error of ours, with its place.
+
+    What names no file is of standard output where that still holds what it could not write: --help is not printed here.
+    """
+    if error.filename is None:
+        try:
+            sys.stdout.flush()
+        except OSError as unwritten:
+            return _unwritten(unwritten)
+    where = None if error.filename is None else Location(str(error.filename))
+    return UsageError(error.strerror or str(error), where=where)
+
+
+def _unwritten(error: OSError) -> UsageError:
+    _silence(sys.stdout)
+    return UsageError(f"cannot be written to: {error.strerror or error}", where=Location("standard output"))
 
 
 def say(text: str) -> None:

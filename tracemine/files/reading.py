@@ -3,10 +3,11 @@ a bound."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import stat
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ def opened(path: Path) -> io.FileIO:
     where = Location(str(path))
     try:
         _check(path.stat(), where)  # before it is opened: that alone can set a device going
-        file = io.FileIO(path, "r", opener=_without_waiting)
+        file = _File(path, "r", opener=_without_waiting)
     except FileNotFoundError:
         raise InputError("there is no such file", where=where) from None
     except OSError as error:
@@ -54,7 +55,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
     """All of a regular file. Raises InputError, also where it holds more than `most_bytes`."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        found = b"" if size > most_bytes else _read(file, most_bytes + 1, path)
+        found = b"" if size > most_bytes else _read(file, most_bytes + 1)
     if max(size, len(found)) > most_bytes:
         raise InputError(f"is larger than {most_bytes:,} bytes", where=Location(str(path)))
     return found
@@ -63,7 +64,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 def read_head(path: Path, count: int) -> bytes:
     """The first `count` bytes of a regular file. Raises InputError."""
     with opened(path) as file:
-        return _read(file, count, path)
+        return _read(file, count)
 
 
 def read_parquet(path: Path, wanted: Container[str] | None = None) -> pa.Table:
@@ -104,14 +105,31 @@ def _held(metadata: Any, wanted: Container[str] | None) -> tuple[int, list[str]]
     return inflated, list(texts)
 
 
-def _read(file: io.FileIO, count: int, path: Path) -> bytes:
+class _File(io.FileIO):
+    """A file of which every error, as of a disk that fails, names it. Raises InputError."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        with self._named():
+            return super().read(size) or b""
+
+    def readinto(self, buffer: Any, /) -> int:
+        with self._named():
+            return super().readinto(buffer) or 0
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = Location(os.fsdecode(self.name))
+            raise InputError(f"cannot be read: {error.strerror}", where=where) from None
+
+
+def _read(file: io.FileIO, count: int) -> bytes:
     found = bytearray()
-    try:
-        while len(found) < count and (piece := file.read(min(count - len(found), _PIECE_BYTES))):
-            found += piece
-        return bytes(found)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=Location(str(path))) from None
+    while len(found) < count and (piece := file.read(min(count - len(found), _PIECE_BYTES))):
+        found += piece
+    return bytes(found)
 
 
 def _without_waiting(path: str, flags: int) -> int:

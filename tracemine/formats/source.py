@@ -73,15 +73,15 @@ class FileSource:
         self._file = opened(path)
         self.size = os.fstat(self._file.fileno()).st_size
         self.position = 0
-        self._input = self._file.read(len(_GZIP_MAGIC))
-        self.compressed = self._input == _GZIP_MAGIC
         self._member: igzip_lib.IgzipDecompressor | None = None
         self._inflated_bytes = 0
-        self._unread = b""
-        head = b""
-        while len(head) < HEAD_BYTES and (piece := self._read(HEAD_BYTES - len(head))):
-            head += piece
-        self.head = head.removeprefix(_UTF8_BOM)
+        try:
+            self._input = self._file.read(len(_GZIP_MAGIC))
+            self.compressed = self._input == _GZIP_MAGIC
+            self.head = self._begin().removeprefix(_UTF8_BOM)
+        except BaseException:
+            self._file.close()
+            raise
         self._unread = self.head
 
     def readinto(self, view: memoryview) -> int:
@@ -109,6 +109,12 @@ class FileSource:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _begin(self) -> bytes:
+        head = b""
+        while len(head) < HEAD_BYTES and (piece := self._read(HEAD_BYTES - len(head))):
+            head += piece
+        return head
 
     def _read(self, count: int) -> bytes:
         if self.compressed:

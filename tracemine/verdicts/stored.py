@@ -225,6 +225,8 @@ def _entries(pairs: Iterable[tuple[Any, Any]]) -> tuple[list[Entry], Counter[str
             found.append(_entry(value, gpu if isinstance(gpu, str) else None))
         except msgspec.ValidationError as error:
             wrong[str(error)[:200]] += 1
+        except UnicodeEncodeError:  # JSON can write half a character, which Python's reader takes
+            wrong["a key in it is no text"] += 1
     return found, wrong
 
 

@@ -1,0 +1,157 @@
+"""Folders with planted code, streams that are closed or full, and other surroundings of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attack.changes import prepared
+from tests.attack.harness import FIXTURES, PWNED, Attack, Ended, judge
+
+TRACE = str(FIXTURES / "kineto/chain.json.gz")
+CLEAN = str(FIXTURES / "kineto/clean_gemms.json.gz")
+# Names under which Python, torch or we ourselves might find what lies beside a trace.
+MODULES = ("torch", "triton", "json", "numpy", "msgspec", "typing", "sitecustomize", "usercustomize", "ncu_report",
+           "tracemine/__init__", "tracemine/verify/__init__", "conftest", "encodings/__init__", "inspect")  # fmt: skip
+
+
+def planted(here: Path) -> None:
+    """Modules, programs and configurations that write a file where anything runs or reads them."""
+    for module in MODULES:
+        path = here / f"{module}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        name = str(here / f"{PWNED}_{module.replace('/', '.')}")
+        path.write_text(f"open({name!r}, 'w').close()\nraise SystemExit(1)\n")
+    for program in ("nsys", "ncu", "nvidia-smi", "python", "git"):
+        (here / program).write_text(f"#!/bin/sh\ntouch {here}/{PWNED}_{program}\n")
+        (here / program).chmod(0o755)
+    (here / "x.pth").write_text(f"import os; os.mkdir({str(here / PWNED)!r})\n")
+    (here / "pyvenv.cfg").write_text(f"home = {here}\n")
+
+
+HOSTILE = {
+    "scan": ["scan", "t.json.gz"],
+    "scan a folder": ["scan", "c", "--rules", "rules"],
+    "ingest": ["ingest", "t.json.gz", "-o", "out"],
+    "report": ["report", "f.json", "--evidence", "v.jsonl"],
+    "counters": ["counters", "r.ncu-rep"],
+    "an export by nsys": ["scan", "r.nsys-rep"],
+    "rules": ["rules", "test", "--rules", "rules"],
+    "calibrate": ["calibrate", "-o", "out"],
+    "verify": ["verify", "t.json.gz", "-q", "--top", "1", "--emit", "out"],
+}
+
+
+def hostile_folder(attack: Attack) -> None:
+    """Everything that a command may be given, with planted code beside it."""
+    here = attack.fresh()
+    planted(here)
+    shutil.copyfile(TRACE, here / "t.json.gz")
+    shutil.copytree(FIXTURES / "captures/chain", here / "c")
+    shutil.copytree(prepared() / "rules", here / "rules")
+    shutil.copyfile(prepared() / "findings_chain.json", here / "f.json")
+    shutil.copyfile(FIXTURES / "verdicts/captures_h200.jsonl", here / "v.jsonl")
+    shutil.copyfile(FIXTURES / "ncu/compiled/report.ncu-rep", here / "r.ncu-rep")
+    (here / "r.nsys-rep").write_bytes(b"\x01\x02" * 500)
+
+
+def beside(attack: Attack, command: str, **how: Any) -> None:
+    """Runs a command in such a folder."""
+    hostile_folder(attack)
+
+    def must(ended: Ended) -> None:
+        assert command != "verify" or b"right in the interpreter" in ended.out, ended.out[-400:]
+
+    attack(*HOSTILE[command], label=command, may_write=["out"], must=must, **how)
+
+
+@pytest.mark.parametrize("command", HOSTILE)
+def test_nothing_that_lies_beside_a_trace_is_run(attacks: Callable[..., Attack], command: str) -> None:
+    beside(attacks("hostile folders"), command, exec=True)
+
+
+# Surroundings: how it is run, the command line, exit codes that fit.
+FULL, SHUT = "/dev/full", None
+SURROUNDINGS: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
+    "an error, standard error closed": ({"err": SHUT}, ["scan", "nothere"], (2,)),
+    "an error, standard error full": ({"err": FULL}, ["scan", "nothere"], (2,)),
+    "an error of the call, standard error closed": ({"err": SHUT}, ["scan", "--no-such"], (2,)),
+    "a report, standard error closed": ({"err": SHUT}, ["scan", TRACE], (0,)),
+    "a report, standard output closed": ({"out": SHUT}, ["scan", TRACE], (0, 2)),
+    "a report, standard output full": ({"out": FULL}, ["scan", TRACE], (2,)),
+    "help, standard output full": ({"out": FULL}, ["scan", "--help"], (0, 2)),
+    "all streams closed": ({"out": SHUT, "err": SHUT}, ["scan", TRACE, "--fail-on", "high"], (1,)),
+    "no command, all closed": ({"out": SHUT, "err": SHUT}, [], (2,)),
+    "ingest, all closed": ({"out": SHUT, "err": SHUT}, ["ingest", TRACE, "-o", "out"], (0, 2)),
+    "rules, standard output full": ({"out": FULL}, ["rules", "list"], (2,)),
+    "findings to a file, all closed": ({"out": SHUT, "err": SHUT}, ["scan", TRACE, "-q", "-o", "out"], (0,)),
+    "LANG=C": ({"env": {"LANG": "C", "LC_ALL": "C"}}, ["scan", TRACE], (0,)),
+    "ascii": ({"env": {"PYTHONIOENCODING": "ascii"}}, ["scan", TRACE], (0,)),
+    "no HOME": ({"env": {"HOME": None}}, ["scan", TRACE], (0,)),
+    "a HOME that is not there": ({"env": {"HOME": "/nowhere"}}, ["ingest", TRACE, "-o", "out"], (0,)),
+    "COLUMNS that are no number": ({"env": {"COLUMNS": "abc", "LINES": "-1"}}, ["scan", TRACE], (0,)),
+    "20 columns": ({"env": {"COLUMNS": "20"}}, ["scan", "--help"], (0,)),
+    "bad colours": ({"env": {"FORCE_COLOR": "1", "TERM": "\x1b[2J"}}, ["scan", TRACE], (0,)),
+}
+
+
+@pytest.mark.parametrize("surrounding", SURROUNDINGS)
+def test_in_other_surroundings_it_does_what_it_can(attacks: Callable[..., Attack], surrounding: str) -> None:
+    attack = attacks("surroundings")
+    how, args, codes = SURROUNDINGS[surrounding]
+    unseen = [name for name in ("err",) if name in how]  # what cannot be read is not judged
+    ended = attack.run(*args, exec=True, **how)
+    found = judge(ended, codes, ["here/out"])
+    attack.count(surrounding, [f for f in found if not (unseen and "without a word" in f[1])], ended)
+
+
+# In a child that is forked, for Python itself does not look at these: what is written, and what must hold of it.
+LIMITED: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
+    "umask 077, scan": ({"umask": 0o077}, ["scan", TRACE, "-q", "-o", "out"], (0,)),
+    "umask 077, ingest": ({"umask": 0o077}, ["ingest", TRACE, "-q", "-o", "out"], (0,)),
+    "umask 077, verify": ({"umask": 0o077}, ["verify", CLEAN, "-q", "-o", "out"], (0,)),
+    "umask 002, ingest": ({"umask": 0o002}, ["ingest", TRACE, "-q", "-o", "out"], (0,)),
+    "files of 1 kB, scan": ({"file_size": 1024}, ["scan", TRACE, "-q", "--format", "json", "-o", "out"], (2,)),
+    "files of 1 kB, report": ({"file_size": 1024}, ["report", TRACE, "-q", "-o", "out"], (2,)),
+    "files of 1 kB, ingest": ({"file_size": 1024}, ["ingest", TRACE, "-q", "-o", "out"], (2,)),
+    "files of 1 kB, verify": ({"file_size": 1024}, ["verify", CLEAN, "-q", "-o", "out"], (2,)),
+    "files of 30 kB, verify --emit": ({"file_size": 30_000}, ["verify", TRACE, "-q", "--top", "1", "--emit", "out"], (0, 2)),
+    "the current folder is gone, scan": ({"cwd_gone": True}, ["scan", TRACE, "-q"], (0,)),
+    "the current folder is gone, ingest": ({"cwd_gone": True}, ["ingest", TRACE, "-q", "-o", "out"], (2,)),
+    "the current folder is gone, verify": ({"cwd_gone": True}, ["verify", CLEAN, "-q"], (0, 2)),
+    "1 GB of addresses, scan": ({"memory": 1 << 30}, ["scan", TRACE, "-q"], (0, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", LIMITED)
+def test_with_less_than_usual_what_is_written_is_whole_or_not_there(attacks: Callable[..., Attack], limit: str) -> None:
+    attack = attacks("surroundings")
+    how, args, codes = LIMITED[limit]
+    if "cwd_gone" in how:
+        (attack.here / "gone").mkdir()
+        how = how | {"cwd": str(attack.here / "gone")}
+
+    def must(ended: Ended) -> None:
+        files = [p for p in attack.here.rglob("*") if p.is_file()]
+        assert not [path for path in files if path.name.startswith(".")], "what was begun stays"
+        for path in [attack.here / "out", *files] if "umask" in how else []:
+            assert not path.exists() or not path.stat().st_mode & how["umask"], f"{path} is open to others"
+        for path in files:
+            whole = {".json": json.loads, ".py": lambda text, path=path: compile(text, path, "exec")}.get(path.suffix)
+            assert path.stat().st_size and (whole is None or whole(path.read_bytes()))
+
+    attack(*args, label=limit, codes=codes, may_write=["out", "gone"], must=must, **how)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_into_a_folder_that_may_not_be_written_nothing_is(attacks: Callable[..., Attack]) -> None:
+    attack = attacks("surroundings")
+    (attack.here / "out").mkdir(mode=0o500)
+    for args in (["scan", TRACE, "-o", "out/x"], ["ingest", TRACE, "-o", "out/x"], ["verify", CLEAN, "-o", "out/x"]):
+        attack(*args, "-q", label=args[0], codes=(2,))

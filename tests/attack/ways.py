@@ -1,0 +1,64 @@
+"""What stands in for the command line in a child: a reader that no command reaches, and mistakes made on purpose."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def read_calibration(args: Sequence[str]) -> int:
+    """A calibration file is read by the package alone: as the command line would."""
+    from tracemine.cli.console import say_error
+    from tracemine.errors import TracemineError
+    from tracemine.perfmodel.calibration import read_calibration
+
+    try:
+        read_calibration(Path(args[-1]))
+    except TracemineError as error:
+        say_error(error)
+        return error.exit_code
+    return 0
+
+
+# -- mistakes that were made once, planted again: tests/attack/test_planted.py asserts that the attacks find them
+
+
+def children_search_the_folder() -> None:
+    """Children are started without -P, so that they import what lies in the current folder."""
+    begin = subprocess.Popen.__init__
+
+    def without(self: Any, command: Sequence[str], *args: Any, **how: Any) -> None:
+        env = dict(how.pop("env", None) or os.environ)
+        env.pop("PYTHONSAFEPATH", None)
+        begin(self, [part for part in command if part != "-P"], *args, env=env, **how)
+
+    subprocess.Popen.__init__ = without  # type: ignore[method-assign]
+
+
+def verdicts_follow_links() -> None:
+    """Whatever lies where verdicts go is written over, through links too."""
+    write_file = importlib.import_module("tracemine.files").write_file
+    _replace("tracemine.verdicts.files", "write_file", lambda path, content, **_: write_file(path, content))
+    _replace("tracemine.verdicts.files", "check_plain", lambda path: None)
+    _replace("tracemine.verdicts.files", "_check_table", lambda path: None)
+
+
+def timelines_replace_all() -> None:
+    """A folder with a timeline is replaced with all that lies in it."""
+    _replace("tracemine.timeline", "_check_replaceable", lambda *_: None)
+
+
+def ends_are_not_looked_at() -> None:
+    """What a file holds beside its first trace is left out without a word."""
+    _replace("tracemine.formats.kineto.scanner", "_left_out", lambda *_: [])
+
+
+def _replace(module: str, name: str, value: object) -> None:
+    """Another function in place of the one that mends it, which must be there."""
+    found = importlib.import_module(module)
+    getattr(found, name)
+    setattr(found, name, value)
