@@ -6,6 +6,7 @@ Renew them with `pytest --renew-golden`, then read the diff.
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,13 @@ GOLDEN = Path(__file__).parent / "golden"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--long", action="store_true", help="many times as many random attacks")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in another order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that counts on what another left behind fails in some order."""
+    if (seed := config.getoption("--shuffle")) is not None:
+        random.Random(seed).shuffle(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
