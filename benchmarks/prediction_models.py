@@ -21,13 +21,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tracemine.columns import numbers
 from tracemine.findings import device_of, find
-from tracemine.flow import Evidence, Flow, flow
-from tracemine.formats import open_trace
-from tracemine.fusion import Groups, groups
+from tracemine.flow import Evidence, Flow
+from tracemine.fusion import Groups
 from tracemine.matching import Rule, mine
 from tracemine.ops import COMPUTE_BOUND_CLASSES
 from tracemine.perfmodel import Curves, Prediction, Unfused, one_kernel
-from tracemine.rows import Rows, row_sets
+from tracemine.pipeline import analyse
+from tracemine.rows import Rows
 from tracemine.rows.table import BoolArray, IntArray, Numbers
 from tracemine.timeline import Timeline
 
@@ -57,10 +57,9 @@ class Trace:
 
     @classmethod
     def read(cls, path: Path) -> Trace:
-        timeline = open_trace(path)
-        reads = flow(timeline)
-        found = groups(reads)
-        return cls(timeline, reads, found, row_sets(timeline, found), max(timeline.steps.num_rows, 1))
+        found = analyse(path)
+        steps = max(found.timeline.steps.num_rows, 1)
+        return cls(found.timeline, found.dataflow, found.groups, found.rows, steps)
 
     @property
     def dur_ns(self) -> IntArray:

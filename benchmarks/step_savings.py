@@ -22,10 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tracemine.findings import device_of, find
-from tracemine.formats import open_trace
-from tracemine.matching import Rule, load_rules, mine
-from tracemine.rows import row_sets
+from tracemine.matching import Rule, load_rules
+from tracemine.pipeline import Options, scan
+from tracemine.units import Threshold
 
 # Of transformers' models those whose attention masks are made real while a graph is captured.
 MASKED = frozenset(
@@ -42,11 +41,9 @@ WITHIN = 0.15
 
 def predicted(path: Path, rules: Sequence[Rule]) -> tuple[int, int, int, float]:
     """Low, mid and high of what closing gaps saves a step, and what the device is busy in one. Nanoseconds."""
-    timeline = open_trace(path)
-    rows = row_sets(timeline)
-    scan = find(timeline, rows, mine(rows, rules), device_of(timeline), min_saving_ns=0)
-    steps, step = max(timeline.steps.num_rows, 1), scan.summary.step_saving_ns
-    return step.low // steps, step.mid // steps, step.high // steps, scan.summary.gpu_busy_ns / steps
+    found = scan(path, Options(rules=rules, threshold=Threshold(ns=0)))
+    steps, step = max(found.trace.steps, 1), found.summary.step_saving_ns
+    return step.low // steps, step.mid // steps, step.high // steps, found.summary.gpu_busy_ns / steps
 
 
 def main() -> None:

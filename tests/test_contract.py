@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.findings import Scan, device_of, find
-from tracemine.formats import open_trace
-from tracemine.matching import load_rules, mine
-from tracemine.matching.rule import Rule
+from tracemine import pipeline
+from tracemine.findings import Scan
 from tracemine.perfmodel import NOTHING
-from tracemine.rows import row_sets
 
 _ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
 _COMPAT = [
@@ -30,15 +27,8 @@ _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
-    return tuple(load_rules())
-
-
-@cache
 def scan_of(path: Path) -> Scan:
-    timeline = open_trace(path)
-    rows = row_sets(timeline)
-    return find(timeline, rows, mine(rows, rules()), device_of(timeline))
+    return pipeline.scan(path)
 
 
 def gpu_events(path: Path) -> tuple[int, float]:

@@ -86,6 +86,17 @@ def analyse(
     (8, 2)
     """
     timeline = open_trace(path, progress, execution_trace=execution_trace)
+    return analysed(timeline, path, execution_trace=execution_trace, reports=reports)
+
+
+def analysed(
+    timeline: Timeline,
+    path: Path | str = "",
+    *,
+    execution_trace: Path | str | None = None,
+    reports: Sequence[Report] = (),
+) -> Analysis:
+    """Follow the dataflow of a timeline that was read already. Paths are only repeated in the scan."""
     dataflow = flow(timeline)
     return Analysis(
         path=path_text(path),

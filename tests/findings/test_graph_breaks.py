@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.timelines import Trace
-from tracemine.findings import Scan, device_of, find
+from tracemine.findings import Scan, find
 from tracemine.findings.sources import sources
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
-from tracemine.matching import load_rules, mine
+from tracemine.pipeline import scan
 from tracemine.rows import row_sets
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compiled
@@ -30,9 +30,7 @@ BREAKS = {
 
 @cache
 def scanned(name: str) -> Scan:
-    timeline = open_trace(FIXTURES / f"{name}.json.gz")
-    rows = row_sets(timeline)
-    return find(timeline, rows, mine(rows, load_rules()), device_of(timeline))
+    return scan(FIXTURES / f"{name}.json.gz")
 
 
 @pytest.mark.parametrize("name", BREAKS)

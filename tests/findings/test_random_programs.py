@@ -10,15 +10,13 @@ import pytest
 
 from tests.fusion.test_legality import made
 from tests.timelines import Trace
-from tracemine.findings import Scan, device_of, find
+from tracemine.findings import Scan
 from tracemine.findings.accounting import measure
-from tracemine.findings.why_not import with_refusals
-from tracemine.flow import flow
-from tracemine.fusion import groups
-from tracemine.matching import load_rules, mine
+from tracemine.matching import load_rules
 from tracemine.perfmodel import NOTHING, Range
-from tracemine.rows import row_sets
+from tracemine.pipeline import Options, analysed, mined
 from tracemine.timeline import Device, Timeline
+from tracemine.units import Threshold
 
 H200 = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
 SIZES = ((4096, 4096), (64, 2048), (2048,), (1,), (), (0, 7), (64, 1))
@@ -147,10 +145,7 @@ def with_recorded_tensors(seed: int) -> Timeline:
 
 
 def scanned(timeline: Timeline, least_ns: int = 0) -> Scan:
-    found = groups(flow(timeline))
-    rows = row_sets(timeline, found)
-    scan = find(timeline, rows, mine(rows, RULES), device_of(timeline), groups=found, min_saving_ns=least_ns)
-    return with_refusals(scan, timeline, found)
+    return mined(analysed(timeline), Options(rules=RULES, threshold=Threshold(ns=least_ns), why_not=True))
 
 
 RULES = load_rules()

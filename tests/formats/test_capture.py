@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.findings import Scan, device_of, find
-from tracemine.flow import flow
+from tracemine.findings import Scan
 from tracemine.formats import open_trace
-from tracemine.fusion import groups
-from tracemine.matching import load_rules, mine
-from tracemine.rows import row_sets
+from tracemine.pipeline import analysed, mined
 from tracemine.timeline import Timeline
 
 DECODE = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_decode"
@@ -25,9 +22,7 @@ def opened(folder: Path, about: str) -> Timeline:
 
 
 def scanned(timeline: Timeline) -> Scan:
-    found = groups(flow(timeline))
-    rows = row_sets(timeline, found)
-    return find(timeline, rows, mine(rows, load_rules()), device_of(timeline), groups=found)
+    return mined(analysed(timeline))
 
 
 def test_the_times_of_a_step_alone_and_recorded_are_read_and_survive_on_disk(tmp_path: Path) -> None:
