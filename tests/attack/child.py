@@ -127,7 +127,7 @@ def _ended(order: dict[str, Any], pids: list[int]) -> list[int | None]:
                 time.sleep(order["after_s"])
                 os.kill(pid, order["signal"])
                 waits = False
-        time.sleep(0.001)
+        time.sleep(0.002)
     return [codes[pid] for pid in pids]
 
 

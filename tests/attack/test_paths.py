@@ -38,8 +38,6 @@ READERS: dict[str, tuple[list[str], Path | str]] = {
     "report --evidence": (["report", "f.json", "-q", "--evidence", "@"], FIXTURES / "verdicts/captures_h200.jsonl"),
     "rules list": (["rules", "list", "--rules", "@"], "rules"),
     "rules show": (["rules", "show", "my_rule", "--rules", "@"], "rules"),
-    "rules lint": (["rules", "lint", "--rules", "@"], "rules"),
-    "rules test": (["rules", "test", "--rules", "@"], "rules"),
 }  # fmt: skip
 
 Put = Callable[[Path, Path], object]
