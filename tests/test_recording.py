@@ -88,6 +88,14 @@ def test_as_many_steps_are_marked_as_were_asked_for(folder: Path, train: Callabl
     assert recording.done
 
 
+def test_names_of_folders_may_be_as_long_as_the_system_lets_them(tmp_path: Path, train: Callable[[], None]) -> None:
+    folder = tmp_path / ("r" * 255)
+    with tracemine.capture(folder, quiet=True):
+        train()
+    assert held(folder) == WHOLE
+    assert held(tmp_path) == {folder.name}
+
+
 def test_the_trace_opens_with_shapes_stacks_modules_and_steps(folder: Path, train: Callable[[], None]) -> None:
     pytest.importorskip("msgspec")  # a machine that records need not be one that scans
     from tracemine.formats import open_trace

@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import re
-import secrets
 import shutil
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from tracemine.errors import Location, TracemineError, UsageError
+from tracemine.files import beside
 from tracemine.programs import program, run
 from tracemine.units import count_text, ratio_text, time_text
 from tracemine.version import __version__
@@ -110,8 +110,7 @@ def capture(
     torch = _torch()
     target = Path(folder).resolve()
     replaces = _may_be_written(target, str(folder))
-    # Beside the target, so that it can be renamed; the process alone does not tell two captures apart.
-    staging = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    staging = beside(target)  # so that it can be renamed
     try:
         with _says_where(str(folder)):
             staging.mkdir(parents=True)
