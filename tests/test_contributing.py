@@ -57,15 +57,17 @@ def follow(folder: Path, edits: Sequence[tuple[str, str]] = EDITS) -> None:
         path.write_text(text + "\n", encoding="utf-8")
     for name, lines in edits:
         path = folder / name
-        path.write_text(edited(path.read_text(encoding="utf-8"), lines.splitlines()), encoding="utf-8")
+        path.write_text(edited(name, path.read_text(encoding="utf-8"), lines.splitlines()), encoding="utf-8")
 
 
-def edited(text: str, lines: Iterable[str]) -> str:
+def edited(name: str, text: str, lines: Iterable[str]) -> str:
     """A text with a change as `diff` shows it; the lines that it begins from must stand there once."""
     lines = [*lines]
     before = "".join(f"{line[1:]}\n" for line in lines if line[:1] in ("-", " "))
     after = "".join(f"{line[1:]}\n" for line in lines if line[:1] in ("+", " "))
-    assert f"\n{text}".count(f"\n{before}") == 1, f"not once in the file:\n{before}"
+    assert f"\n{text}".count(f"\n{before}") == 1, (
+        f"{name}: lines that CONTRIBUTING.md changes do not stand there once: renew its example\n{before}"
+    )
     return f"\n{text}".replace(f"\n{before}", f"\n{after}")[1:]
 
 

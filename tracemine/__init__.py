@@ -3,6 +3,7 @@
 capture(folder)    record steps of a program: its trace and execution trace
 generate(graph)    the Triton source of kernels that compute a graph of ATen calls
 validate(graph)    whether they are right, on a CPU
+pipeline           from a trace to its findings: pipeline.scan("trace.json.gz")
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
+    from tracemine import pipeline
     from tracemine.codegen import GraphBuilder, generate
     from tracemine.recording import capture
     from tracemine.validate import validate
 
-__all__ = ["GraphBuilder", "__version__", "capture", "generate", "validate"]
+__all__ = ["GraphBuilder", "__version__", "capture", "generate", "pipeline", "validate"]
 
 # Imported on first use, so that nothing waits for what it does not need.
 _PUBLIC = {
     "GraphBuilder": "tracemine.codegen",
     "capture": "tracemine.recording",
     "generate": "tracemine.codegen",
+    "pipeline": "tracemine.pipeline",
     "validate": "tracemine.validate",
 }
 

@@ -33,6 +33,8 @@ from tracemine.timeline import Timeline
 from tracemine.units import Threshold
 from tracemine.verdicts.evidence import Evidence
 
+__all__ = ["Analysis", "Options", "analyse", "analysed", "mined", "scan"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:

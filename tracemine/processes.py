@@ -256,9 +256,9 @@ class Process(Closing):
                 ready = [key.fileobj for key, _ in selector.select(left)] if left > 0 else []
                 if not ready:
                     return None
+                if child.stdin in ready:
+                    unsent = _written(child.stdin.fileno(), unsent)
                 try:
-                    if child.stdin in ready:
-                        unsent = unsent[os.write(child.stdin.fileno(), unsent) :]
                     if child.stdout in ready:
                         piece = os.read(child.stdout.fileno(), 1 << 16)
                         if not piece:
@@ -270,3 +270,11 @@ class Process(Closing):
                 if not unsent and child.stdin in selector.get_map():
                     selector.unregister(child.stdin)
         return b"".join(parts)
+
+
+def _written(descriptor: int, unsent: memoryview) -> memoryview:
+    """What is still to be written. Nothing where the reader is gone: what it said before is read all the same."""
+    try:
+        return unsent[os.write(descriptor, unsent) :]
+    except OSError:
+        return unsent[:0]

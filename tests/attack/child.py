@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Loaded by no command that forks here, for it needs torch.
 _LATER = ("__main__", "calibrate", "recording", "gpu", "worker", "replay", "proof", "library", "interpreter")
 
+_HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def main() -> None:
     """Answer until nothing more is asked."""
@@ -52,8 +54,10 @@ def _load() -> None:
 
 
 def _begun(order: dict[str, Any], number: int) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)  # until the command begins: what comes before is not its own
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         return pid
     code = 99  # what leaves `main` as an exception
     try:
@@ -94,6 +98,7 @@ def _prepare(order: dict[str, Any], number: int) -> None:
 
 def _run(order: dict[str, Any]) -> int:
     if order["exec"]:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         os.execv(sys.executable, [sys.executable, "-P", "-m", "tracemine", *order["args"]])  # noqa: S606
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         file = io.TextIOWrapper(os.fdopen(descriptor, "wb", closefd=False), encoding="utf-8", errors="strict")
@@ -103,7 +108,12 @@ def _run(order: dict[str, Any]) -> int:
         module, _, name = order["plant"].partition(":")
         getattr(importlib.import_module(module), name)()
     module, _, name = order["program"].partition(":")
-    code: int = getattr(importlib.import_module(module), name)(order["args"])
+    command = getattr(importlib.import_module(module), name)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+    except KeyboardInterrupt:
+        return 130
+    code: int = command(order["args"])
     sys.stdout.flush()
     sys.stderr.flush()
     return code

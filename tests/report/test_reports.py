@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from io import StringIO
 
@@ -177,13 +178,16 @@ def test_json_says_exactly_what_the_scan_says() -> None:
 # --- a trace is something a stranger mails you ------------------------------------------------------------------------
 
 
+def acts(character: str) -> bool:
+    return character != "\n" and unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
 @pytest.mark.parametrize("made", [hostile, hostile_verdicts])
 @pytest.mark.parametrize("text", HOSTILE_STRINGS)
 @pytest.mark.parametrize("report", REPORTS)
 def test_no_character_of_the_trace_acts_on_the_terminal(report: str, text: str, made: Callable[[str], Scan]) -> None:
-    shown = drawn(report, made(text))
-    unseen = {c for c in shown if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
-    assert unseen == set()
+    shown, ordinary = (Counter(filter(acts, drawn(report, made(name)))) for name in (text, "name"))
+    assert shown <= ordinary  # a report may have tabs of its own
 
 
 def test_rich_markup_in_a_name_is_shown_not_obeyed() -> None:

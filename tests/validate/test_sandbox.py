@@ -205,6 +205,15 @@ def test_who_does_not_read_the_question_is_not_waited_for_either(tmp_path: Path)
         assert time.monotonic() - begun < 30
 
 
+def test_a_process_that_reads_no_more_has_started_all_the_same(tmp_path: Path) -> None:
+    text = "import os, time\nprint(flush=True)\nos.close(0)\ntime.sleep(1)\nraise SystemExit('no')"
+    with Process(stand_in(tmp_path, text), dict(os.environ)) as process, pytest.raises(Ended) as raised:
+        process.start()
+        time.sleep(0.5)  # until it reads no more
+        process.ask(b"a job", 10.0)
+    assert (raised.value.code, raised.value.said, raised.value.unstarted) == (1, ("no",), False)
+
+
 def test_without_limits_a_crash_is_an_error_that_says_how_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,7 +112,10 @@ class Call(msgspec.Struct, frozen=True):
         for overload in found.overloads if found is not None else ():
             if overload.name == self.overload:
                 return overload
-        raise GraphError(f"{self.label} is not in the operator table")
+        others = ", ".join(overload.name or "none" for overload in found.overloads) if found is not None else ""
+        raise GraphError(
+            f"{self.label} is not in the operator table" + (f"; its overloads: {others}" if others else "")
+        )
 
     @property
     def label(self) -> str:
@@ -342,7 +345,9 @@ class GraphBuilder:
         return refs[0] if len(refs) == 1 and not schema.outputs[0].endswith("[]") else refs
 
     def done(self, *live: Ref) -> Graph:
-        """The chain, checked."""
+        """The graph, checked. live: what is read outside of it; of a call with several outputs, unpack them."""
+        if not all(isinstance(ref, Ref) for ref in live):
+            raise GraphError(f"{self.name}: live values are what `call` gives, one by one")
         return check(Graph(self.name, tuple(self.inputs), tuple(self.calls), tuple(r.value for r in live)))
 
     def _value(self, argument: Argument, given: Any) -> Value:

@@ -16,14 +16,19 @@ from tracemine.formats.execution_trace import join, read
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.sniff import refusal
 from tracemine.formats.source import FileSource
-from tracemine.formats.stored import checked
+from tracemine.formats.stored import check_times, checked
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
 __all__ = ["FORMATS", "format_of", "is_nsys_folder", "open_trace", "recording_in"]
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it, so what is told by less stands later.
-FORMATS = ("nsys.database", "nsys.stats", "nsys.jsonlines", "kineto.read")
+FORMATS = (
+    "nsys.database",
+    "nsys.stats",
+    "nsys.jsonlines",
+    "kineto.read",
+)
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
@@ -110,7 +115,7 @@ def open_trace(
         timeline = checked(Timeline.read(path), path)
     else:
         with FileSource(path) as source:
-            timeline = _noted(format_of(source, formats).read(source, progress), source)
+            timeline = check_times(_noted(format_of(source, formats).read(source, progress), source), path)
     if about.is_file():
         timeline = with_step_times(timeline, about)
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)

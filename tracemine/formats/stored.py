@@ -7,12 +7,13 @@ from itertools import accumulate
 from pathlib import Path
 
 from tracemine.columns import Array, numbers, string_ids
-from tracemine.errors import Location, TimelineError
+from tracemine.errors import InputError, Location, TimelineError
 from tracemine.timeline import TABLES, Timeline
 
 # The table that a row number counts in; `parent_row` counts in its own.
 _COUNTED_IN = {"launch_row": "api", "op_row": "ops", "step_row": "steps", "stack_row": "stacks"}
 _MOST = (1 << 62) - 1  # two such numbers add up within 64 bits; nanoseconds from the epoch: 146 years
+_TIMES = ("start_ns", "dur_ns")
 _PLACES = ("position", "list_index")
 _AMOUNTS = ("numel", "offset_elements", "itemsize_bytes")
 _JSON = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
@@ -33,6 +34,25 @@ def checked(timeline: Timeline, directory: Path) -> Timeline:
     return timeline
 
 
+def check_times(timeline: Timeline, path: Path) -> Timeline:
+    """The timeline that a format's reader made of a file, if its times are times and its rows stand in order of start.
+
+    Raises InputError otherwise.
+    """
+    for name in TABLES:
+        table = getattr(timeline, name)
+        for column in sorted({*_TIMES} & {*table.column_names}):
+            if wrong := _wrong_times(column, numbers(table.column(column))):
+                raise InputError(f"cannot be a timeline: in its {name} {wrong}", where=Location(str(path)))
+    return timeline
+
+
+def _wrong_times(column: str, times: Array) -> str | None:
+    if _is_beyond(times) or (column == "dur_ns" and (times < 0).any()):
+        return f"{column} holds what is no time"
+    return "its rows are not in order of start" if column == "start_ns" and (times[1:] < times[:-1]).any() else None
+
+
 def _wrong(timeline: Timeline, name: str) -> str | None:
     table = getattr(timeline, name)
     for column in table.column_names:
@@ -42,12 +62,9 @@ def _wrong(timeline: Timeline, name: str) -> str | None:
             beyond = getattr(timeline, counted_in).num_rows
             if ((rows < 0) | (rows >= beyond)).sum() > table.column(column).null_count:  # a null is MISSING, below 0
                 return f"{column} holds a number that is no row of {counted_in}"
-        elif column in ("start_ns", "dur_ns"):
-            times = numbers(table.column(column))
-            if _is_beyond(times) or (column == "dur_ns" and (times < 0).any()):
-                return f"{column} holds what is no time"
-            if column == "start_ns" and (times[1:] < times[:-1]).any():
-                return "its rows are not in order of start"
+        elif column in _TIMES:
+            if wrong := _wrong_times(column, numbers(table.column(column))):
+                return wrong
         elif column in _PLACES and (numbers(table.column(column), 0) < 0).any():
             return f"{column} holds a negative number"
         elif column in _AMOUNTS and _is_beyond(numbers(table.column(column), 0)):

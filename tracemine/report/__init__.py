@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Scan
     from tracemine.verdicts.verdict import Verdicts
 
-REPORTS = ("text", "json", "markdown")
+REPORTS = (
+    "text",
+    "json",
+    "markdown",
+)
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
 
 

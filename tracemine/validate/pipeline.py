@@ -21,7 +21,7 @@ _FOREVER_S = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What validating a graph's kernels came to."""
+    """What validating a graph's kernels came to: `passed` says it in a word, `proof` in full."""
 
     source: Source  # what was validated, as `generate` gives it
     proof: Proof  # trials, faults, errors beside eager's, mutants
@@ -55,6 +55,7 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
     >>> report.passed, report.mutants[0] == report.mutants[1] > 0, report.proof.faults
     (True, True, ())
     """
+    source = generate(graph)
     small = tried(graph)
     if small.too_large is not None:
         raise TracemineError(f"{graph.name}: {small.too_large}")
@@ -62,7 +63,7 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
         found = sandbox.prove(small.small, mutants, small.recorded)
     if isinstance(found, str):
         raise TracemineError(f"{graph.name}: {found}")
-    return Report(source=generate(graph), proof=found, differs=small.says)
+    return Report(source=source, proof=found, differs=small.says)
 
 
 class Interpreter(Closing):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tracemine.codegen.graph import Graph
+from tracemine.codegen.graph import Graph, GraphError
 from tracemine.codegen.loop_ir import Program
 from tracemine.codegen.operators import table
 from tracemine.codegen.partition import plan
@@ -46,6 +46,8 @@ def generate(graph: Graph, rounds: bool = False, export_masks: bool = False, lon
     rounds: the build that rounds after every call as eager does, to prove that the wiring is right. longest_row:
     elements of a row that a kernel may hold in registers; longer ones are walked in a loop.
     """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"a graph is what GraphBuilder.done gives, not {type(graph).__name__}")
     program = plan(graph, rounds, export_masks, longest_row)
     masks = len(program.outputs) - len(graph.live)
     return print_program(program, rounds, masks, [i.name for i in graph.inputs], longest_row)
