@@ -17,7 +17,7 @@ from tracemine.devices import devices_page
 from tracemine.matching import load_rules
 from tracemine.matching.catalogue import rules_page
 from tracemine.rows import docs as row_docs
-from tracemine.timeline import EDGES, TABLES, Device, IngestReport, Meta
+from tracemine.timeline import COUNTERS, EDGES, TABLES, Device, IngestReport, Meta
 
 HERE = Path(__file__).resolve().parent
 
@@ -31,9 +31,11 @@ def timeline_page() -> str:
         "opinion. A *row* in a column's name is a position in the table it names, counted from 0. Times are whole "
         "nanoseconds, sizes whole bytes. Null means *not recorded*; the last column says what that comes from, "
         "and — that the column is never null. `edges.parquet` is an exception: `tracemine ingest` writes it where an "
-        "execution trace was given, for other readers; tracemine itself derives it anew from the facts.\n",
+        "execution trace was given, for other readers; tracemine itself derives it anew from the facts. "
+        "`counters.parquet` is there where reports of Nsight Compute were given ([counters.md](counters.md)), which "
+        "are of other runs than the trace.\n",
     ]
-    for table in (*TABLES.values(), EDGES):
+    for table in (*TABLES.values(), EDGES, COUNTERS):
         parts += [
             f"## {table.name}.parquet\n",
             f"One row: {table.row}. Order: {table.order}.\n",

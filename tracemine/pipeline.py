@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tracemine.counters import Counters, Report, match
+from tracemine.counters import Counters, Report, match, with_stored
 from tracemine.devices import Device
 from tracemine.files import path_text
 from tracemine.findings import Scan, device_of, find
@@ -79,7 +79,7 @@ def analyse(
     """Read a trace and follow its dataflow.
 
     path, execution_trace, progress: as in `tracemine.formats.open_trace`. reports: what Nsight Compute counted of the
-    same program (`tracemine.formats.ncu.read_report`).
+    same program (`tracemine.formats.ncu.read_counters`), beside the counters that lie in a timeline directory.
 
     Raises InputError where a path is no readable trace, TimelineError where a timeline directory is damaged.
 
@@ -88,6 +88,7 @@ def analyse(
     (8, 2)
     """
     timeline = open_trace(path, progress, execution_trace=execution_trace)
+    reports = with_stored(reports, path, timeline)
     return analysed(timeline, path, execution_trace=execution_trace, reports=reports)
 
 

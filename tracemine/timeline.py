@@ -9,6 +9,8 @@ A row number ("row" in a column's name) is a position in the table it names. Nul
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -233,10 +235,53 @@ EDGES = Table(
     ),
 )  # fmt: skip
 
+_FLOP_DTYPES = ("fp32", "fp64", "half", "bf16", "fp16", "tf32", "fp8", "int8")
+_NOT_COUNTED = "the report does not have it"
+
+# Written beside the tables where reports of Nsight Compute were given. Of other runs than the trace, so no part of a
+# Timeline: `read_counters_table` reads it, and which activities its kernels are is found anew.
+COUNTERS = Table(
+    "counters",
+    "one kernel that Nsight Compute profiled",
+    "report, then order",
+    (
+        Column("report", pa.int32(), "which report it is of, counted from 0 in the order they were given"),
+        Column("source", _TEXT, "file name of that report, without its folder"),
+        Column("page", _TEXT, "what that report is: `raw`, `details`, both, or `report` (the binary one)"),
+        Column("order", pa.int64(), "position among that report's kernels, counted from 0"),
+        Column("name", _TEXT, "kernel name as the report prints it: demangled, mangled or the bare function's"),
+        Column("grid", pa.list_(pa.int64(), 3), "blocks in x, y, z", _NOT_COUNTED),
+        Column("block", pa.list_(pa.int64(), 3), "threads a block in x, y, z", _NOT_COUNTED),
+        Column("gpu", _TEXT, "product name of the GPU", _NOT_COUNTED),
+        Column("dur_ns", pa.int64(), "duration in nanoseconds; kernels are serialised and begin with empty caches, so it is not the timeline's", _NOT_COUNTED),
+        Column("dram_read_bytes", pa.int64(), "bytes read from DRAM", _NOT_COUNTED),
+        Column("dram_written_bytes", pa.int64(), "bytes that reached DRAM before the kernel ended: the rest still lay in L2", _NOT_COUNTED),
+        Column("dram_bytes", pa.int64(), "bytes between DRAM and L2, both ways", _NOT_COUNTED),
+        Column("dram_bytes_from", _TEXT, "how dram_bytes is known: `counters`, or derived: `rate` (× duration), `throughput` (× peak × duration)", "dram_bytes is null"),
+        *(Column(f"{dtype}_flops", pa.int64(), f"floating-point operations counted as {dtype}" if dtype != "int8" else "operations of the matrix units counted as int8", "none, or not counted: see flops_complete") for dtype in _FLOP_DTYPES),
+        Column("flops_complete", pa.bool_(), "whether these hold all arithmetic that is counted at all: matrix units have counters of their own"),
+        Column("occupancy_percent", pa.float64(), "resident warps, of those that a multiprocessor can hold, as achieved", _NOT_COUNTED),
+        Column("theoretical_occupancy_percent", pa.float64(), "the same as the launch configuration allows", _NOT_COUNTED),
+        Column("registers_per_thread", pa.int64(), "registers a thread", _NOT_COUNTED),
+        Column("spill_requests", pa.int64(), "loads and stores of local memory, warp instructions", _NOT_COUNTED),
+        Column("l2_hit_percent", pa.float64(), "requests that L2 could answer", _NOT_COUNTED),
+        Column("compute_percent", pa.float64(), "throughput of the multiprocessors, of what they can sustain", _NOT_COUNTED),
+        Column("memory_percent", pa.float64(), "throughput of the memory system (the busiest of DRAM, L2, L1), likewise", _NOT_COUNTED),
+        Column("dram_percent", pa.float64(), "throughput of DRAM alone, likewise", _NOT_COUNTED),
+        Column("waves", pa.float64(), "how often the grid fills the GPU", _NOT_COUNTED),
+        Column("rules", _TEXT, "what ncu's own rules say, a line each: `TYPE NAME: text`", "the report holds no results of rules"),
+        Column("activity_rows", pa.list_(pa.int64()), "rows of `activities` that have these counters: of a step that is repeated one each", "no activity has them: see evidence"),
+        Column("evidence", _TEXT, "how it was found among the activities: `exact` (name, grid, block and the order of launches agree), `name_and_grid` (name, grid and block alone; where another launch of these stands for all, activity_rows is null)", "no trace was given, or see unmatched_reason"),
+        Column("unmatched_reason", _TEXT, "why it is none of the activities: `no_grid` (the report does not say its grid and block), `other_gpu`, `not_in_timeline` (no activity has its name), `other_grid` (none of its name has its grid and block), `several_names`, `several_inputs`, `several_counters` (the activities, their inputs or the profiled launches of its name and grid differ, and the order does not tell)", "it was found, or no trace was given"),
+    ),
+)  # fmt: skip
+
+COUNTERS_ONLY = "ncu"  # Meta.format of a directory that holds counters and no timeline
+
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
 
 _META = "meta.json"
-_FILES = {_META, *(f"{table.name}.parquet" for table in (*_TABLES, EDGES))}
+_FILES = {_META, *(f"{table.name}.parquet" for table in (*_TABLES, EDGES, COUNTERS))}
 _SHOWN = 3  # names in a message
 
 
@@ -277,7 +322,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: Annotated[int, _Says(description="version of this schema")] = SCHEMA_VERSION
     tracemine_version: Annotated[str, _Says(description="what ingested the export")]
     source: Annotated[str, _Says(description="file name, without its folder")]
-    format: Annotated[str, _Says(description="`kineto`, `nsys`")]
+    format: Annotated[str, _Says(description="`kineto`, `nsys`; `ncu`: counters alone, no other table has rows")]
     producer: Annotated[str | None, _Says(description="what the export was made by, as far as its features tell")] = (
         None
     )
@@ -331,18 +376,19 @@ class Timeline:
             given = getattr(self, table.name)
             object.__setattr__(self, table.name, _checked(given, table))
 
-    def write(self, directory: Path, edges: pa.Table | None = None) -> None:
+    def write(self, directory: Path, edges: pa.Table | None = None, counters: pa.Table | None = None) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
 
         A link keeps pointing to the directory. `edges`, a table of the schema `EDGES`, is written beside the others for
-        who reads the directory; `read` leaves it alone.
+        who reads the directory, and so is `counters`, one of the schema `COUNTERS`; `read` leaves both alone.
 
         Raises TimelineError if `directory` exists already and holds anything but a timeline, UsageError where it cannot
         be written.
         """
         tables = {table.name: getattr(self, table.name) for table in _TABLES}
-        if edges is not None:
-            tables[EDGES.name] = _checked(edges, EDGES)
+        for given, table in ((edges, EDGES), (counters, COUNTERS)):
+            if given is not None:
+                tables[table.name] = _checked(given, table)
         with writing(directory):
             target = resolved(directory)
             make_folder(target.parent)
@@ -351,9 +397,9 @@ class Timeline:
             with folder_beside(target) as folder:
                 staging = folder / "new"
                 staging.mkdir()
-                for name, table in tables.items():
+                for name, rows in tables.items():
                     with (staging / f"{name}.parquet").open("xb") as file:
-                        pq.write_table(table, file, compression="zstd")
+                        pq.write_table(rows, file, compression="zstd")
                 (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
                 with locked(target.parent):
                     _check_replaceable(target, directory)
@@ -370,16 +416,36 @@ class Timeline:
 
         Raises TimelineError if a file is missing, damaged, or of another schema version.
         """
-        try:
+        with _readable(directory):
             meta = _read_meta(directory / _META)
             return Timeline(meta=meta, **{t.name: _read_table(directory / f"{t.name}.parquet") for t in _TABLES})
-        except (InputError, TimelineError, *_DAMAGED) as error:
-            reason = (
-                error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {_says(error)}"
-            )
-            raise TimelineError(
-                reason, where=Location(str(directory)), hint="ingest the profiler's export again"
-            ) from None
+
+
+def read_counters_table(directory: Path) -> pa.Table | None:
+    """The table of the schema `COUNTERS` that lies in a timeline directory; None where there is none.
+
+    Raises TimelineError if it is damaged, or of another schema.
+
+    >>> read_counters_table(Path("no/such/folder")) is None
+    True
+    """
+    path = directory / f"{COUNTERS.name}.parquet"
+    if not (os.path.lexists(path) and os.path.lexists(directory / _META)):
+        return None
+    with _readable(directory):
+        _read_meta(directory / _META)
+        return _checked(_read_table(path), COUNTERS)
+
+
+@contextmanager
+def _readable(directory: Path) -> Iterator[None]:
+    """Whatever is wrong with a timeline's files, as a TimelineError that names the directory."""
+    try:
+        yield
+    except (InputError, TimelineError, *_DAMAGED) as error:
+        reason = error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {_says(error)}"
+        hint = "ingest the profiler's export again"
+        raise TimelineError(reason, where=Location(str(directory)), hint=hint) from None
 
 
 def _checked(given: Any, table: Table) -> pa.Table:

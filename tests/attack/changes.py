@@ -163,6 +163,9 @@ def prepared() -> Path:
     folder = Path(kept.name)
     for name in ("captures/chain", "kineto/decoder_decode_graph.json.gz", "nsys/block_train.sqlite"):
         open_trace(FIXTURES / name).write(folder / f"timeline_{Path(name).name}")
+    report = str(FIXTURES / "ncu/chain/details.csv.gz")
+    args = ["ingest", str(FIXTURES / "ncu/chain/trace.json.gz"), "--ncu", report, "-q", "-o"]
+    assert main([*args, str(folder / "timeline_counters")]) == 0
     for name in ("chain", "decoder_prefill"):
         target = folder / f"findings_{name}.json"
         assert main(["scan", str(FIXTURES / "captures" / name), "--format", "json", "-q", "-o", str(target)]) == 0

@@ -157,6 +157,7 @@ def swell(path: Path) -> None:
 BOMBS = {
     "a folder of tables": ("parquetdir", "CUPTI_ACTIVITY_KIND_KERNEL.parquet", ["scan", "b", "-q"]),
     "a timeline": ("timeline_chain", "memory.parquet", ["scan", "b", "-q"]),
+    "counters in a timeline": ("timeline_counters", "counters.parquet", ["scan", "b", "-q"]),
 }
 
 

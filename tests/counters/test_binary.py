@@ -90,6 +90,29 @@ def test_kernels_of_all_ranges_are_read_in_order(monkeypatch: pytest.MonkeyPatch
     assert "secret" not in repr(report)
 
 
+class Ruled(Action):
+    """A kernel of a package that hands out results of rules, of which some have no message."""
+
+    def rule_results_as_dicts(self) -> list[dict[str, Any]]:
+        link = "See @url:the guide:https://docs.nvidia.com/x@, @source:/home/secret/a.py:7:line 7@ and\n@section:S:S@."
+        return [
+            {
+                "rule_identifier": "CPIStall",
+                "name": "",
+                "rule_message": {"title": "Stalls", "message": link, "type": 2},
+            },
+            {"rule_identifier": "", "name": "Own", "rule_message": {"title": "", "message": "fine", "type": 1}},
+            {"rule_identifier": "Silent", "name": "", "rule_message": None},
+        ]
+
+
+def test_what_rules_say_is_kept_without_where_their_links_lead(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    installed(monkeypatch, [Ruled(), Action()])
+    ruled, plain = read_counters(path).kernels
+    assert ruled.rules == "OPT CPIStall: Stalls: See the guide, line 7 and S.\nINF Own: fine"
+    assert plain.rules is None
+
+
 def test_a_packed_report_is_unpacked_for_the_package(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     seen: list[bytes] = []
     installed(monkeypatch, [Action()], seen=seen)

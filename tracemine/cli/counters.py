@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import say, write
-from tracemine.errors import UsageError
+from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import code_cell, json_text, line, shorten
 from tracemine.units import bytes_text, count_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.findings.counter_summary import KernelLine
+    from tracemine.timeline import Timeline
 
 _FORMATS = ("text", "json", "markdown")
 # Of what was left out of a report: what it is, and why.
@@ -24,6 +25,7 @@ _REASONS = {
     "no_kernel_name": ("row", "without a kernel's name"),
     "value_of_unknown_unit": ("value", "in a unit that is not known"),
     "second_kernel_of_one_id": ("row", "with the ID of another kernel"),
+    "rule_beyond_bound": ("rule's result", "beyond 100,000 characters of one kernel"),
     "not_a_kernel": ("result", "of a range or graph profiled as a whole"),
 }
 
@@ -31,10 +33,14 @@ _REASONS = {
 def counters(
     reports: Annotated[
         list[Path],
-        typer.Argument(metavar="REPORT", help="Reports of Nsight Compute: .ncu-rep, or what ncu --csv prints."),
+        typer.Argument(
+            metavar="REPORT|DIR",
+            help="Reports of Nsight Compute: .ncu-rep, what ncu --csv prints, or a timeline's folder.",
+        ),
     ],
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="TRACE", help="Say which activities of this trace they are.")
+        Path | None,
+        typer.Option("--trace", metavar="TRACE", help="Say which activities of this trace they are. Default: of DIR."),
     ] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on standard error.")] = False,
@@ -48,17 +54,16 @@ def counters(
       tracemine counters report.ncu-rep
       ncu --import report.ncu-rep --csv --page raw | gzip > report.csv.gz; tracemine counters report.csv.gz
       tracemine counters report.csv.gz --trace trace.json.gz
+      tracemine counters timeline/
     """
     if form not in _FORMATS:
         raise UsageError(f"--format: there is no report {form!r}", hint=f"there are: {', '.join(_FORMATS)}")
-    found = [said_report(path, quiet=quiet) for path in reports]
+    found = [report for path in reports for report in said_reports(path, quiet=quiet)]
     from tracemine.counters import match
     from tracemine.findings.counter_summary import kernel_lines
     from tracemine.findings.measured import match_texts
-    from tracemine.formats import open_trace
-    from tracemine.timeline import Meta, Timeline
 
-    timeline = open_trace(trace) if trace else Timeline(meta=Meta(tracemine_version="", source="", format=""))
+    timeline = _timeline(trace, reports)
     joined = match(timeline, found)
     lines = kernel_lines(timeline, joined)
     if form == "json":
@@ -67,10 +72,37 @@ def counters(
         write(json_text(json.format(json.encode(lines), indent=1).decode()) + "\n")
     else:
         write("".join(f"{row}\n" for row in (_markdown if form == "markdown" else _text)(_cells(lines))))
-    if trace and not quiet:
+    if (trace or timeline.activities.num_rows) and not quiet:
         for text in match_texts(joined):
             say(text)
     return 0
+
+
+def _timeline(trace: Path | None, reports: Sequence[Path]) -> Timeline:
+    """The trace that is named; else the timeline that the counters lie in; else an empty one."""
+    from tracemine.formats import open_trace
+    from tracemine.formats.stored import checked
+    from tracemine.timeline import Meta, Timeline
+
+    if trace is not None:
+        return open_trace(trace)
+    directory = next((path for path in reports if path.is_dir()), None)
+    if directory is not None and len(reports) == 1:
+        return checked(Timeline.read(directory), directory)
+    return Timeline(meta=Meta(tracemine_version="", source="", format=""))
+
+
+def said_reports(path: Path, *, quiet: bool) -> Sequence[Report]:
+    """The report that a file is, or those that lie in a timeline directory; as `said_report`."""
+    if not path.is_dir():
+        return [said_report(path, quiet=quiet)]
+    from tracemine.counters import stored_reports
+
+    found = stored_reports(path)
+    if not found:
+        hint = "put them there: tracemine ingest TRACE --ncu REPORT -o DIR"
+        raise InputError("is a folder without counters of Nsight Compute", where=Location(str(path)), hint=hint)
+    return found
 
 
 def said_report(path: Path, *, quiet: bool) -> Report:

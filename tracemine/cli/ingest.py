@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,22 +10,27 @@ import typer
 
 from tracemine.cli.console import write
 from tracemine.cli.progress import reading
-from tracemine.cli.scan import ExecutionTraceOption, QuietOption
+from tracemine.cli.scan import CountersOption, ExecutionTraceOption, QuietOption, reports_in
+from tracemine.errors import UsageError
 from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from pyarrow import Table
 
+    from tracemine.counters import Report
     from tracemine.timeline import IngestReport, Timeline
 
 
 def ingest(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="What the profiler exported.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="What the profiler exported, or a report of Nsight Compute.")
+    ],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="The timeline's directory; a timeline there is replaced."),
     ],
     execution_trace: ExecutionTraceOption = None,
+    counters: CountersOption = None,
     quiet: QuietOption = False,
 ) -> int:
     """Read a profiler's export once and keep it as a timeline: Parquet tables that scan reads much faster.
@@ -36,15 +41,29 @@ def ingest(
     Examples:
       tracemine ingest trace.json.gz -o timeline/
       tracemine ingest trace.json.gz --et et.json.gz -o timeline/
+      tracemine ingest trace.json.gz --ncu report.ncu-rep -o timeline/
+      tracemine ingest report.ncu-rep -o counters/
     """
-    from tracemine.formats import open_trace
+    from tracemine.counters import counters_table, match, timeline_of, with_stored
+    from tracemine.formats import is_counters, open_trace
+    from tracemine.formats.ncu import read_counters
 
-    with reading(path, quiet=quiet) as progress:
-        timeline = open_trace(path, progress, execution_trace=execution_trace)
-    edges = _edges(timeline)
-    timeline.write(output, edges)
+    reports: Sequence[Report]
+    if is_counters(path):
+        if execution_trace is not None:
+            raise UsageError(f"--et: belongs to a trace, and {path} is a report of Nsight Compute")
+        reports = [read_counters(each) for each in (path, *(counters or ()))]
+        timeline, edges, joined = timeline_of(reports), None, None
+    else:
+        reports = reports_in(counters or (), quiet=quiet)
+        with reading(path, quiet=quiet) as progress:
+            timeline = open_trace(path, progress, execution_trace=execution_trace)
+        reports = with_stored(reports, path, timeline)
+        edges, joined = _edges(timeline), match(timeline, reports)
+    tables = {"edges": edges, "counters": counters_table(reports, joined) if reports else None}
+    timeline.write(output, **tables)
     if not quiet:
-        write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline, edges)))
+        write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline, tables)))
     return 0
 
 
@@ -56,11 +75,11 @@ def _edges(timeline: Timeline) -> Table | None:
     return activity_edges(found) if len(found.nodes) else None
 
 
-def _report(timeline: Timeline, edges: Table | None) -> Iterator[str]:
+def _report(timeline: Timeline, others: Mapping[str, Table | None]) -> Iterator[str]:
     from tracemine.timeline import TABLES
 
-    tables = {name: getattr(timeline, name) for name in TABLES} | ({} if edges is None else {"edges": edges})
-    for name, table in tables.items():
+    tables = {name: getattr(timeline, name) for name in TABLES}
+    for name, table in (tables | {name: table for name, table in others.items() if table is not None}).items():
         yield f"{name:<11} {table.num_rows:>11,} rows"
     yield from _what_became(timeline.meta.ingest)
 

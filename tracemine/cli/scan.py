@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import options, say, say_error, write
-from tracemine.cli.counters import said_report
+from tracemine.cli.counters import said_reports
 from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
@@ -124,7 +124,7 @@ def scan(
         evidence=evidence_in(evidence or (), quiet=quiet),
         why_not=why_not,
     )
-    reports = _reports(counters or (), quiet=quiet)
+    reports = reports_in(counters or (), quiet=quiet)
     to_file = StringIO()
     how = options(to_file if output else sys.stdout, top=top, no_color=no_color)
     failed = failing = False
@@ -202,11 +202,11 @@ def _only(paths: Iterator[Path | TracemineError]) -> Path | TracemineError:
     return found[0]
 
 
-def _reports(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
+def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
     """The reports of Nsight Compute, each read once; what was left out of them is said."""
     if not paths:
         return ()
-    return [said_report(path, quiet=quiet) for path in paths]
+    return [report for path in paths for report in said_reports(path, quiet=quiet)]
 
 
 def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:

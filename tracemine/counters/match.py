@@ -63,6 +63,7 @@ class Counters:
     matched: dict[str, int]  # profiled kernels by how sure: `exact`, `name_and_grid`
     unmatched: dict[str, int]  # profiled kernels that are of no activity, by reason
     sources: tuple[str, ...] = ()
+    how: tuple[str, ...] = ()  # per kernel: `exact`, `name_and_grid`, or why it is of no activity
 
 
 def match(timeline: Timeline, reports: Sequence[Report]) -> Counters:
@@ -75,17 +76,19 @@ def match(timeline: Timeline, reports: Sequence[Report]) -> Counters:
     """
     count = timeline.activities.num_rows
     of, exact = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
-    how: Counter[str] = Counter()
+    reasons: list[str] = []
     kernels: list[Kernel] = []
     for report in reports:
-        found, sure, reasons = _join(timeline, report)
+        found, sure, said = _join(timeline, report)
         new = (of < 0) & (found >= 0)
         of[new], exact[new] = found[new] + len(kernels), sure[new]
         kernels += report.kernels
-        how.update(reasons)
+        reasons += said
+    how = Counter(reasons)
     matched = {each: how[each] for each in (EXACT, NAME_AND_GRID) if how[each]}
     unmatched = {each: how[each] for each in REASON_TEXTS if how[each]}
-    return Counters(tuple(kernels), of, exact, matched, unmatched, tuple(report.source for report in reports))
+    sources = tuple(report.source for report in reports)
+    return Counters(tuple(kernels), of, exact, matched, unmatched, sources, tuple(reasons))
 
 
 def _join(timeline: Timeline, report: Report) -> tuple[IntArray, BoolArray, list[str]]:

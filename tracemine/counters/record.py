@@ -46,6 +46,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     memory_percent: float | None = None  # throughput of the memory system (the busiest of DRAM, L2, L1), likewise
     dram_percent: float | None = None  # throughput of DRAM alone
     waves: float | None = None  # how often the grid fills the GPU
+    rules: str | None = None  # what ncu's own rules say, a line each: TYPE NAME: text
 
     @property
     def total_flops(self) -> int | None:

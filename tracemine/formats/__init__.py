@@ -14,13 +14,13 @@ from tracemine.errors import InputError, Location
 from tracemine.formats.capture import with_step_times
 from tracemine.formats.execution_trace import join, read
 from tracemine.formats.format import Format, Progress
-from tracemine.formats.sniff import refusal
+from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
-from tracemine.timeline import Timeline
+from tracemine.timeline import COUNTERS_ONLY, Timeline
 from tracemine.units import count_text
 
-__all__ = ["FORMATS", "format_of", "is_nsys_folder", "open_trace", "recording_in"]
+__all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it, so what is told by less stands later.
 FORMATS = (
@@ -113,12 +113,32 @@ def open_trace(
         path, execution_trace = recording[0], execution_trace or recording[1]
     if path.is_dir():
         timeline = checked(Timeline.read(path), path)
+        if timeline.meta.format == COUNTERS_ONLY:
+            raise InputError(
+                "holds counters of Nsight Compute and no timeline",
+                where=Location(str(path)),
+                hint=f"print them: tracemine counters {path}",
+            )
     else:
         with FileSource(path) as source:
             timeline = check_times(_noted(format_of(source, formats).read(source, progress), source), path)
     if about.is_file():
         timeline = with_step_times(timeline, about)
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
+
+
+def is_counters(path: Path) -> bool:
+    """Whether a file is a report of Nsight Compute, binary or a table, and no trace.
+
+    Raises InputError where it cannot be read.
+
+    >>> is_counters(Path("fixtures/ncu/chain/raw.csv.gz")), is_counters(Path("fixtures/ncu/chain/trace.json.gz"))
+    (True, False)
+    """
+    if path.is_dir() or path.suffix in NSYS_REPORTS:
+        return False
+    with FileSource(path) as source:
+        return looks_like_counters(source) and _recognised(source) is None
 
 
 def is_nsys_folder(path: Path) -> bool:

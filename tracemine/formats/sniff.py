@@ -34,6 +34,13 @@ def _has(pattern: bytes) -> Callable[[bytes], object]:
     return re.compile(pattern).search
 
 
+_UTF_16 = _Look(
+    _begins(b"\xff\xfe", b"\xfe\xff"),
+    "is UTF-16 text, and a trace is UTF-8",
+    "convert it: iconv -f UTF-16 -t UTF-8 FILE",
+)
+_NO_JSON = _Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED)
+
 # The first that fits says it. Text formats are looked at without the blank lines in front of them.
 _BINARY = (
     _Look(lambda head: not head.strip(), "is empty", "record the trace again"),
@@ -62,11 +69,7 @@ _BINARY = (
         "is packed in a way that is not supported",
         "unpack it, or pack it with gzip",
     ),
-    _Look(
-        _begins(b"\xff\xfe", b"\xfe\xff"),
-        "is UTF-16 text, and a trace is UTF-8",
-        "convert it: iconv -f UTF-16 -t UTF-8 FILE",
-    ),
+    _UTF_16,
 )
 _TEXT = (
     _Look(_begins(b"<"), "is HTML or XML, not a trace", "a download that needs a login often saves a web page instead"),
@@ -76,7 +79,7 @@ _TEXT = (
         "is a table (CSV) of nsys stats that is no timeline",
         "pass an export (nsys export --type sqlite), or the table of nsys stats --report cuda_kern_exec_trace",
     ),
-    _Look(lambda head: head[:1] not in b"{[", "is not JSON, so it is not a trace", _TRACE_WANTED),
+    _NO_JSON,
 )
 _SOMETHING_BINARY = _Look(lambda head: True, "is binary, not a trace", _TRACE_WANTED)
 _EXECUTION_TRACE = _Look(
@@ -98,6 +101,17 @@ def is_trace_json(head: bytes) -> bool:
     (True, False)
     """
     return _look(head) is None
+
+
+def looks_like_counters(source: FileSource) -> bool:
+    """Whether a file begins as a report of Nsight Compute does; or is named like one, and begins with other text: what
+    the program printed, or a table in UTF-16 or without quotes.
+    """
+    look = _look(source.head)
+    if look is None or look.hint == _COUNTERS:
+        return look is not None
+    name = source.path.removesuffix(".gz")
+    return name.endswith((".ncu-rep", ".ncu-repz")) or (name.endswith(".csv") and look in (_UTF_16, _NO_JSON))
 
 
 def refusal(source: FileSource) -> InputError:

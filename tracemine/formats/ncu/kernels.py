@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from tracemine.counters.record import Kernel
 from tracemine.formats.ncu.metrics import Arithmetic, Sought, metrics
 
 _TENSOR_IDLE_PERCENT = 10.0  # matrix units less busy than this did no matrix product worth counting
+_MOST_RULES = 100_000  # characters of all rules of a kernel; ncu's own come to some thousands
+_LINK = re.compile(r"@url:(?P<url>[^@:]*):[^@]*@|@(?:sass|source|section):[^@]*:(?P<other>[^@:]*)@")
 _LARGEST = 1 << 60  # no kernel moves, computes or lasts so much: a damaged number
 
 
@@ -22,6 +25,9 @@ class Reading:
     gpu: str | None = None
     cells: dict[str, tuple[int, str | float, float]] = field(default_factory=dict)  # rank, text or number, factor
     unknown_units: int = 0
+    rules: list[str] = field(default_factory=list)
+    rules_left_out: int = 0
+    _room: int = _MOST_RULES
 
     def add(self, sought: tuple[Sought, ...], value: str | float, unit: str) -> None:
         """Keep `value` under the fields that a name stands for, where its unit measures what the field needs."""
@@ -36,6 +42,26 @@ class Reading:
             if known is None or each.rank < known[0]:
                 self.cells[each.field] = (each.rank, value, factor)
         self.unknown_units += not fits and value != ""
+
+    def add_rule(self, name: str, kind: str, text: str) -> None:
+        """Keep what a rule says, as long as there is room.
+
+        >>> reading = Reading("k")
+        >>> reading.add_rule("SOLBottleneck", "OPT", "Look at\\n @section:X:the section@ and @url:the guide:https://x@.")
+        >>> reading.rules
+        ['OPT SOLBottleneck: Look at the section and the guide.']
+        """
+        said = " ".join(f"{kind} {name}: {_LINK.sub(_shown, text)}".split())
+        if len(said) > self._room:
+            self.rules_left_out += 1
+            return
+        self._room -= len(said) + 1
+        self.rules.append(said)
+
+
+def _shown(link: re.Match[str]) -> str:
+    """What ncu shows of a link in a rule's text: not where it leads, which may be a path."""
+    return link["url"] if link["url"] is not None else link["other"]
 
 
 def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None]) -> Kernel:
@@ -77,6 +103,7 @@ def kernel_of(reading: Reading, order: int, number: Callable[[str], float | None
         memory_percent=values.get("memory_percent"),
         dram_percent=values.get("dram_percent"),
         waves=values.get("waves"),
+        rules="\n".join(reading.rules) or None,
     )
 
 
@@ -111,7 +138,8 @@ def _flops(values: Mapping[str, float]) -> tuple[dict[str, int], bool]:
     complete = "fp32" in flops and (sum(matrix.values()) > 0 or idle or known)
     for dtype, count in matrix.items():
         flops[dtype] = flops.get(dtype, 0) + count
-    return {dtype: count for dtype, count in flops.items() if count}, complete
+    order = dict.fromkeys(row.dtype for row in metrics().arithmetic)
+    return {dtype: flops[dtype] for dtype in order if flops.get(dtype)}, complete
 
 
 def _counted(row: Arithmetic, values: Mapping[str, float]) -> int | None:

@@ -21,8 +21,10 @@ from tracemine.formats.ncu.numbers import parser
 from tracemine.formats.source import FileSource
 
 MAGIC = b"NVR\0"
+RULES_LEFT_OUT = "rule_beyond_bound"
 NOT_A_KERNEL = "not_a_kernel"  # a range, a graph or a command list, profiled as a whole
 _KERNEL = 0  # of action.workload_type()
+_KINDS = ("", "INF", "OPT", "WRN", "ERR")  # of ncu_report.MsgType, as the details page prints them
 
 
 def read_report(source: FileSource) -> Report:
@@ -51,7 +53,11 @@ def read_report(source: FileSource) -> Report:
         raise InputError("has no kernels that can be read", where=Location(path), hint=_RECORD_AGAIN)
     point = parser(".")
     kernels = tuple(kernel_of(reading, i, point) for i, reading in enumerate(readings))
-    dropped = {NOT_A_KERNEL: len(actions) - len(readings)} if len(actions) > len(readings) else {}
+    dropped = {
+        NOT_A_KERNEL: len(actions) - len(readings),
+        RULES_LEFT_OUT: sum(reading.rules_left_out for reading in readings),
+    }
+    dropped = {reason: count for reason, count in dropped.items() if count}
     return Report(source="", page="report", kernels=kernels, dropped=dropped)
 
 
@@ -68,6 +74,12 @@ def _reading(action: Any) -> Reading:
             reading.gpu = value if isinstance(value, str) and value else None
         elif isinstance(value, int | float):
             reading.add(index[name], float(value), metric.unit() or "")
+    results = getattr(action, "rule_results_as_dicts", None)  # which older packages lack
+    for result in results() if results is not None else ():
+        message = result["rule_message"]
+        if message and message["message"]:
+            text = ": ".join(each for each in (message["title"], message["message"]) if each)
+            reading.add_rule(result["rule_identifier"] or result["name"], _KINDS[message["type"]], text)
     return reading
 
 

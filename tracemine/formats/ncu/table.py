@@ -1,7 +1,7 @@
 """What `ncu --csv` prints: a table of one page, among lines of ncu and of the profiled program.
 
     raw       one row a kernel, one column a metric; a row of units follows the header
-    details   one row a kernel and metric; rows of rules, which have more fields, are left alone
+    details   one row a kernel and metric, or a kernel and a rule's result; the latter have more fields
 
 Columns are found by name. A second header begins a new table: its kernels follow those of the first.
 """
@@ -22,6 +22,7 @@ from tracemine.formats.ncu.numbers import is_unsure, parser, style_of, styles_of
 
 _HEADER = ("ID", "Process ID")
 _NAME, _METRIC, _UNIT, _VALUE = "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
+_RULE = ("Rule Name", "Rule Type", "Rule Description")
 _TRIPLE = re.compile(r"\(\s*(\d{1,10}),\s*(\d{1,10}),\s*(\d{1,10})\s*\)")
 _COMPLAINT = re.compile(r"==(?:ERROR|WARNING)==\s*(.*)")
 _NO_KERNELS = re.compile(r"No kernels were profiled|No metrics to collect|ERR_NVGPUCTRPERM|LaunchFailed", re.IGNORECASE)
@@ -38,6 +39,7 @@ RAGGED = "ragged_row"  # fewer or more fields than the table has: cut off, or br
 NO_KERNEL_NAME = "no_kernel_name"
 UNKNOWN_UNIT = "value_of_unknown_unit"
 OTHER_KERNEL = "second_kernel_of_one_id"
+RULES_LEFT_OUT = "rule_beyond_bound"
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ def read_table(lines: Iterable[str], path: str) -> Report:
             kernel_of(reading, len(kernels) + i, number_of) for i, reading in enumerate(table.readings.values())
         ]
         dropped[UNKNOWN_UNIT] += sum(reading.unknown_units for reading in table.readings.values())
+        dropped[RULES_LEFT_OUT] += sum(reading.rules_left_out for reading in table.readings.values())
     if not kernels:
         raise InputError(
             "has no kernels in its table" if not complaints else f"has no kernels: {_said(complaints)}",
@@ -183,6 +186,11 @@ def _add_raw(table: _Table, row: Sequence[str], reading: Reading) -> None:
 
 def _add_detail(table: _Table, row: Sequence[str], reading: Reading) -> None:
     printed = row[table.columns[_METRIC]]
+    rule = [row[at] for at in (table.columns.get(each, len(row)) for each in _RULE) if at < len(row)]
+    if not printed and len(rule) == len(_RULE) and rule[0]:
+        name, kind, text = rule
+        reading.add_rule(name, kind, text)
+        return
     if printed == DISPLAY_NAME:
         reading.gpu = row[table.columns[_VALUE]] or None
         return
