@@ -519,7 +519,9 @@ def told_to_end(name: str, where: Path, *arguments: str, before: str = "") -> Sa
     """What a process says that gets a signal while it writes its first table."""
     code = (
         "import signal, sys, threading, pyarrow.parquet as pq\n"
-        "def wait(*a, **k): print('ready', flush=True); threading.Event().wait(60)\n"
+        "def wait(*a, **k):\n"
+        "    print('ready', flush=True)\n"
+        "    while True: threading.Event().wait(0.1)\n"  # a signal that comes right before one wait ends the next
         "pq.write_table = wait\n"
         f"{before}\n"
         "from tracemine.cli import main\n"
