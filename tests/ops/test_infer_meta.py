@@ -37,6 +37,7 @@ ON_GPUS = {
     "native_batch_norm_backward": "the input's gradient is laid out as the input",
     "conv3d": "cuDNN keeps channels last", "conv_transpose3d": "cuDNN keeps channels last",
     "convolution": "cuDNN keeps channels last", "_convolution": "cuDNN keeps channels last",
+    "cudnn_convolution": "cuDNN keeps channels last",
     "convolution_backward": "cuDNN keeps channels last",
 }  # fmt: skip
 
