@@ -40,9 +40,8 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     found = dict(os.environ if given is None else given)
     folders = _absolute(found.pop("PYTHONPATH", ""))
     if _PACKAGE not in folders and (_PACKAGE not in sys.path[1:] or _PACKAGE in _ASKED):
-        folders.insert(
-            0, _PACKAGE
-        )  # this process has it from the current folder or by PYTHONPATH, and the child has not
+        # This process has it from the current folder or by PYTHONPATH, and the child would not have it.
+        folders.insert(0, _PACKAGE)
     if folders:
         found["PYTHONPATH"] = os.pathsep.join(folders)
     return {**found, "PYTHONSAFEPATH": "1"}
