@@ -8,6 +8,9 @@ nothing recording, as the host runs ahead) and four captures of two steps each:
     execution_trace/    the same with an execution trace, without stacks
     both/               both, as tracemine.capture records
 
+Once a process has recorded anything, its launches stay slower (CUPTI stays attached): `--alone` only times steps, in
+processes that record nothing, and writes OUT/NAME/alone.json. That is what a step takes where nobody profiles.
+
 For each pair of step_pairs.py, in OUT/pair_NAME: `step.json` with both steps' times, `both/` and `operators/` of the
 step before. Several processes build models side by side; one at a time has the device. What is recorded is left
 alone, so that the same call goes on where one ended; `--seconds` ends it early. Needs torch with CUDA; transformers and
@@ -155,6 +158,21 @@ def record(work: Work, out: Path, turn: Turn) -> dict[str, Any]:
     return found | {"rules": work.rules, "module": work.module}
 
 
+def alone(work: Work, turn: Turn) -> dict[str, Any]:
+    """What the step takes, and the one after the fix, in a process that has recorded nothing."""
+    with turn:
+        step = work.make()
+        times = pipelined_ns(warmed(step))
+        if work.after is None:
+            return {"step_ns": int(statistics.median(times)), "means_ns": times}
+        after = work.after()
+        again = pipelined_ns(warmed(after))
+        times += pipelined_ns(step)
+        again += pipelined_ns(after)
+    found = {"step_ns": int(statistics.median(times)), "means_ns": times}
+    return found | {"after_ns": int(statistics.median(again)), "after_means_ns": again}
+
+
 def alternated(found: dict[str, Any], step: Step, after: Step) -> list[int]:
     """The step before timed once more, then the one after, so that a slower minute is not taken for the fix."""
     found["means_ns"] += pipelined_ns(step)
@@ -166,7 +184,7 @@ def too_long(_signal: int, _frame: object) -> None:
     raise TimeoutError("took longer than its time")
 
 
-def worker(number: int, count: int, out: Path, names: list[str], until: float) -> None:
+def worker(number: int, count: int, out: Path, names: list[str], until: float, only_times: bool) -> None:
     os.environ["MASTER_PORT"] = str(29517 + number)
     signal.signal(signal.SIGALRM, too_long)
     torch.set_num_threads(2)
@@ -174,7 +192,7 @@ def worker(number: int, count: int, out: Path, names: list[str], until: float) -
     turn = Turn(out / "turn")
     for work in [one for one in works() if not names or one.name in names][number::count]:
         target = out / work.name
-        told = target / "step.json"
+        told = target / ("alone.json" if only_times else "step.json")
         if told.exists() or time.time() > until:
             continue
         target.mkdir(parents=True, exist_ok=True)
@@ -185,7 +203,7 @@ def worker(number: int, count: int, out: Path, names: list[str], until: float) -
         try:
             signal.alarm(LIMIT_S)
             with torch.set_grad_enabled(work.training):
-                found = record(work, target, turn)
+                found = alone(work, turn) if only_times else record(work, target, turn)
         except Exception as error:
             found = {"failed": reason(error)}
         finally:
@@ -207,13 +225,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="models (all of them)")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after that long")
+    parser.add_argument("--alone", action="store_true", help="only time steps, in processes that record nothing")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     until = time.time() + chosen.seconds
     context = multiprocessing.get_context("spawn")
 
     def begun(number: int) -> Any:
-        given = (number, chosen.processes, chosen.out, chosen.names, until)
+        given = (number, chosen.processes, chosen.out, chosen.names, until, chosen.alone)
         process = context.Process(target=worker, args=given)
         process.start()
         return process
