@@ -11,7 +11,7 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
-from tracemine.perfmodel import Curves
+from tracemine.perfmodel import Curves, Unprofiled
 from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 from tracemine.timeline import Timeline
@@ -33,6 +33,7 @@ class Book:
     curves: Curves | None = field(init=False)
     has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
     steps: Steps = field(init=False)
+    unprofiled: Unprofiled = field(init=False)  # the step with nobody recording; the span where no steps are known
     # Of each gap, nobody recording: least, usual, most.
     alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
@@ -48,6 +49,9 @@ class Book:
         self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}
         self.steps = steps_of(self.timeline, self.rows["gaps"])
         self.alone_ns = self.steps.gaps_ns()
+        step = self.accounts.per_step
+        recorded_ns = self.accounts.span_ns if step is None else step.span_ns
+        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, of_step=step is not None)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

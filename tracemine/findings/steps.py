@@ -14,7 +14,8 @@ import numpy as np
 
 from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
 from tracemine.findings.facts import number
-from tracemine.perfmodel import SLOWDOWNS, Range, Slowdown, fitted_slowdown, with_launches
+from tracemine.perfmodel import SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown, with_launches
+from tracemine.perfmodel.unprofiled import captured, estimated
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import Flags, IntArray, Rows
 from tracemine.timeline import Timeline
@@ -42,6 +43,21 @@ class Steps:
         return (
             (1.0, 1.0, 1.0) if self.slowdown is None else (self.slowdown.least, self.slowdown.usual, self.slowdown.most)
         )
+
+    def unprofiled(self, timeline: Timeline, recorded_ns: int, *, of_step: bool) -> Unprofiled:
+        """How long a step (of_step; else the whole span) that took `recorded_ns` takes with nobody recording."""
+        if of_step and timeline.meta.alone_step_ns:
+            return captured(timeline.meta.alone_step_ns)
+        if self.slowdown is None:
+            return estimated(recorded_ns, (1.0, 1.0, 1.0), "as recorded: its cost is not known", of_step=of_step)
+        done, _, _ = self.replay.run(np.array((1.0, *self.paces)))
+        recorded, *alone = (max(float(each), 1.0) for each in done)
+        most, usual, least = (each / recorded for each in alone)
+        note = (
+            f"guessed: {self.slowdown.what} makes the host take {self.slowdown.usual:g} times as long "
+            f"({self.slowdown.least:g}–{self.slowdown.most:g}, {self.slowdown.measured})"
+        )
+        return estimated(recorded_ns, (least, usual, most), note, of_step=of_step)
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
         """How long each gap is with nobody recording and these changes made: least, usual, most; never more."""

@@ -23,6 +23,7 @@ from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, close
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+from tracemine.perfmodel.unprofiled import Unprofiled
 
 __all__ = [
     "NOTHING",
@@ -38,6 +39,7 @@ __all__ = [
     "Slowdown",
     "Traffic",
     "Unfused",
+    "Unprofiled",
     "calibration_of",
     "closed_gaps",
     "fitted_slowdown",

@@ -1,0 +1,46 @@
+"""The step with nobody recording: measured by a capture, or estimated from what recording costs the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CAPTURED, ESTIMATED = "captured", "estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unprofiled:
+    """How long a step takes with nobody recording, nanoseconds; of the whole span where no steps are known."""
+
+    low_ns: int
+    mid_ns: int
+    high_ns: int
+    source: str  # CAPTURED, ESTIMATED
+    note: str  # what was guessed, or measured, for people
+    of_step: bool  # false: no steps are known, and it is the whole span
+
+
+def captured(alone_step_ns: int) -> Unprofiled:
+    """A step that was timed alone.
+
+    >>> captured(2_000_000).mid_ns
+    2000000
+    """
+    return Unprofiled(
+        low_ns=alone_step_ns,
+        mid_ns=alone_step_ns,
+        high_ns=alone_step_ns,
+        source=CAPTURED,
+        note="measured beside the recording, with nobody recording",
+        of_step=True,
+    )
+
+
+def estimated(recorded_ns: int, shares: tuple[float, float, float], note: str, *, of_step: bool) -> Unprofiled:
+    """A step, or a span, of which these shares are left (least, usual, most) with nobody recording.
+
+    >>> found = estimated(1_000, (0.25, 0.5, 1.0), "guessed", of_step=True)
+    >>> found.low_ns, found.mid_ns, found.high_ns, found.source
+    (250, 500, 1000, 'estimated')
+    """
+    low, mid, high = (round(recorded_ns * min(max(share, 0.0), 1.0)) for share in sorted(shares))
+    return Unprofiled(low_ns=low, mid_ns=mid, high_ns=high, source=ESTIMATED, note=note, of_step=of_step)
