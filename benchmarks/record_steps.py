@@ -8,8 +8,8 @@ nothing recording, as the host runs ahead) and four captures of two steps each:
     execution_trace/    the same with an execution trace, without stacks
     both/               both, as tracemine.capture records
 
-Once a process has recorded anything, its launches stay slower (CUPTI stays attached): `--alone` only times steps, in
-processes that record nothing, and writes OUT/NAME/alone.json. That is what a step takes where nobody profiles.
+Once a process has recorded anything its launches stay slower, for the profiler stays attached. So each model has a
+process of its own, and is timed before it is recorded.
 
 For each pair of step_pairs.py, in OUT/pair_NAME: `step.json` with both steps' times, `both/` and `operators/` of the
 step before. Several processes build models side by side; one at a time has the device. What is recorded is left
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import gc
 import json
 import multiprocessing
 import os
@@ -29,7 +28,8 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,6 @@ KINDS: dict[str, dict[str, bool]] = {
 RECORDED = 2  # steps in a trace
 TIMED_S, MEANS = 0.1, 3  # how long steps run for a mean, and how many of these at a time
 LIMIT_S = 60  # of one model
-BROKEN = 3  # exit status of a process whose device context is lost: another goes on
 
 
 @dataclass(frozen=True)
@@ -140,112 +139,71 @@ def recorded(step: Step, folder: Path, turn: Turn, kind: str) -> None:
         turn.give()
 
 
-def record(work: Work, out: Path, turn: Turn) -> dict[str, Any]:
+def record(work: Work, out: Path, turn: Turn, kinds: Sequence[str]) -> dict[str, Any]:
     with turn:
-        step = work.make()
+        step = warmed(work.make())
+    after = None if work.after is None else warmed(work.after())  # which may compile: not while others wait
+    with turn:
         times = pipelined_ns(warmed(step))
-    for kind in KINDS if work.after is None else ("operators", "both"):
+        found: dict[str, Any] = {}
+        if after is not None:
+            again = pipelined_ns(warmed(after))
+            times += pipelined_ns(step)  # so that a slower minute is not taken for the fix
+            again += pipelined_ns(after)
+            found = {"after_ns": int(statistics.median(again)), "after_means_ns": again}
+            found |= {"rules": work.rules, "module": work.module}
+        found |= {"step_ns": int(statistics.median(times)), "means_ns": times}
+    for kind in kinds:
         recorded(step, out / kind, turn, kind)
-    with turn:
-        times += pipelined_ns(warmed(step))
-        found: dict[str, Any] = {"step_ns": int(statistics.median(times)), "means_ns": times}
-        if work.after is None:
-            return found
-        after = work.after()
-        again = [*pipelined_ns(warmed(after)), *(each for _ in range(2) for each in alternated(found, step, after))]
-        found |= {"after_ns": int(statistics.median(again)), "after_means_ns": again}
-    recorded(after, out / "after", turn, "operators")
-    return found | {"rules": work.rules, "module": work.module}
-
-
-def alone(work: Work, turn: Turn) -> dict[str, Any]:
-    """What the step takes, and the one after the fix, in a process that has recorded nothing."""
-    with turn:
-        step = work.make()
-        times = pipelined_ns(warmed(step))
-        if work.after is None:
-            return {"step_ns": int(statistics.median(times)), "means_ns": times}
-        after = work.after()
-        again = pipelined_ns(warmed(after))
-        times += pipelined_ns(step)
-        again += pipelined_ns(after)
-    found = {"step_ns": int(statistics.median(times)), "means_ns": times}
-    return found | {"after_ns": int(statistics.median(again)), "after_means_ns": again}
-
-
-def alternated(found: dict[str, Any], step: Step, after: Step) -> list[int]:
-    """The step before timed once more, then the one after, so that a slower minute is not taken for the fix."""
-    found["means_ns"] += pipelined_ns(step)
-    found["step_ns"] = int(statistics.median(found["means_ns"]))
-    return pipelined_ns(after)
+    return found
 
 
 def too_long(_signal: int, _frame: object) -> None:
     raise TimeoutError("took longer than its time")
 
 
-def worker(number: int, count: int, out: Path, names: list[str], until: float, only_times: bool) -> None:
-    os.environ["MASTER_PORT"] = str(29517 + number)
+def worked(name: str, out: Path, kinds: Sequence[str], until: float) -> None:
+    """Record one model, or say why not."""
+    target = out / name
+    told, begin = target / "step.json", time.perf_counter()
+    if told.exists() or time.time() > until:
+        return
+    os.environ["MASTER_PORT"] = str(29517 + os.getpid() % 1000)
     signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(LIMIT_S)
     torch.set_num_threads(2)
-    about = machine()
-    turn = Turn(out / "turn")
-    for work in [one for one in works() if not names or one.name in names][number::count]:
-        target = out / work.name
-        told = target / ("alone.json" if only_times else "step.json")
-        if told.exists() or time.time() > until:
-            continue
-        target.mkdir(parents=True, exist_ok=True)
-        torch.manual_seed(0)
-        head = {"name": work.name, "training": work.training, **about}
-        told.write_text(json.dumps({**head, "failed": "the process ended"}) + "\n")
-        begin = time.perf_counter()
-        try:
-            signal.alarm(LIMIT_S)
-            with torch.set_grad_enabled(work.training):
-                found = alone(work, turn) if only_times else record(work, target, turn)
-        except Exception as error:
-            found = {"failed": reason(error)}
-        finally:
-            signal.alarm(0)
-        found["took_s"] = round(time.perf_counter() - begin, 1)
-        told.write_text(json.dumps({**head, **found}, indent=1) + "\n")
-        print(work.name, json.dumps(found), flush=True)
-        if "CUDA error" in found.get("failed", ""):
-            raise SystemExit(BROKEN)
-        with turn:
-            torch._dynamo.reset()
-            gc.collect()
-            torch.cuda.empty_cache()
+    torch.manual_seed(0)
+    target.mkdir(parents=True, exist_ok=True)
+    work = next(one for one in works() if one.name == name)
+    try:
+        with torch.set_grad_enabled(work.training):
+            found = record(work, target, Turn(out / "turn"), kinds)
+    except Exception as error:
+        found = {"failed": reason(error)}
+    found["took_s"] = round(time.perf_counter() - begin, 1)
+    told.write_text(json.dumps({"name": name, "training": work.training, **machine(), **found}, indent=1) + "\n")
+    print(name, json.dumps(found), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="models (all of them)")
-    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after that long")
-    parser.add_argument("--alone", action="store_true", help="only time steps, in processes that record nothing")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     until = time.time() + chosen.seconds
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("spawn")  # nothing of one model's process is in another's
 
-    def begun(number: int) -> Any:
-        given = (number, chosen.processes, chosen.out, chosen.names, until, chosen.alone)
-        process = context.Process(target=worker, args=given)
+    def run(name: str) -> None:
+        process = context.Process(target=worked, args=(name, chosen.out, chosen.kinds, until))
         process.start()
-        return process
+        process.join()
 
-    running = {number: begun(number) for number in range(chosen.processes)}
-    while running:
-        for number, process in list(running.items()):
-            process.join(0.2)
-            if process.exitcode is None:
-                continue
-            del running[number]
-            if process.exitcode != 0 and time.time() < until:
-                running[number] = begun(number)
+    with ThreadPoolExecutor(chosen.processes) as pool:
+        list(pool.map(run, chosen.names or [one.name for one in works()]))
 
 
 if __name__ == "__main__":
