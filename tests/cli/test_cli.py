@@ -298,7 +298,8 @@ def test_top_0_prints_all_findings(run: Run) -> None:
 
 def test_a_higher_threshold_leaves_findings_out_and_counts_them(run: Run) -> None:
     few = json.loads(run("scan", TRACE, "--format", "json", "--min-saving", "99%")[1])
-    assert few["findings"] == []
+    assert few["findings"]
+    assert not any(finding["reported"] for finding in few["findings"])
     assert few["dropped"]["below_threshold"] > 0
     all_of_them = json.loads(run("scan", TRACE, "--format", "json", "--min-saving", "0ns")[1])
     assert "below_threshold" not in all_of_them["dropped"]
@@ -579,7 +580,8 @@ def test_a_terminal_gets_colours_and_its_own_width() -> None:
     said = on_a_terminal("scan", TRACE, columns=70)
     assert "\x1b[1m" in said
     plain = on_a_terminal("scan", TRACE, "--no-color", columns=70)
-    assert 60 < max(len(one) for one in plain.splitlines()) <= 70
+    text = [one for one in plain.splitlines() if " = " not in one and "return " not in one]  # code is never broken
+    assert 60 < max(len(one) for one in text) <= 70
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

@@ -33,9 +33,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def findings(stored: Path) -> list[dict[str, Any]]:
-    """Those about what the GPU does, most first."""
-    found = json.loads(stored.read_text())["findings"]
-    return [f for f in found if f["fused_ns"] is not None]
+    """Variants of those about what the GPU does: findings of one variant first, then most first."""
+    found = [f for f in variants(stored.read_text()) if f["fused_ns"] is not None]
+    return sorted(found, key=lambda f: f["occurrences"] != f["all_occurrences"])
 
 
 @pytest.fixture
@@ -51,8 +51,18 @@ def results(findings: list[dict[str, Any]], tmp_path: Path) -> Path:
     return folder
 
 
+def variants(out: str) -> list[dict[str, Any]]:
+    """What verdicts are of: the variants of all findings, each with the fingerprint that verdicts name."""
+    return [
+        {**finding, **variant, "fingerprint": variant["identity"]["finding"], "whole": finding["fingerprint"]}
+        | {"all_occurrences": finding["occurrences"]}
+        for finding in json.loads(out)["findings"]
+        for variant in finding["variants"]
+    ]
+
+
 def found_by(out: str) -> dict[str, dict[str, Any]]:
-    return {f["fingerprint"]: f for f in json.loads(out)["findings"]}
+    return {f["fingerprint"]: f for f in variants(out)}
 
 
 def test_measured_savings_take_the_place_of_predicted_ones(
@@ -113,7 +123,7 @@ def test_a_ticket_is_one_finding_that_stands_alone(
     assert out.count("\n# ") == 0
     assert "### Verdict\n\n- L5, not slower than torch.compile\n" in out
     assert "| GPU time saved, measured |" in out
-    assert f"fingerprint `{mark}`" in out
+    assert f"fingerprint `{findings[0]['whole']}`" in out
     path = tmp_path / "ticket.md"
     assert run("report", stored, "--finding", mark, "--evidence", results, "-o", path)[:2] == (0, "")
     assert path.read_text() == out
@@ -142,7 +152,7 @@ def test_what_is_refuted_reaches_no_fail_on(run: Run, findings: list[dict[str, A
 def test_a_refuted_finding_reaches_no_severity(run: Run, tmp_path: Path) -> None:
     """Of a recording whose findings are all on the GPU."""
     chain = FIXTURES / "kineto" / "chain.json.gz"
-    found = json.loads(run("scan", chain, "--format", "json")[1])["findings"]
+    found = variants(run("scan", chain, "--format", "json")[1])
     assert found
     assert all(f["fused_ns"] is not None for f in found)
     path = tmp_path / "lost.jsonl"
@@ -173,8 +183,8 @@ def test_a_wrong_call_is_one_line_and_a_hint(run: Run, stored: Path, arguments: 
     ("spoil", "said"),
     [
         (lambda text: text[: len(text) // 2], ":1: is no findings file: "),
-        (lambda text: text.replace('"schema_version":1', '"schema_version":7', 1), ":1: its findings are of version 7"),
-        (lambda text: text + '{"schema_version":1}\n', ":2: is no findings file: "),
+        (lambda text: text.replace('"schema_version":2', '"schema_version":7', 1), ":1: its findings are of version 7"),
+        (lambda text: text + '{"schema_version":2}\n', ":2: is no findings file: "),
     ],
     ids=["truncated", "of another version", "a second line that is none"],
 )

@@ -215,7 +215,8 @@ def test_a_fingerprint_from_a_file_names_no_other_file(run: Run, tmp_path: Path)
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     found = json.loads(path.read_text())
     for finding in found["findings"]:
-        finding["fingerprint"] = "../../evil"
+        for variant in finding["variants"]:
+            variant["identity"]["finding"] = "../../evil"
     path.write_text(json.dumps(found))
     code, _, err = run("verify", path, "--emit", tmp_path / "emitted")
     assert code == 2
@@ -237,8 +238,8 @@ def test_a_fingerprint_that_is_another_findings_has_no_verdict(
     }
     marks = list(own)
     others = dict(zip(marks, [*marks[1:], "0123456789abcdef"], strict=True))
-    for finding in found["findings"]:
-        finding["fingerprint"] = others.get(finding["fingerprint"], finding["fingerprint"])
+    for identity in (variant["identity"] for finding in found["findings"] for variant in finding["variants"]):
+        identity["finding"] = others.get(identity["finding"], identity["finding"])
     path.write_text(json.dumps(found))
     code, out, _ = run("verify", path, "--top", "0", "--format", "json")
     said = "its fingerprint is another finding's: scan the trace again"
@@ -252,7 +253,7 @@ def test_findings_of_a_file_that_name_no_kernel_have_no_verdict(run: Run, tmp_pa
     assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
     found = json.loads(path.read_text())
     for finding in found["findings"]:
-        finding |= {"activities": [[]], "kernels": []}
+        finding |= {"activities": [[]], "kernels": [], "variants": []}
     path.write_text(json.dumps(found))
     code, out, err = run("verify", path, "--step", "--format", "json")
     assert (code, "Traceback" in err) == (0, False)
@@ -338,7 +339,7 @@ def test_what_was_proved_before_the_disk_was_full_is_kept(
     stock, count = Emitter.write, itertools.count()
 
     def full(self: Emitter, name: str, text: str) -> None:
-        if next(count) == 4:
+        if next(count) == 3:
             raise UsageError("cannot be written: No space left on device", where=Location(name))
         stock(self, name, text)
 

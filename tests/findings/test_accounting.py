@@ -127,7 +127,8 @@ def test_the_order_of_rules_and_matches_changes_nothing() -> None:
 def test_a_fingerprint_is_the_same_on_every_machine() -> None:
     timeline = timeline_of([kernel(i * 60_000, 60_000) for i in range(3)])
     (finding,) = find(timeline, rows_of_timeline(timeline), [matches(rule(), [0, 1, 2])], device_of(timeline)).findings
-    assert finding.fingerprint == "25cb34a485b1c787"
+    assert finding.fingerprint == finding.identity.finding == "5c0cfa562ec22653"
+    assert finding.variants[0].identity.aliases == ("25cb34a485b1c787",)  # as schema version 1 had it
 
 
 def test_a_scan_is_written_as_json_with_the_keys_of_the_contract() -> None:
@@ -135,6 +136,7 @@ def test_a_scan_is_written_as_json_with_the_keys_of_the_contract() -> None:
     scan = find(timeline, rows_of_timeline(timeline), [matches(rule(), [0, 1, 2])], device_of(timeline))
     written = msgspec.to_builtins(scan)
     assert list(written)[:5] == ["schema_version", "trace", "summary", "findings", "dropped"]
+    assert {"identity", "cause", "per_step", "variants", "reported"} <= set(written["findings"][0])
     assert {"fingerprint", "rule", "activities", "measured_ns", "fused_ns", "gpu_saving_ns", "step_saving_ns"} <= set(
         written["findings"][0]
     )

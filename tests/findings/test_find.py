@@ -12,7 +12,7 @@ from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, r
 from tests.timelines import Trace
 from tracemine.devices import Device
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.step_savings import SEVERITIES
+from tracemine.findings.ranking import SEVERITIES
 from tracemine.flow import flow
 from tracemine.fusion import groups
 from tracemine.matching.rule import Matches
@@ -62,7 +62,7 @@ def test_measured_time_is_the_sum_of_every_instance_and_not_the_first_times_thei
     assert finding.measured_ns == 3 * 60 * US + 3 * 90 * US
 
 
-def test_other_shapes_dtypes_or_modules_are_other_findings() -> None:
+def test_other_dtypes_and_modules_are_other_findings_and_other_shapes_other_variants() -> None:
     half = (2048, 8192)
     different = [
         chains(1),
@@ -72,7 +72,9 @@ def test_other_shapes_dtypes_or_modules_are_other_findings() -> None:
     ]
     members = [k | {"start_ns": k["start_ns"] + i * 10**6} for i, chain in enumerate(different) for k in chain]
     timeline = timeline_of(members)
-    assert len({f.fingerprint for f in scanned(timeline, in_threes(timeline)).findings}) == 4
+    findings = scanned(timeline, in_threes(timeline)).findings
+    assert sorted(len(f.variants) for f in findings) == [1, 1, 2]
+    assert len({v.identity.finding for f in findings for v in f.variants}) == 4
 
 
 def test_modules_that_differ_in_their_counters_alone_are_one_module() -> None:
@@ -177,7 +179,8 @@ def test_how_severe_a_gap_is_and_whether_it_is_said_follows_from_what_fusions_le
 def test_a_finding_below_the_threshold_is_counted_and_not_reported() -> None:
     timeline = timeline_of(chains(3))
     scan = scanned(timeline, in_threes(timeline), min_saving_ns=10**9)
-    assert scan.findings == ()
+    assert [f.reported for f in scan.findings] == [False]
+    assert scan.reported == ()
     assert scan.dropped == {"below_threshold": 3}
 
 
@@ -185,7 +188,7 @@ def test_the_default_threshold_is_a_thousandth_of_the_span() -> None:
     far_away = kernel(10**9, 10 * US)
     timeline = timeline_of([*chains(1), far_away])
     assert scanned(timeline, matches(rule(), [0, 1, 2])).dropped == {"below_threshold": 1}
-    assert len(scanned(timeline, matches(rule(), [0, 1, 2]), min_saving_ns=0).findings) == 1
+    assert len(scanned(timeline, matches(rule(), [0, 1, 2]), min_saving_ns=0).reported) == 1
 
 
 @pytest.fixture
@@ -379,7 +382,7 @@ def test_a_finding_of_little_gpu_time_is_reported_where_the_step_gains_enough() 
     assert scan.findings == (plain,)
     assert "below_threshold" not in scan.dropped
     none = find(timeline, rows, found, device_of(timeline), min_saving_ns=plain.step_saving_ns.mid + 1)
-    assert none.findings == ()
+    assert none.reported == ()
     assert none.dropped["below_threshold"] == 4
 
 

@@ -10,7 +10,9 @@ from tracemine.findings.record import (
     NOTHING,
     Alike,
     Finding,
+    Identity,
     Intensity,
+    PerStep,
     Range,
     Scan,
     Share,
@@ -19,11 +21,15 @@ from tracemine.findings.record import (
     Summary,
     TraceSummary,
     Traffic,
+    UnprofiledTime,
+    Variant,
     Verified,
 )
 
 NORM = Finding(
     fingerprint="0123456789abcdef",
+    identity=Identity("0123456789abcdef", ("89abcdef01234567",)),
+    cause="rmsnorm_unfused",
     rule="rmsnorm_unfused",
     title="RMSNorm spelled out, operator by operator",
     evidence="adjacent",
@@ -36,7 +42,7 @@ NORM = Finding(
     dtype="bfloat16",
     module="model.layers.*.input_layernorm",
     source=(
-        Source(file="/opt/lib/transformers/models/llama/modeling_llama.py", line=71, function="forward"),
+        Source(file="/opt/lib/transformers/models/llama/modeling_llama.py", line=71, function="forward", begins=True),
         Source(file="train.py", line=9, function="step"),
     ),
     measured_ns=1_020_000,
@@ -52,8 +58,41 @@ NORM = Finding(
     assumptions=("NVIDIA H200 SXM: a copy reaches 4.3 TB/s (measured)",),
     alike=Alike(occurrences=34, measured_ns=1_020_000, gpu_saving_ns=Range(310_000, 412_000, 520_000)),
 )
+NORM = msgspec.structs.replace(
+    NORM,
+    per_step=PerStep(
+        measured_ns=510_000,
+        gpu_saving_ns=Range(155_000, 206_000, 260_000),
+        step_saving_ns=Range(0, 19_000, 40_000),
+        share_of_unprofiled=0.0038,
+    ),
+    variants=tuple(
+        Variant(
+            identity=Identity(mark, (f"old{mark[3:]}",)),
+            occurrences=occurrences,
+            measured_ns=30_000 * occurrences,
+            shapes=shapes,
+            fused_ns=NORM.fused_ns if occurrences > 2 else Range(30_000, 40_000, 50_000),
+            gpu_saving_ns=Range(10_000, 20_000, 30_000) if occurrences == 2 else Range(300_000, 392_000, 490_000),
+            step_saving_ns=NOTHING if occurrences == 2 else NORM.step_saving_ns,
+            **{
+                name: getattr(NORM, name)
+                for name in (
+                    *("evidence", "ops", "kernels", "module", "source", "traffic_bytes", "flops"),
+                    *("arithmetic_intensity", "intermediate_bytes", "assumptions", "alike"),
+                )
+            },
+        )
+        for mark, occurrences, shapes in (
+            ("00000000000000c1", 32, "[4, 2048, 4096], [4096]"),
+            ("00000000000000c2", 2, "[4, 1, 4096], [4096]"),
+        )
+    ),
+)
 GAP = Finding(
     fingerprint="fedcba9876543210",
+    identity=Identity("fedcba9876543210"),
+    cause="launch_gap",
     rule="launch_gap",
     title="The device waits for the host",
     evidence="proven",
@@ -77,6 +116,12 @@ GAP = Finding(
     why="The host is slower than the device.",
     fix="Launch less. Or at once.",
     assumptions=(),
+    per_step=PerStep(
+        measured_ns=3_000_000,
+        gpu_saving_ns=NOTHING,
+        step_saving_ns=Range(1_000_000, 2_550_000, 3_000_000),
+        share_of_unprofiled=0.51,
+    ),
 )
 HEADLONG = msgspec.structs.replace(
     NORM,
@@ -86,6 +131,13 @@ HEADLONG = msgspec.structs.replace(
     step_saving_ns=NOTHING,
     gpu_saving_ns=Range(1_000, 2_000, 3_000),
     occurrences=2,
+    per_step=PerStep(
+        measured_ns=510_000, gpu_saving_ns=Range(500, 1_000, 1_500), step_saving_ns=NOTHING, share_of_unprofiled=0.0
+    ),
+    variants=(),
+)
+LITTLE = msgspec.structs.replace(
+    HEADLONG, fingerprint="00000000000000ee", reported=False, gpu_saving_ns=Range(0, 900, 1_000), activities=((90, 91),)
 )
 SCAN = Scan(
     trace=TraceSummary(
@@ -96,11 +148,17 @@ SCAN = Scan(
         gpu_time_ns=2_350_000,
         gpu_busy_ns=2_300_000,
         gpu_idle_ns=11_900_000,
-        per_step=StepSummary(span_ns=7_100_000, gpu_busy_ns=1_150_000),
-        gpu_saving_ns=Range(311_000, 414_000, 523_000),
+        per_step=StepSummary(
+            span_ns=7_100_000,
+            gpu_busy_ns=1_150_000,
+            unprofiled_ns=UnprofiledTime(
+                low=4_000_000, mid=5_000_000, high=6_000_000, source="estimated", note="guessed"
+            ),
+        ),
+        gpu_saving_ns=Range(311_000, 414_900, 524_000),
         step_saving_ns=Range(2_000_000, 5_138_000, 6_080_000),
     ),
-    findings=(GAP, NORM, HEADLONG),
+    findings=(GAP, NORM, HEADLONG, LITTLE),
     dropped={"below_threshold": 12, "claimed_by_another_rule": 1400},
     warnings=("6 activities were launched before recording began: their operators are unknown.",),
 )
@@ -150,8 +208,9 @@ VERIFIED = msgspec.structs.replace(
             verdict=MEASURED,
             gpu_saving_ns=Range(397_800, 408_000, 418_200),
             fused_ns=Range(601_800, 612_000, 622_200),
+            variants=(msgspec.structs.replace(NORM.variants[0], verdict=MEASURED), NORM.variants[1]),
         ),
-        msgspec.structs.replace(NORM, fingerprint="00000000000000bb", verdict=PROVED),
+        msgspec.structs.replace(NORM, fingerprint="00000000000000bb", verdict=PROVED, variants=()),
         msgspec.structs.replace(
             HEADLONG, verdict=LOST, gpu_saving_ns=NOTHING, step_saving_ns=NOTHING, fused_ns=Range(*[1_020_000] * 3)
         ),
@@ -233,6 +292,10 @@ def hostile_verdicts(text: str) -> Scan:
         msgspec.structs.replace(
             finding, verdict=None if known is None else msgspec.structs.replace(known, **poisoned, **texts)
         )
-        for finding, known in zip((*scan.findings, scan.findings[1]), (None, MEASURED, PROVED, LOST), strict=True)
+        for finding, known in zip(
+            (scan.findings[0], *(scan.findings[i] for i in (2, 2, 2, 1))),
+            (None, MEASURED, PROVED, LOST, None),
+            strict=True,
+        )
     ]
     return msgspec.structs.replace(scan, findings=tuple(findings), evidence={"measured": 1, "no_finding": 2})

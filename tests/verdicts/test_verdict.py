@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
-from tracemine.findings.record import NOTHING, Finding
+from tracemine.findings.record import NOTHING, Finding, Identity
 from tracemine.perfmodel import Range
 from tracemine.validate.record import Fault, Proof
 from tracemine.verdicts.verdict import Verdict, Verdicts, table, verdict
 from tracemine.verify.repro.standalone import answered
 
 FINDING = Finding(
-    fingerprint="0123456789abcdef", rule="memory_bound_chain", title="One kernel could do", evidence="proven",
+    fingerprint="0123456789abcdef",
+    identity=Identity("0123456789abcdef"),
+    cause="chain", rule="memory_bound_chain", title="One kernel could do", evidence="proven",
     severity="high", occurrences=2, activities=((0, 1), (2, 3)), ops=("aten::mul", "aten::add"), kernels=("a", "b"),
     shapes=None, dtype="float32", module=None, source=(), measured_ns=40_000, fused_ns=Range(10_000, 12_000, 14_000),
     traffic_bytes=None, flops=None, arithmetic_intensity=None, intermediate_bytes=None,

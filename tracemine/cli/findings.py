@@ -9,7 +9,7 @@ from tracemine.errors import InputError, Location
 from tracemine.files import read_file, read_head
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Scan
+    from tracemine.findings.record import Finding, Scan, Summary, Variant
 
 _LARGEST_BYTES = 1 << 30
 _HEAD_BYTES = 4096
@@ -25,7 +25,8 @@ def stored_scans(path: Path) -> list[Scan] | None:
     """
     import msgspec
 
-    from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
+    from tracemine.findings.record import FINDINGS_SCHEMA_VERSION
+    from tracemine.findings.version1 import decoded
 
     if not _is_findings(path):
         if _is_verdicts(path):
@@ -42,12 +43,13 @@ def stored_scans(path: Path) -> list[Scan] | None:
             continue
         where = Location(str(path), line=number)
         try:
-            scan = msgspec.json.decode(line, type=Scan)
+            scan = decoded(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"is no findings file: {error}", where=where, hint=_HINT) from None
         if scan.schema_version != FINDINGS_SCHEMA_VERSION:
             raise InputError(
-                f"its findings are of version {scan.schema_version}; this tracemine reads {FINDINGS_SCHEMA_VERSION}",
+                f"its findings are of version {scan.schema_version}; "
+                f"this tracemine reads 1 to {FINDINGS_SCHEMA_VERSION}",
                 where=where,
             )
         if wrong := _impossible(scan):
@@ -62,11 +64,23 @@ def _impossible(scan: Scan) -> str | None:
     if not all(0 <= ns <= _MOST_NS for ns in (whole.span_ns, whole.gpu_time_ns)):
         return f"a time is out of range: more than {_MOST_NS:,} ns, or less than nothing"
     for finding in scan.findings:
-        own, gpu, step = finding.measured_ns, finding.gpu_saving_ns, finding.step_saving_ns
-        if not 0 <= gpu.low <= gpu.mid <= gpu.high <= own or (finding.on_gpu and own > whole.gpu_time_ns):
-            return f"finding {finding.fingerprint[:16]} saves more than was measured"
-        if not 0 <= step.low <= step.mid <= step.high <= whole.span_ns:
-            return f"finding {finding.fingerprint[:16]} saves more than the span has"
+        counts = [variant.occurrences for variant in finding.variants]
+        if counts and (min(counts) < 1 or sum(counts) != len(finding.activities)):
+            return f"finding {finding.fingerprint[:16]} has other occurrences than its variants"
+        every: list[Finding | Variant] = [finding, *finding.variants]
+        if wrong := next(filter(None, (_impossible_times(one, whole) for one in every)), None):
+            return wrong
+    return None
+
+
+def _impossible_times(one: Finding | Variant, whole: Summary) -> str | None:
+    mark = one.identity.finding[:16]
+    own, gpu, step = one.measured_ns, one.gpu_saving_ns, one.step_saving_ns
+    on_gpu = one.fused_ns is not None or gpu.high > 0
+    if not 0 <= gpu.low <= gpu.mid <= gpu.high <= own or (on_gpu and own > whole.gpu_time_ns):
+        return f"finding {mark} saves more than was measured"
+    if not 0 <= step.low <= step.mid <= step.high <= whole.span_ns:
+        return f"finding {mark} saves more than the span has"
     return None
 
 

@@ -33,7 +33,7 @@ def parse_fail_on(text: str) -> Callable[[Scan], bool]:
     """
     if text in SEVERITIES:
         reached = SEVERITIES[SEVERITIES.index(text) :]
-        return lambda scan: any(f.severity in reached for f in scan.findings if not f.refuted)
+        return lambda scan: any(f.severity in reached for f in scan.reported if not f.refuted)
     try:
         threshold = parse_threshold("--fail-on", text)
     except UsageError as error:

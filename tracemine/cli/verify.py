@@ -126,7 +126,7 @@ class _Given:
 
     trace: Path
     analysis: Analysis
-    scan: Scan
+    scan: Scan  # whose findings are variants: a verdict is of one
     stem: Path | None  # None: nowhere
     identity: Identity | None = None  # of findings that a file holds: it may be made up
 
@@ -152,6 +152,7 @@ def _read(
     quiet: bool,
 ) -> _Given:
     """The findings of a file and their trace, or those of a trace."""
+    from tracemine.findings.grouping import all_apart
     from tracemine.findings.identity import identities
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options, analyse, mined
@@ -168,9 +169,10 @@ def _read(
         analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
     known = load_rules(*rules)
     if given is None:
-        return _Given(trace=trace, analysis=analysis, scan=mined(analysis, Options(rules=known)), stem=stem)
+        scan = all_apart(mined(analysis, Options(rules=known)))
+        return _Given(trace=trace, analysis=analysis, scan=scan, stem=stem)
     identity = identities(analysis.timeline, analysis.rows["activities"], known)
-    return _Given(trace=trace, analysis=analysis, scan=given, stem=stem, identity=identity)
+    return _Given(trace=trace, analysis=analysis, scan=all_apart(given), stem=stem, identity=identity)
 
 
 def _selected(
@@ -185,13 +187,14 @@ def _selected(
         proven(given.analysis.dataflow)
     if names:
         _known(names, given.scan, rules)
-    findings = given.scan.findings
+    findings = given.scan.reported
     able = fusable([unjudged(f) for f in findings])
     chosen = [f for f in able if not names or f.rule in names]
     settled = {f.fingerprint for f in findings if f.verdict is not None and f.verdict.basis != "predicted"}
     left = [f for f in chosen if again or f.fingerprint not in settled]
     kept = left[:top] if top else left
     return kept, {
+        "not_reported": len(given.scan.findings) - len(findings),
         "nothing_to_fuse": len(findings) - len(able),
         "another_rule": len(able) - len(chosen),
         "settled": len(chosen) - len(left),

@@ -3,10 +3,11 @@
 scan = find(timeline, rows, matches, device_of(timeline))
 """
 
-from tracemine.findings.find import find, fingerprint
+from tracemine.findings.find import find
+from tracemine.findings.identity import fingerprint
 from tracemine.findings.notes import device_of
+from tracemine.findings.ranking import SEVERITIES
 from tracemine.findings.record import NOTHING, Finding, Range, Scan, Source, Summary, Traffic
-from tracemine.findings.step_savings import SEVERITIES
 
 __all__ = [
     "NOTHING",

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.errors import InputError, Location
-from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary
+from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
+from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
@@ -76,20 +78,28 @@ def measure(timeline: Timeline) -> Accounts:
     )
 
 
-def summarise(accounts: Accounts, findings: Sequence[Finding]) -> Summary:
+def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:
     """The summary of a scan, checked: a sum that exceeds what was measured is a bug and raises RuntimeError."""
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)
     check(accounts, findings, step)
+    per_step, alone = accounts.per_step, None if unprofiled is None else _time(unprofiled)
+    if per_step is not None:
+        per_step, alone = replace(per_step, unprofiled_ns=alone), None
     return Summary(
         span_ns=accounts.span_ns,
         gpu_time_ns=accounts.gpu_time_ns,
         gpu_busy_ns=accounts.gpu_busy_ns,
         gpu_idle_ns=accounts.gpu_idle_ns,
-        per_step=accounts.per_step,
+        per_step=per_step,
         gpu_saving_ns=gpu,
         step_saving_ns=step,
+        unprofiled_ns=alone,
     )
+
+
+def _time(of: Unprofiled) -> UnprofiledTime:
+    return UnprofiledTime(low=of.low_ns, mid=of.mid_ns, high=of.high_ns, source=of.source, note=of.note)
 
 
 def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:

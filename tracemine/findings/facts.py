@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import Categories, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
+_OPTIMIZER = re.compile(r"Optimizer\.step#(.+)\.step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,9 @@ class Facts:
     dtypes: Categories
     strides: Categories
     dtype: Categories
+    op_class: Categories
     module: Categories  # with counters replaced by `*`
+    optimizer: Categories  # class of the optimizer whose step it belongs to
     stack_row: IntArray
     source: Categories  # innermost line of the user's own
     dur_ns: IntArray
@@ -43,7 +47,9 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         dtypes=take(categories(timeline.ops["input_dtypes"]), op_row),
         strides=take(categories(timeline.ops["input_strides"]), op_row),
         dtype=category(rows, "dtype"),
+        op_class=category(rows, "op_class"),
         module=mapped(category(rows, "module"), pattern_of),
+        optimizer=_optimizers(timeline, op_row),
         stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
         source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
@@ -62,12 +68,30 @@ def gap_facts(rows: Rows) -> Facts:
         dtypes=nothing,
         strides=nothing,
         dtype=nothing,
+        op_class=nothing,
+        optimizer=nothing,
         module=mapped(category(rows, "module"), pattern_of),
         # In a graph break, the line that broke the graph: more than where a function begins.
         stack_row=np.where(broken >= 0, broken, number(rows, "stack_row", null=-1)),
         source=_first_known(category(rows, "break_source"), category(rows, "source")),
         dur_ns=number(rows, "dur_ns"),
     )
+
+
+def _optimizers(timeline: Timeline, op_row: IntArray) -> Categories:
+    """Of each activity the class of the optimizer in whose step its operator ran, as PyTorch names such steps."""
+    names = mapped(categories(timeline.ops["name"]), optimizer_of)
+    return take(names, _taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row))
+
+
+def optimizer_of(annotation: str) -> str | None:
+    """The optimizer's class of an annotation that names its step.
+
+    >>> optimizer_of("Optimizer.step#AdamW.step"), optimizer_of("Optimizer.zero_grad#AdamW.zero_grad")
+    ('AdamW', None)
+    """
+    found = _OPTIMIZER.fullmatch(annotation)
+    return found[1] if found else None
 
 
 def pattern_of(module: str) -> str:

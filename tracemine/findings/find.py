@@ -7,10 +7,8 @@ distinct chain, never once a match.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -19,18 +17,22 @@ from tracemine.findings.accounting import measure, summarise
 from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.facts import Facts, category, number
+from tracemine.findings.grouping import grouped
 from tracemine.findings.groups import apart, combined, groups_of_sequences
+from tracemine.findings.identity import Place, place_of, variant_of
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
-from tracemine.findings.record import Alike, Finding, Intensity, Scan, Source, TraceSummary
+from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
+from tracemine.findings.record import Alike, Finding, Identity, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.sources import sources
-from tracemine.findings.step_savings import Reported, felt, severity, with_steps
+from tracemine.findings.step_savings import Reported, felt, with_steps
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching import find as match
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Traffic
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
@@ -51,31 +53,44 @@ def find(
     min_saving_ns: int | None = None,
     path: str | None = None,
 ) -> Scan:
-    """Everything worth saying about a trace, the most worth first: by step time and GPU time saved (mid) together.
+    """Everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
 
     So on a trace whose device is mostly idle the gaps lead, on one whose device is busy the fusions, and of two fusions
     the one that the step feels.
 
     `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
     `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
-    are both below `min_saving_ns` is counted in `dropped` and not reported; the default is a thousandth of the span.
-    `judge` gives the verdict on a finding. What has one is listed, whatever it then saves, and keeps what it claimed.
+    are both below `min_saving_ns` claims nothing before all others have, is counted in `dropped` and not `reported`;
+    the default is a thousandth of the span to claim, and a hundredth of the step or of GPU time to be reported.
+    `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan.
     """
     book = Book(timeline, rows, device, measure(timeline), groups)
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
+    places: dict[str, Place] = {}
     reported: list[Reported] = []
     little: list[Reported] = []
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
-        for one in _of_rule(book, found):
-            (reported if _claimed(book, one, threshold) else little).append(one)
-    reported += felt(book, reported, little, threshold)
+        for together in _by_finding(_of_rule(book, found, places), places):
+            (reported if _claimed(book, together, threshold) else little).extend(together)
+    more, unfelt = felt(book, reported, little, threshold, lambda one: places[one.finding.fingerprint].mark)
+    reported += more
     if judge is not None:
         reported = [_judged(one, judge) for one in reported]
-    findings = with_steps(book, reported, threshold)
-    findings.sort(key=lambda f: (-f.step_saving_ns.mid - f.gpu_saving_ns.mid, f.fingerprint))
+    variants = with_steps(book, reported, unfelt, threshold)
+    in_step = rows_of(timeline.activities["step_row"]) >= 0
+    findings = grouped(variants, places)
+    scale = Scale(
+        steps=timeline.steps.num_rows,
+        unprofiled_ns=book.unprofiled.mid_ns,
+        gpu_time_ns=book.accounts.gpu_time_ns,
+        least_ns=threshold,
+        least_share=SHOWN_SHARE if min_saving_ns is None else 0.0,
+    )
+    inside = {one.fingerprint: inside_steps(one, in_step, book.accounts.dur_ns) for one in findings}
+    findings = ranked(findings, scale, inside)
     unowned = timeline.activities["op_row"].null_count
     return Scan(
         trace=TraceSummary(
@@ -86,26 +101,18 @@ def find(
             activities=timeline.activities.num_rows,
             unattributed=unowned,
         ),
-        summary=summarise(book.accounts, findings),
+        summary=summarise(book.accounts, findings, book.unprofiled),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
         warnings=warnings_of(timeline, rows["gaps"], book.accounts, device, book.steps.slowdown),
     )
 
 
-def fingerprint(parts: dict[str, object]) -> str:
-    """Sixteen hex digits that depend on the given parts alone, whatever their order.
-
-    >>> fingerprint({"rule": "x", "ops": ["aten::mul"]}) == fingerprint({"ops": ["aten::mul"], "rule": "x"})
-    True
-    """
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
-
-
-def _of_rule(book: Book, found: Matches) -> Iterator[Reported]:
+def _of_rule(book: Book, found: Matches, places: dict[str, Place]) -> Iterator[Reported]:
+    """The variants of a rule's findings; where they are is added to `places`."""
     rule = found.rule
     members, offsets = apart(*_whole_groups(book, rule, *_left(book, found)))
-    groups: dict[str, list[Estimated]] = {}
+    variants: dict[str, list[tuple[Identity, Estimated]]] = {}
     for matrix in _classes(book, rule, members, offsets):
         estimated = ESTIMATES[rule.saving](book, rule, matrix)
         if isinstance(estimated, Abstained):
@@ -113,19 +120,40 @@ def _of_rule(book: Book, found: Matches) -> Iterator[Reported]:
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:
             book.drop("nothing_to_win", len(matrix))
         else:
-            groups.setdefault(fingerprint(estimated.label.signature(rule)), []).append(estimated)
-    for mark, classes in groups.items():
-        finding = _finding(book, rule, mark, classes)
+            identity = variant_of(rule, estimated.label)
+            variants.setdefault(identity.finding, []).append((identity, estimated))
+    for mark, named in variants.items():
+        classes = [estimated for _, estimated in named]
+        places[mark] = place_of(rule, classes[0].label)
+        first = named[_first(classes)][0]
+        aliases = dict.fromkeys(alias for each in (first, *(each for each, _ in named)) for alias in each.aliases)
+        finding = _finding(book, rule, Identity(mark, tuple(aliases)), classes)
         savings = [one.gpu_saving_ns for one in classes]
         yield Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes))
 
 
-def _claimed(book: Book, one: Reported, threshold_ns: int) -> bool:
+def _by_finding(variants: Iterable[Reported], places: dict[str, Place]) -> list[list[Reported]]:
+    """The variants of each finding, in order of first appearance."""
+    found: dict[str, list[Reported]] = {}
+    for one in variants:
+        found.setdefault(places[one.finding.fingerprint].mark, []).append(one)
+    return list(found.values())
+
+
+def _claimed(book: Book, variants: Sequence[Reported], threshold_ns: int) -> bool:
     """Whether a finding saves enough to claim what it is made of. What fusing gains the step is not known yet."""
-    if max(one.finding.gpu_saving_ns.mid, one.finding.step_saving_ns.mid) < threshold_ns:
+    gpu_ns, step_ns = (
+        sum(each.mid for each in savings)
+        for savings in (
+            [one.finding.gpu_saving_ns for one in variants],
+            [one.finding.step_saving_ns for one in variants],
+        )
+    )
+    if max(gpu_ns, step_ns) < threshold_ns:
         return False
-    for matrix in one.matrices:
-        book.claimed[one.rule.rows][matrix] = True
+    for one in variants:
+        for matrix in one.matrices:
+            book.claimed[one.rule.rows][matrix] = True
     return True
 
 
@@ -187,7 +215,7 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
     if len(offsets) < 2:
         return
     facts, rows = book.facts[rule.rows], book.rows[rule.rows]
-    of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module)
+    of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module, facts.optimizer)
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
     columns += [facts.source.codes] if {"source", "line"} & set(rule.group_by) else []
     columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
@@ -211,8 +239,8 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
         yield members[offsets[block][:, None] + np.arange(length)]
 
 
-def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) -> Finding:
-    """One finding of the classes with one fingerprint; a shape or dtype that is not the same in all of them is null."""
+def _finding(book: Book, rule: Rule, identity: Identity, classes: Sequence[Estimated]) -> Finding:
+    """The variant of the classes with one identity; a shape or dtype that is not the same in all of them is null."""
     largest = max(classes, key=lambda one: (one.measured_ns, one.label.ops))
     label = largest.label
     gpu = sum((one.gpu_saving_ns for one in classes), NOTHING)
@@ -224,18 +252,21 @@ def _finding(book: Book, rule: Rule, mark: str, classes: Sequence[Estimated]) ->
     occurrences = _occurrences(book, rule, classes)
     first = [row for one in classes for row in one.matrix[:1].tolist()]
     return Finding(
-        fingerprint=mark,
+        fingerprint=identity.finding,
+        identity=identity,
         rule=rule.id,
+        cause=rule.id,
         title=rule.title,
         evidence=min((one.evidence for one in classes), key=("adjacent", "consistent", "proven").index),
-        severity=severity(book, gpu, step),
+        severity="low",  # until it is ranked
         occurrences=sum(len(one.matrix) for one in classes),
         activities=occurrences,
         ops=label.ops if "ops" in rule.group_by else _most_time(book.facts[rule.rows], classes),
         kernels=() if rule.rows == "gaps" else _kernels(book, min(first)),
         shapes=_same(one.label.shapes for one in classes),
         dtype=_same(one.label.dtype for one in classes),
-        module=common_module([one.label.module for one in classes]),
+        # Of paths that end in one class that where the most is; of those that the rule takes as one, what they share.
+        module=label.module if "module" in rule.group_by else common_module([one.label.module for one in classes]),
         source=_source(book, rule, classes),
         measured_ns=sum(one.measured_ns for one in classes),
         fused_ns=sum(after, NOTHING) if len(after) == len(classes) else None,

@@ -12,9 +12,12 @@ from tracemine.findings.facts import Facts
 from tracemine.findings.record import Source
 from tracemine.findings.sources import short, sources
 from tracemine.findings.tensors import first_shape, read_dtype
-from tracemine.matching.rule import Rule
 from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
+
+# What reduces makes a chain what it is: its module and line are the chain's own, a residual addition's are not.
+_ANCHORS = frozenset({"reduction", "norm", "softmax", "loss", "scan"})
+_MOVES = frozenset({"copy", "fill"})  # first and last layers differ in these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,34 +28,68 @@ class Label:
     shapes: str | None  # for people
     all_shapes: tuple[str | None, ...]  # for telling apart
     dtype: str | None
-    module: str | None
+    module: str | None  # of what reduces; where nothing does, of all
+    enclosing: str | None  # of all, whatever they are
+    owner: str | None  # class of that module, or of the optimizer whose step it is
+    core: tuple[str, ...]  # operators that make it what it is: those that reduce, else all that compute
     source: tuple[Source, ...]
 
-    def signature(self, rule: Rule) -> dict[str, object]:
-        """The facets that the rule groups by."""
-        source = short(self.source[0]) if self.source else None
-        facets: dict[str, object] = {
-            "ops": self.ops,
-            "shapes": self.all_shapes,
-            "dtype": self.dtype,
-            "module": self.module,
-            "source": source,
-            "line": None if source is None else f"{source}:{self.source[0].line}",  # an edit above moves it
-        }
-        return {"rule": rule.id} | {name: facets[name] for name in rule.group_by}
+    def facet(self, name: str) -> object:
+        """One of those that rules group by."""
+        if name in ("source", "line"):
+            source = short(self.source[0]) if self.source else None
+            # An edit above moves the line.
+            return source if source is None or name == "source" else f"{source}:{self.source[0].line}"
+        return {"ops": self.ops, "shapes": self.all_shapes, "dtype": self.dtype, "module": self.module}[name]
 
 
 def label_of(timeline: Timeline, facts: Facts, members: IntArray) -> Label:
-    heads = [members[part][0] for part in by_operator(facts, members)]
-    stack = next((int(facts.stack_row[row]) for row in members if facts.stack_row[row] >= 0), None)
+    heads = np.array([members[part][0] for part in by_operator(facts, members)])
+    ops = tuple(text_at(facts.op, row) or "" for row in heads)
+    classes = [text_at(facts.op_class, row) for row in heads]
+    anchors = [row for row, kind in zip(heads, classes, strict=True) if kind in _ANCHORS] or list(heads)
+    stack = next((int(facts.stack_row[row]) for row in (*anchors, *members) if facts.stack_row[row] >= 0), None)
+    module = common_module([text_at(facts.module, row) for row in anchors])
+    optimizers = {text_at(facts.optimizer, row) for row in heads}
     return Label(
-        ops=tuple(text_at(facts.op, row) or "" for row in heads),
+        ops=ops,
         shapes=_shapes_text([text_at(facts.shapes, row) for row in heads]),
         all_shapes=tuple(text_at(facts.shapes, row) for row in heads),
         dtype=next((name for row in heads if (name := _read_dtype(facts, row)) is not None), None),
-        module=common_module([text_at(facts.module, row) for row in heads]),
+        module=module,
+        enclosing=common_module([text_at(facts.module, row) for row in heads]),
+        owner=class_of(module) if module is not None else optimizers.pop() if len(optimizers) == 1 else None,
+        core=_core(ops, classes),
         source=sources(timeline, stack),
     )
+
+
+def class_of(module: str) -> str:
+    """The class of the innermost module of a path; of a name that ends with a number or `*`, the name before it.
+
+    >>> class_of("Llama_*.LlamaDecoderLayer_*.LlamaRMSNorm_*"), class_of("model.layers.*.mlp"), class_of("blocks.3")
+    ('LlamaRMSNorm', 'mlp', 'blocks')
+    """
+    names = [name for name in module.split(".") if name.strip("*0123456789")]
+    return (names[-1] if names else module).removesuffix("_*")
+
+
+def _core(ops: Sequence[str], classes: Sequence[str | None]) -> tuple[str, ...]:
+    """The distinct operators that make a chain what it is, whatever is cast or moved before and after.
+
+    >>> _core(["aten::add_", "aten::mean", "aten::mul"], ["pointwise", "reduction", "pointwise"])
+    ('mean',)
+    >>> _core(["aten::_to_copy", "aten::mul_", "aten::add"], ["copy", "pointwise", "pointwise"])
+    ('add', 'mul')
+    """
+    for chosen in (
+        [op for op, kind in zip(ops, classes, strict=True) if kind in _ANCHORS],
+        [op for op, kind in zip(ops, classes, strict=True) if kind not in _MOVES],
+        ops,
+    ):
+        if chosen:
+            return tuple(sorted({op.removeprefix("aten::").removesuffix("_") for op in chosen}))
+    return ()
 
 
 def by_operator(facts: Facts, members: IntArray) -> list[slice]:

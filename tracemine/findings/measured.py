@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tracemine.counters import Counters
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
 from tracemine.findings.facts import category, numbers_of
+from tracemine.findings.grouping import apart, together
 from tracemine.findings.record import Counted, Finding, Intensity, Scan, Traffic
 from tracemine.ops.classes import MEMORY_BOUND_CLASSES
 from tracemine.rows import Numbers, Rows
@@ -28,7 +29,7 @@ def with_counters(scan: Scan, activities: Rows, counters: Counters) -> Scan:
     Where it is known of all kernels of a finding, measured traffic stands in place of the modelled, and that is said.
     Idle time has no counters: findings about gaps stay as they are.
     """
-    findings = tuple(_with(finding, activities) for finding in scan.findings)
+    findings = tuple(_with_all(finding, activities) for finding in scan.findings)
     return replace(scan, findings=findings, warnings=(*scan.warnings, *match_texts(counters), *_left_out(activities)))
 
 
@@ -71,6 +72,12 @@ def match_texts(counters: Counters) -> tuple[str, ...]:
     if found * 2 < total:
         texts.append("Most of what was profiled is not here: is the report of this program, with the same sizes?")
     return tuple(texts)
+
+
+def _with_all(finding: Finding, activities: Rows) -> Finding:
+    """A finding and each of its variants, with what was counted of their kernels."""
+    variants = [_with(one, activities) for one in apart(finding)]
+    return replace(_with(finding, activities), variants=together(finding, variants).variants)
 
 
 def _with(finding: Finding, activities: Rows) -> Finding:

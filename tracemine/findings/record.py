@@ -12,7 +12,9 @@ __all__ = [
     "Alike",
     "Counted",
     "Finding",
+    "Identity",
     "Intensity",
+    "PerStep",
     "Range",
     "Scan",
     "Share",
@@ -21,10 +23,12 @@ __all__ = [
     "Summary",
     "TraceSummary",
     "Traffic",
+    "UnprofiledTime",
+    "Variant",
     "Verified",
 ]
 
-FINDINGS_SCHEMA_VERSION = 1
+FINDINGS_SCHEMA_VERSION = 2
 
 
 class Intensity(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     line: int
     function: str
+    begins: bool = False  # the line is where the function begins: profilers record that, not what was called from where
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,23 +117,74 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     by: str = KERNEL  # what the verdict is of: the kernel; pinned memory of a copy; a CUDA graph of gaps; a faster call
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """All matches of one rule with the same signature. Savings and measured time are totals over the trace."""
+class Identity(msgspec.Struct, frozen=True):
+    """What a finding, or a variant of one, is the same by in another recording. No time, path, order or threshold.
 
-    fingerprint: str
+    Of a finding: its cause, the class of its module (where none is known the operators that make it what it is) and
+    its dtype; of a variant: that, its operators and its shapes.
+    """
+
+    finding: str  # 16 hex digits
+    aliases: tuple[str, ...] = ()  # what else it may be called: as if no module were known; as schema version 1 did
+
+
+class PerStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What each step gains, nanoseconds: of what a finding saves in steps, the mean over them."""
+
+    measured_ns: int
+    gpu_saving_ns: Range
+    step_saving_ns: Range
+    share_of_unprofiled: float  # step_saving_ns ÷ summary.per_step.unprofiled_ns, mid of both
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a finding: the same in other operators (a first or last layer) or shapes. Fields as those of Finding.
+
+    Its occurrences stand together in the finding's `activities`, which has those of the first variant first.
+    """
+
+    identity: Identity
+    evidence: str
+    occurrences: int
+    ops: tuple[str, ...]
+    kernels: tuple[str, ...]
+    shapes: str | None
+    module: str | None
+    source: tuple[Source, ...]
+    measured_ns: int
+    fused_ns: Range | None
+    traffic_bytes: Traffic | None
+    flops: int | None
+    arithmetic_intensity: Intensity | None
+    intermediate_bytes: int | None
+    gpu_saving_ns: Range
+    step_saving_ns: Range
+    assumptions: tuple[str, ...]
+    counters: Counted | None = None
+    alike: Alike | None = None
+    verdict: Verified | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause in one place. Savings and measured time are totals over the trace, of all its variants."""
+
+    fingerprint: str  # identity.finding
+    identity: Identity
     rule: str
+    cause: str  # why it is slow: what there is one fix for
     title: str
     # How sure it is that the activities belong together: `proven`, `consistent`, or `adjacent` (neighbours only). A gap
     # whose cause follows from recorded call times is proven, and so is the kind of memory of a copy.
     evidence: str
     severity: str  # `high`, `medium`, `low`
+    reported: bool = True  # false: it saves too little for a report to show it
     occurrences: int
     activities: tuple[tuple[int, ...], ...]  # rows of `activities`, one tuple an occurrence; of gaps, those that waited
     ops: tuple[str, ...]  # operators in order, kernel families where none is known; if they differ, most time first
     kernels: tuple[str, ...]  # kernel names of the first occurrence
-    shapes: str | None
+    shapes: str | None  # null: not recorded, or its variants differ
     dtype: str | None
-    module: str | None  # module path with counters replaced by `*`
+    module: str | None  # module path with counters replaced by `*`: of the variant that saves most
     source: tuple[Source, ...]  # of one occurrence, innermost first
     measured_ns: int  # GPU time of the activities, or idle time of the gaps
     fused_ns: Range | None
@@ -138,12 +194,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_bytes: int | None  # of the largest occurrence
     gpu_saving_ns: Range
     step_saving_ns: Range
+    per_step: PerStep | None = None  # null: no steps are known
     why: str
     fix: str
     assumptions: tuple[str, ...]
     counters: Counted | None = None  # null: no report of Nsight Compute was given, or none of its kernels is here
-    alike: Alike | None = None  # null: of idle time
-    verdict: Verified | None = None  # null: no verdict on it was given
+    alike: Alike | None = None  # of the first variant; null: of idle time
+    verdict: Verified | None = None  # of the first variant that has one; null: no verdict was given
+    variants: tuple[Variant, ...] = ()  # most worth first
 
     @property
     def on_gpu(self) -> bool:
@@ -152,8 +210,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refuted(self) -> bool:
-        """Whether a verdict took away what it claims."""
-        return self.verdict is not None and self.verdict.basis == "refuted"
+        """Whether verdicts took away all that it claims."""
+        verdicts = [variant.verdict for variant in self.variants] or [self.verdict]
+        return all(verdict is not None and verdict.basis == "refuted" for verdict in verdicts)
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +237,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     per_step: StepSummary | None
     gpu_saving_ns: Range
     step_saving_ns: Range
+    unprofiled_ns: UnprofiledTime | None = None  # of the whole span, where no steps are known
+
+
+class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long something takes with nobody recording, nanoseconds."""
+
+    low: int
+    mid: int
+    high: int
+    source: str  # `captured`: timed alone, beside the recording; `estimated`
+    note: str | None = None  # what was guessed
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +255,7 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     span_ns: int
     gpu_busy_ns: int
+    unprofiled_ns: UnprofiledTime | None = None  # null: stored by a version that did not estimate it
 
 
 class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -210,3 +281,8 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     refused: tuple[Refused, ...] | None = None  # null: not asked for
     evidence: dict[str, int] | None = None  # verdicts that were read, by what became of them; null: none were asked for
+
+    @property
+    def reported(self) -> tuple[Finding, ...]:
+        """The findings that a report for people shows."""
+        return tuple(finding for finding in self.findings if finding.reported)

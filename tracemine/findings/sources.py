@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from tracemine.findings.record import Source
 from tracemine.rows.user_frames import written_name
 from tracemine.timeline import Timeline
@@ -22,6 +24,7 @@ def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
     A function that torch.compile broke and resumed is one frame, at the line that broke it last.
     """
     stacks = timeline.stacks
+    begins = stacks["file"].null_count > 0  # built-ins are frames as well: events, not the text of older versions
     found: list[Source] = []
     row, resumes = stack_row, False
     while row is not None and len(found) < _MOST_FRAMES:
@@ -29,7 +32,8 @@ def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
         if file is not None and not _NOT_THE_USERS.search(file):
             line, function = stacks["line"][row].as_py(), stacks["function"][row].as_py()
             if line is not None and function is not None:
-                frame = Source(file=file, line=line, function=written_name(function))
+                frame = Source(file=file, line=line, function=written_name(function), begins=begins)
+                frame = frame if frame.function == function else replace(frame, begins=False)  # the line that broke it
                 resumed = found and resumes and (found[-1].file, found[-1].function) == (frame.file, frame.function)
                 found += [] if resumed else [frame]
                 resumes = frame.function != function

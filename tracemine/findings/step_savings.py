@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,8 +15,6 @@ from tracemine.matching.rule import Rule
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.rows.table import IntArray
 
-# A finding whose larger saving is at least this share of the span is of this severity.
-SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
 # Findings of little GPU time that are tried for what the step gains, those with most launches first, and how many times
 # of activities are kept for that: 160 MB each for starts and ends.
 _MOST_TRIED, _MOST_TIMES = 64, 20_000_000
@@ -32,10 +31,17 @@ class Reported:
     first: int  # the class with the first occurrence
 
 
-def felt(book: Book, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int) -> list[Reported]:
-    """Of findings that save little GPU time those that the step feels: launches that are not made any more.
+def felt(
+    book: Book,
+    reported: Sequence[Reported],
+    little: Sequence[Reported],
+    threshold_ns: int,
+    finding_of: Callable[[Reported], str],
+) -> tuple[list[Reported], list[Reported]]:
+    """Of variants that save little GPU time those that the step feels: launches that are not made any more; and others.
 
-    They claim what no other finding has claimed, and count after all others. The rest are dropped.
+    Both claim what no other finding has claimed; the felt ones count after all others. `finding_of` names the finding
+    of a variant: what is felt is felt of all its variants. The others save too little to be reported.
     """
     on_gpu = [one for one in reported if one.finding.on_gpu]
     tried = _untouched(book, [one for one in little if one.finding.on_gpu])
@@ -43,15 +49,24 @@ def felt(book: Book, reported: Sequence[Reported], little: Sequence[Reported], t
     if tried:
         both = [*on_gpu, *tried]
         gains = book.steps.usual_gains([one.matrices for one in both], [one.savings for one in both])
-        tried = [one for one, ns in zip(tried, gains[len(on_gpu) :], strict=True) if ns >= threshold_ns]
+        gained = Counter[str]()
+        for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
+            gained[finding_of(one)] += ns
+        tried = [one for one in tried if gained[finding_of(one)] >= threshold_ns]
     kept = {id(one) for one in tried}
-    for one in tried:
+    _claim(book, tried)
+    left = [one for one in little if id(one) not in kept]
+    for one in left:
+        book.drop("below_threshold", one.finding.occurrences)
+    left = _untouched(book, left)
+    _claim(book, left)
+    return tried, left
+
+
+def _claim(book: Book, variants: Sequence[Reported]) -> None:
+    for one in variants:
         for matrix in one.matrices:
             book.claimed[one.rule.rows][matrix] = True
-    for one in little:
-        if id(one) not in kept:
-            book.drop("below_threshold", one.finding.occurrences)
-    return tried
 
 
 def _untouched(book: Book, little: Sequence[Reported]) -> list[Reported]:
@@ -74,19 +89,20 @@ def _most_launches(little: Sequence[Reported], most: int) -> list[Reported]:
     return [little[i] for i in sorted(chosen)]
 
 
-def severity(book: Book, gpu: Range, step: Range) -> str:
-    share = max(gpu.mid, step.mid) / max(book.accounts.span_ns, 1)
-    return next(name for least, name in SEVERITIES if share >= least)
+def with_steps(
+    book: Book, reported: Sequence[Reported], unfelt: Sequence[Reported], threshold_ns: int
+) -> list[Finding]:
+    """The variants with what the step gains, all done at once: on the GPU first, then gaps that are still there.
 
-
-def with_steps(book: Book, reported: Sequence[Reported], threshold_ns: int) -> list[Finding]:
-    """The findings with what the step gains, all done at once: on the GPU first, then gaps that are still there.
-
-    A gap that the fusions leave little or nothing of is not reported.
+    A gap that the fusions leave nothing of is left out. What is `unfelt` gains the step nothing where it is on the GPU:
+    the gaps around it are others'.
     """
+    counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
+    unfelt_on_gpu = [_unfelt(one.finding) for one in unfelt if one.finding.on_gpu]
+    reported = [*reported, *(one for one in unfelt if not one.finding.on_gpu)]
     on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
     idle = [one for one in reported if not one.finding.on_gpu]
-    findings = [_refuted(one.finding) for one in reported if one.finding.refuted]
+    findings = [*unfelt_on_gpu, *(_refuted(one.finding) for one in reported if one.finding.refuted)]
     if not on_gpu:
         return [*findings, *(one.finding for one in idle)]
     gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
@@ -101,17 +117,23 @@ def with_steps(book: Book, reported: Sequence[Reported], threshold_ns: int) -> l
     for one in idle:
         again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
         step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING).at_most(left)
-        if step.mid < max(threshold_ns, 1):
-            book.drop("below_threshold" if step.mid else "nothing_to_win", one.finding.occurrences)
+        if not step.mid:
+            book.drop("nothing_to_win", one.finding.occurrences)
             continue
+        if step.mid < threshold_ns and one.finding.fingerprint not in counted:
+            book.drop("below_threshold", one.finding.occurrences)
         left -= step.high
-        rank = severity(book, NOTHING, step)
-        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step, severity=rank))
+        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step))
     return findings
 
 
 def _refuted(finding: Finding) -> Finding:
-    return msgspec.structs.replace(finding, step_saving_ns=NOTHING, severity=SEVERITIES[-1][1])
+    return msgspec.structs.replace(finding, step_saving_ns=NOTHING)
+
+
+def _unfelt(finding: Finding) -> Finding:
+    note = "it saves too little to be reported: what the step gains counts as the gaps' around it"
+    return msgspec.structs.replace(finding, step_saving_ns=NOTHING, assumptions=(*finding.assumptions, note))
 
 
 def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:
@@ -121,6 +143,5 @@ def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:
         if gained.high
         else "something else sets the pace here, and the step gains nothing"
     )
-    rank = severity(book, finding.gpu_saving_ns, gained)
     assumptions = (*finding.assumptions, note)
-    return msgspec.structs.replace(finding, step_saving_ns=gained, severity=rank, assumptions=assumptions)
+    return msgspec.structs.replace(finding, step_saving_ns=gained, assumptions=assumptions)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from tracemine.findings.grouping import apart, together
+from tracemine.findings.ranking import ranked_again
 from tracemine.findings.record import NOTHING, PINNED, Finding, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
@@ -79,22 +81,23 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     Where less GPU time is saved than was predicted, the step gains less in proportion; where more, it gains what it
     did. What gap findings gain stays, also where a fusion that was to close part of them is refuted.
     """
-    findings = []
-    for before in scan.findings:
-        verified = judge(before) if before.verdict is None else None
-        after = before if verified is None else judged(before, verified)
-        if after.gpu_saving_ns != before.gpu_saving_ns:
-            after = replace(
-                after,
-                step_saving_ns=_in_proportion(before.step_saving_ns, before.gpu_saving_ns.mid, after.gpu_saving_ns.mid),
-                severity="low" if after.refuted else after.severity,
-            )
-        findings.append(after)
-    findings.sort(key=lambda f: -f.step_saving_ns.mid - f.gpu_saving_ns.mid)
+    findings = ranked_again(
+        scan, [together(finding, [_with(one, judge) for one in apart(finding)]) for finding in scan.findings]
+    )
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)
     summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
     return replace(scan, findings=tuple(findings), summary=summary)
+
+
+def _with(before: Finding, judge: Judge) -> Finding:
+    """A variant with the verdict on it, if there is one and none was before."""
+    verified = judge(before) if before.verdict is None else None
+    after = before if verified is None else judged(before, verified)
+    if after.gpu_saving_ns == before.gpu_saving_ns:
+        return after
+    ends = before.gpu_saving_ns.mid, after.gpu_saving_ns.mid
+    return replace(after, step_saving_ns=_in_proportion(before.step_saving_ns, *ends))
 
 
 def account(counts: dict[str, int]) -> dict[str, int]:

@@ -9,40 +9,52 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from tracemine.findings.record import Range, Variant
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.report.words import (
     EVIDENCE,
+    a_step,
+    all_of,
+    basis_text,
     blocks,
     chain,
+    cost_text,
     counted_text,
     dropped_text,
     error_text,
     evidence_text,
+    little_text,
     not_tested_text,
     nothing_found,
+    of_finding,
+    refuted_ns,
     refuted_text,
+    source_text,
+    step_text,
     summary_parts,
     times_text,
+    unprofiled_ns,
+    whole_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan, Verified
-    from tracemine.perfmodel import Range
     from tracemine.report import Options
 
-_LONGEST_CODE_LINE = 200
+_LONGEST_CODE_LINE = 1_000
+_MOST_ALIASES = 8
 _LONGEST_KERNEL = 160
 
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
     """Write the head, a section for each of the first `options.top` findings, and what was left out."""
-    claimed = [finding for finding in scan.findings if not finding.refuted]
+    claimed = [finding for finding in scan.reported if not finding.refuted]
     shown = claimed[: options.top]
     parts = [*_head(scan)]
     for rank, finding in enumerate(shown, 1):
         parts += [f"## {rank}. {prose(finding.title)}", *_finding(finding, scan)]
-    parts += _refuted([finding for finding in scan.findings if finding.refuted])
+    parts += _refuted([finding for finding in scan.reported if finding.refuted])
     parts += _why_not(scan)
     parts += _foot(scan, len(claimed) - len(shown))
     out.write("\n\n".join(parts) + "\n")
@@ -63,22 +75,24 @@ def _head(scan: Scan) -> Iterator[str]:
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)
     facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
-    if summary.per_step is not None:
-        step = summary.per_step
-        facts.append(f"A step is {time_text(step.span_ns)} on the host and {time_text(step.gpu_busy_ns)} of GPU work.")
+    if text := step_text(summary):
+        facts.append(f"{'A step is' if summary.per_step else 'All of it is,'} {prose(text)}.")
     if scan.findings:
-        facts.append(f"All findings together save {_savings(summary.step_saving_ns, summary.gpu_saving_ns, scan)}.")
+        step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
+        facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}.")
     yield " ".join(facts)
     if text := evidence_text(scan):
         yield f"Verdicts: {prose(text)}."
 
 
 def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
-    often = count_text(finding.occurrences, "occurrence")
     if finding.refuted:
+        often = count_text(finding.occurrences, "occurrence")
         yield f"**Refuted**: nothing is claimed any more, of {often} in the trace."
     else:
-        yield f"Saves {_savings(finding.step_saving_ns, finding.gpu_saving_ns, scan)}, over {often} in the trace."
+        step, gpu = of_finding(finding, "step_saving_ns"), of_finding(finding, "gpu_saving_ns")
+        saves = _savings(step, gpu, finding.gpu_saving_ns, scan)
+        yield f"Saves {saves}. It occurs {cost_text(finding, scan)}."
     yield "### Why"
     yield from _blocks(finding.why)
     yield "### Where"
@@ -89,10 +103,13 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
         yield f"Nsight Compute counted {prose(counted_text(finding.counters))}."
     if finding.verdict is not None:
         yield "### Verdict"
-        yield "\n".join(_verdict(finding, finding.verdict))
+        yield from _verdicts(finding)
     yield "### Cost"
     yield "\n".join(_cost(finding))
     yield from _traffic(finding)
+    if len(finding.variants) > 1:
+        yield "### Variants"
+        yield "\n".join(_variants(finding, scan))
     if finding.kernels:
         yield f"### Kernels{' of the first occurrence' if finding.occurrences > 1 else ''}"
         yield "\n".join(_kernels(finding.kernels))
@@ -104,36 +121,69 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
         yield "### Assumptions"
         yield "\n".join(f"- {prose(text)}" for text in finding.assumptions)
     yield f"Rule {code(finding.rule)}, severity {prose(finding.severity)}, fingerprint {code(finding.fingerprint)}."
+    if finding.identity.aliases:
+        yield f"Without modules recorded: {', '.join(map(code, finding.identity.aliases))}."
 
 
-def _savings(step: Range, gpu: Range, scan: Scan) -> str:
-    summary = scan.summary
+def _savings(step: Range, gpu: Range, gpu_in_all: Range, scan: Scan) -> str:
+    """Step and GPU time, a step where steps are known. The share of GPU time is of that of the whole trace."""
+    whole_ns, steps = unprofiled_ns(scan.summary), scan.summary.per_step is not None
+    of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
+    of_gpu = f"; {percent_text(gpu_in_all.mid, scan.summary.gpu_time_ns)} of all of it"
     parts = [
-        f"**{time_text(saving.mid)}** of {name} time ({range_text(saving.low, saving.high)}; "
-        f"{percent_text(saving.mid, whole)} {of_what})"
-        for saving, name, whole, of_what in (
-            (step, "step", summary.span_ns, "of the trace"),
-            (gpu, "GPU", summary.gpu_time_ns, "of all of it"),
+        f"**{time_text(saving.mid)}** of {name} ({range_text(saving.low, saving.high)}{share})"
+        for saving, name, share in (
+            (step, "each step" if steps else "step time", of_step),
+            (gpu, "GPU time a step" if steps else "GPU time", of_gpu),
         )
         if saving.high
     ]
     return " and ".join(parts) or "nothing"
 
 
+def _verdicts(finding: Finding) -> Iterator[str]:
+    """The verdict, or that on each variant that has one."""
+    every: Sequence[Finding | Variant] = finding.variants or (finding,)
+    for one in every:
+        if one.verdict is not None:
+            if len(every) > 1:
+                yield f"Variant {code(one.identity.finding)}:"
+            yield "\n".join(_verdict(one, one.verdict))
+
+
+def _variants(finding: Finding, scan: Scan) -> Iterator[str]:
+    a_step_text = " a step" if finding.per_step else ""
+    yield f"| occurs | GPU time saved{a_step_text} | step time saved{a_step_text} | operators | tensors | fingerprint |"
+    yield "|---|--:|--:|---|---|---|"
+    for variant in finding.variants:
+        gpu, step = (a_step(finding, saving).mid for saving in (variant.gpu_saving_ns, variant.step_saving_ns))
+        operators = " → ".join(code_cell(op) for op in chain(variant.ops)) or "–"
+        cells = (
+            cost_text(finding, scan, variant),
+            time_text(gpu),
+            time_text(step),
+            operators,
+            code_cell(variant.shapes) if variant.shapes else "–",
+            code_cell(variant.identity.finding),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
 def _where(finding: Finding) -> Iterator[str]:
     if finding.module:
         yield f"- module {code(finding.module)}"
     for source in finding.source:
-        yield f"- {code(f'{source.file}:{source.line}')} in {code(source.function)}"
+        yield f"- {code(source_text(source, source.file))}"
     if finding.ops:
-        yield f"- operators {' → '.join(code(op) for op in chain(finding.ops))}"
+        between = " → " if finding.on_gpu else ", "
+        yield f"- operators {between.join(code(op) for op in chain(finding.ops))}"
     if finding.shapes or finding.dtype:
         yield f"- tensors {' '.join(code(text) for text in (finding.dtype, finding.shapes) if text)}"
     if not (finding.module or finding.source):
         yield "- no module or source line was recorded: record with `with_stack=True`"
 
 
-def _verdict(finding: Finding, verified: Verified) -> Iterator[str]:
+def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
     by = "" if verified.by == "kernel" else f" · with {code(verified.by)}"
     yield f"- {prose(f'{verified.level}, {verified.says}')}{by}"
     if text := times_text(verified):
@@ -148,12 +198,14 @@ def _verdict(finding: Finding, verified: Verified) -> Iterator[str]:
 
 
 def _cost(finding: Finding) -> Iterator[str]:
-    yield "| over the trace | low | mid | high |"
+    yield f"| {'a step' if finding.per_step else 'over the trace'} | low | mid | high |"
     yield "|---|--:|--:|--:|"
-    yield f"| measured | | {time_text(finding.measured_ns)} | |"
-    verified = finding.verdict
-    settled = verified is not None and verified.basis != "predicted"
-    basis = f", {prose_cell(verified.basis)}" if verified is not None and settled else ""
+    measured = a_step(finding, Range(*[finding.measured_ns] * 3))
+    yield f"| measured | | {time_text(measured.mid)} | |"
+    verified = finding.verdict if len(finding.variants) < 2 else None  # of one variant; each says it itself
+    text = basis_text(finding)
+    settled = text not in ("", "predicted", "partly predicted")
+    basis = f", {prose_cell(text)}" if settled else ""
     for name, estimate in (
         (f"{'' if settled else 'predicted '}after the change{basis}", finding.fused_ns),
         ("GPU time saved, predicted", verified.predicted_ns if verified is not None and settled else None),
@@ -161,7 +213,8 @@ def _cost(finding: Finding) -> Iterator[str]:
         ("step time saved", finding.step_saving_ns),
     ):
         if estimate is not None:
-            ends = (time_text(ns) for ns in (estimate.low, estimate.mid, estimate.high))
+            each = a_step(finding, estimate)
+            ends = (time_text(ns) for ns in (each.low, each.mid, each.high))
             yield f"| {name} | {' | '.join(ends)} |"
 
 
@@ -190,9 +243,10 @@ def _check(finding: Finding) -> Iterator[str]:
     yield "1. Make the change and record the same steps again, to `after.json.gz`."
     yield "2. Scan it. When the finding is gone, this prints nothing:"
     yield ""
-    mark = re.sub(r"[^0-9a-zA-Z]", "", finding.fingerprint)  # goes into a shell
+    names = (finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES])
+    marks = ", ".join(f'"{re.sub("[^0-9a-zA-Z]", "", name)}"' for name in names)  # go into a shell
     yield "   ```bash"
-    yield f"   tracemine scan after.json.gz --format json | jq '.findings[] | select(.fingerprint == \"{mark}\")'"
+    yield f"   tracemine scan after.json.gz --format json | jq '.findings[] | select(.fingerprint | IN({marks}))'"
     yield "   ```"
     yield "3. Compare the step's time of both traces, and the results of both programs."
 
@@ -231,7 +285,7 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[str]:
         if verified is None:
             continue
         cells = (prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(refuted_text(verified)))
-        rows.append(f"| {time_text(verified.predicted_ns.mid)} | {' | '.join(cells)} |")
+        rows.append(f"| {time_text(refuted_ns(finding))} | {' | '.join(cells)} |")
     yield "\n".join(rows)
 
 
@@ -248,11 +302,13 @@ def _why_not(scan: Scan) -> Iterator[str]:
 
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:
-    if not scan.findings:
+    if not scan.reported:
         yield "**Nothing worth fusing or closing was found.**"
         yield prose(nothing_found(scan))
     if hidden:
-        yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.findings)}`"
+        yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.reported)}`"
+    if text := little_text(scan):
+        yield prose(text)
     if scan.dropped:
         yield f"Left out: {prose(dropped_text(scan.dropped))}."
     if scan.warnings:

@@ -12,19 +12,29 @@ from rich.text import Text
 
 from tracemine.report.escape import line, shorten
 from tracemine.report.words import (
+    all_of,
+    basis_text,
     blocks,
     chain,
+    cost_text,
     counted_text,
     dropped_text,
     error_text,
     evidence_text,
     first_sentence,
+    little_text,
     nothing_found,
+    of_finding,
     operator_name,
+    refuted_ns,
     refuted_text,
     said_text,
+    source_text,
+    step_text,
     summary_parts,
     times_text,
+    unprofiled_ns,
+    whole_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
@@ -43,7 +53,7 @@ _LINES_OF_OPS = 2
 _LONGEST_NAME = 40
 _WRAPPING = 16  # what a line may lose at its end where a name does not fit any more
 _LINES_OF_SOURCE = 2
-_LINES_OF_CODE = 4
+_LINES_OF_VARIANTS = 3
 _LINES_OF_REFUSED = 20
 
 
@@ -58,7 +68,8 @@ class _Row:
 
     def wrapped(self, console: Console) -> Iterator[Text]:
         margin = self.indent + self.width
-        lines = self.value.wrap(console, max(console.width - margin, 20)) or [Text()]
+        whole = self.value.no_wrap  # code: where the terminal breaks it, it can still be copied
+        lines = [self.value] if whole else self.value.wrap(console, max(console.width - margin, 20)) or [Text()]
         for number, text in enumerate(lines):
             label = "" if number else " " * self.indent + self.label
             row = Text.assemble((f"{label:<{margin}}", _LABEL), text)
@@ -88,8 +99,8 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
         emoji=False,
         legacy_windows=False,
     )
-    claimed = [finding for finding in scan.findings if not finding.refuted]
-    refuted = [finding for finding in scan.findings if finding.refuted]
+    claimed = [finding for finding in scan.reported if not finding.refuted]
+    refuted = [finding for finding in scan.reported if finding.refuted]
     shown = claimed[: options.top]
     blocks = [
         _head(scan),
@@ -114,13 +125,10 @@ def _head(scan: Scan) -> Iterator[_Row]:
         return
     yield _paragraph()
     yield from _labelled("GPU busy", _busy(summary))
-    if summary.per_step is not None:
-        step = summary.per_step
-        yield from _labelled(
-            "a step", Text(f"{time_text(step.span_ns)} on the host, {time_text(step.gpu_busy_ns)} of GPU work")
-        )
+    if text := step_text(summary):
+        yield from _labelled("a step" if summary.per_step else "alone", Text(text))
     if scan.findings:
-        yield from _labelled("to win", *_savings(summary, scan))
+        yield from _labelled("can save", *_all_savings(scan))
     if text := evidence_text(scan):
         yield from _labelled("verdicts", Text(line(text)))
 
@@ -143,50 +151,80 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[_R
     # At the right edge, unless that is far away; in the title's own line where both fit.
     room = min(width, _RIGHT_EDGE) - _RANK_WIDTH - title.cell_len - severity.cell_len
     yield _Row(Text.assemble(title, " " * max(room, 2), severity), f"{rank:>{_RANK_WIDTH - 1}}", 0, _RANK_WIDTH)
-    times = f"{finding.occurrences:,} times, " if finding.occurrences > 1 else ""
-    now = f"{times}{time_text(finding.measured_ns)} in all · evidence: {line(finding.evidence)}"
     for label, values in (
         ("saves", _savings(finding, scan)),
         ("verdict", _verdict(finding)),
-        ("now", [Text(now)]),
+        ("cost", [Text(f"{cost_text(finding, scan)} · evidence: {line(finding.evidence)}")]),
         ("counted", [Text(counted_text(finding.counters))] if finding.counters else ()),
-        ("what", _what(finding, width - _RANK_WIDTH - _LABEL_WIDTH)),
+        ("kernels" if finding.on_gpu else "before", _what(finding, width - _RANK_WIDTH - _LABEL_WIDTH)),
+        ("variants", _variants(finding, scan, width - _RANK_WIDTH - _LABEL_WIDTH)),
         ("where", _where(finding)),
-        ("do", _what_to_do(finding.fix, width - _RANK_WIDTH - _LABEL_WIDTH)),
+        ("fix", _fix(finding.fix, width - _RANK_WIDTH - _LABEL_WIDTH)),
+        ("id", [Text(f"{line(finding.fingerprint)} · rule {line(finding.rule)}", _LABEL)]),
     ):
         yield from _labelled(label, *values, indent=_RANK_WIDTH)
 
 
-def _savings(of: Finding | Summary, scan: Scan) -> Iterator[Text]:
+def _all_savings(scan: Scan) -> Iterator[Text]:
+    """What all findings save together, shown or not."""
+    if scan.summary.step_saving_ns.high:
+        step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
+        yield _saving(step, "step", step.mid, whole_ns, f"of the unprofiled {whole_text(scan)}")
+    if scan.summary.gpu_saving_ns.high:
+        gpu = scan.summary.gpu_saving_ns.mid
+        yield _saving(all_of(scan, "gpu_saving_ns"), "GPU", gpu, scan.summary.gpu_time_ns, "of GPU time")
+
+
+def _savings(finding: Finding, scan: Scan) -> Iterator[Text]:
     """The step first: it is what a person waits for. A finding without a saving of one kind does not mention it, but
     one of GPU time alone says so."""
-    step, gpu = of.step_saving_ns, of.gpu_saving_ns
+    step, gpu = finding.step_saving_ns, finding.gpu_saving_ns
     if step.high:
-        yield _saving(step, "step", scan.summary.span_ns, "of the trace")
+        each = of_finding(finding, "step_saving_ns")
+        whole = f"of the unprofiled {whole_text(scan)}"
+        yield _saving(each, "step", each.mid, unprofiled_ns(scan.summary), whole)
     if gpu.high:
-        verified = getattr(of, "verdict", None)
-        basis = "" if verified is None else f", {verified.basis}"
-        yield _saving(gpu, "GPU", scan.summary.gpu_time_ns, f"of GPU time{line(basis)}")
+        each, basis = of_finding(finding, "gpu_saving_ns"), basis_text(finding)
+        basis = f", {basis}" if basis else ""
+        yield _saving(each, "GPU", gpu.mid, scan.summary.gpu_time_ns, f"of GPU time{line(basis)}")
     if gpu.high and not step.high:
         yield Text("step none: the GPU is not what it waits for", _LABEL)
 
 
-def _saving(saving: Range, name: str, whole_ns: int, of_what: str) -> Text:
+def _saving(saving: Range, name: str, part_ns: int, whole_ns: int | None, of_what: str) -> Text:
+    share = "" if whole_ns is None else f"  {percent_text(part_ns, whole_ns):>6} {of_what}"
     return Text.assemble(
         f"{name:<4} ",
         (f"{time_text(saving.mid):>7}", "bold green"),
         f"  {f'({range_text(saving.low, saving.high)})':<18}",
-        (f"  {percent_text(saving.mid, whole_ns):>6} {of_what}", _LABEL),
+        (share, _LABEL),
     )
+
+
+def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
+    """Where there are several: how often each, what it costs, and its shapes."""
+    if len(finding.variants) < 2:
+        return
+    for variant in finding.variants[:_LINES_OF_VARIANTS]:
+        cost = cost_text(finding, scan, variant)
+        what = variant.shapes if variant.shapes and not finding.shapes else _short_chain(variant.ops)
+        yield Text(f"{cost}: {shorten(line(what), max(width - len(cost) - 2, 20))}")
+    more = len(finding.variants) - _LINES_OF_VARIANTS
+    if more > 0:
+        yield Text(f"{more:,} more", _LABEL)
+
+
+def _short_chain(ops: Sequence[str]) -> str:
+    return " → ".join(chain([operator_name(name) for name in ops]))
 
 
 def _verdict(finding: Finding) -> Iterator[Text]:
     """What was measured, what was predicted, and what nobody tried."""
-    if finding.verdict is None:
-        return
-    for text in (said_text(finding.verdict), times_text(finding.verdict), error_text(finding)):
-        if text:
-            yield Text(line(text))
+    for one in finding.variants or (finding,):
+        if one.verdict is not None:
+            for text in (said_text(one.verdict), times_text(one.verdict), error_text(one)):
+                if text:
+                    yield Text(line(text))
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
@@ -199,7 +237,7 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
         what = Text.assemble(
             line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", _LABEL)
         )
-        yield _Row(what, f"{time_text(verified.predicted_ns.mid):>9}", 0, 11)
+        yield _Row(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
     if len(findings) > _LINES_OF_REFUSED:
         yield _paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", _LABEL))
 
@@ -207,24 +245,25 @@ def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
 def _what(finding: Finding, width: int) -> Iterator[Text]:
     names = chain([line(operator_name(name), _LONGEST_NAME) for name in finding.ops or finding.kernels])
     if names:
-        yield Text(_arrows(names, _LINES_OF_OPS * width - _WRAPPING))
+        longest = _LINES_OF_OPS * width - _WRAPPING
+        yield Text(_arrows(names, longest, " → " if finding.on_gpu else ", "))  # what follows gaps is no chain
     operands = " ".join(line(part) for part in (finding.dtype, finding.shapes) if part)
     if operands:
         yield Text(shorten(operands, width))
 
 
-def _arrows(names: Sequence[str], longest: int) -> str:
+def _arrows(names: Sequence[str], longest: int, between: str = " → ") -> str:
     """Names with arrows between them; what does not fit is taken from the middle and counted.
 
     >>> _arrows(["pow", "mean", "add", "rsqrt", "mul"], 20)
     'pow → …+3… → mul'
     """
-    text = " → ".join(names)
+    text = between.join(names)
     for shown in range(len(names) - 1, 0, -1):
         if len(text) <= longest:
             break
         left, right = names[: (shown + 1) // 2], names[len(names) - shown // 2 :]
-        text = " → ".join([*left, f"…+{len(names) - shown}…", *right])
+        text = between.join([*left, f"…+{len(names) - shown}…", *right])
     return text
 
 
@@ -235,33 +274,33 @@ def _where(finding: Finding) -> Iterator[Text]:
         yield Text(" ← ".join(_source_text(source) for source in finding.source[:_LINES_OF_SOURCE]))
 
 
-def _what_to_do(fix: str, width: int) -> Iterator[Text]:
-    """The first sentence; a paragraph that leads up to code, with the code."""
+def _fix(fix: str, width: int) -> Iterator[Text]:
+    """The first sentence; a paragraph that leads up to code, with the code. That there is more is said."""
     (_, first), *others = blocks(fix) or [(False, "")]
     if not (first.endswith(":") and others and others[0][0]):
-        yield Text(line(first_sentence(first)))
+        sentence = first_sentence(first)
+        yield Text(line(sentence) + (" (…)" if others or sentence != first else ""))
         return
     yield Text(line(first))
-    code = [one for one in others[0][1].splitlines() if one]
-    for number, one in enumerate(code[:_LINES_OF_CODE], 1):
-        last = " …" if number == _LINES_OF_CODE < len(code) else ""
-        yield Text(f"  {_code_line(line(one), width - 4)}{last}", "cyan")
+    for one in filter(None, others[0][1].splitlines()):
+        yield Text(f"  {_code_line(line(one), width - 2)}", "cyan", no_wrap=True)
+    if others[1:]:
+        yield Text("(…)", _LABEL)
 
 
 def _code_line(text: str, width: int) -> str:
-    """A line of code without its comment where both do not fit.
+    """A line of code, whole: without its comment where both do not fit, and wider than the terminal if it must be.
 
     >>> _code_line("x = f(x)    # not: x = f(f(x))", 12)
     'x = f(x)'
+    >>> _code_line("x = a_long_name(x)    # in place", 12)
+    'x = a_long_name(x)'
     """
-    if len(text) > width:
-        text = text.partition("  #")[0].rstrip()
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return text if len(text) <= width else text.partition("  #")[0].rstrip()
 
 
 def _source_text(source: Source) -> str:
-    parts = PurePath(source.file).parts
-    return line(f"{'/'.join(parts[-2:])}:{source.line} {source.function}")
+    return line(source_text(source, "/".join(PurePath(source.file).parts[-2:])))
 
 
 def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
@@ -279,11 +318,13 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
 
 
 def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
-    if not scan.findings:
+    if not scan.reported:
         yield _paragraph(("Nothing worth fusing or closing was found.", "bold"))
         yield _paragraph(nothing_found(scan))
     if hidden:
-        yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.findings)}")
+        yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.reported)}")
+    if text := little_text(scan):
+        yield _paragraph(text)
     if scan.dropped:
         yield from _labelled("left out", Text(line(dropped_text(scan.dropped))))
     for number, warning in enumerate(scan.warnings):

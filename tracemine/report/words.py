@@ -8,13 +8,13 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from tracemine.findings.record import PINNED
+from tracemine.findings.record import NOTHING, PINNED, Range
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracemine.findings.record import Counted, Finding, Scan, TraceSummary, Verified
+    from tracemine.findings.record import Counted, Finding, Scan, Source, Summary, TraceSummary, Variant, Verified
 
 # What an evidence level rests on.
 EVIDENCE = {
@@ -43,6 +43,106 @@ def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
         count_text(trace.steps, "step"),
         count_text(trace.activities, "activity") + unattributed,
     )
+
+
+def unprofiled_ns(summary: Summary) -> int | None:
+    """How long a step takes with nobody recording, or all, where no steps are known; None: nobody said."""
+    of = summary.unprofiled_ns if summary.per_step is None else summary.per_step.unprofiled_ns
+    return None if of is None else of.mid
+
+
+def step_text(summary: Summary) -> str:
+    """How long a step is, as recorded and with nobody recording; "" where neither is known."""
+    step = summary.per_step
+    alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
+    parts = []
+    if step is not None:
+        parts.append(f"{time_text(step.span_ns)} as recorded, {time_text(step.gpu_busy_ns)} of GPU work")
+    if alone is not None:
+        spread = "" if alone.low == alone.high else f" ({range_text(alone.low, alone.high)})"
+        how = "timed alone" if alone.source == "captured" else "estimated"
+        what = "" if step is not None else ", all that was recorded"
+        parts.append(f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}")
+    return "; ".join(parts)
+
+
+def whole_text(scan: Scan) -> str:
+    """What savings of the step are of."""
+    return "trace" if scan.summary.per_step is None else "step"
+
+
+def a_step(finding: Finding, of: Range) -> Range:
+    """Nanoseconds over the trace as nanoseconds a step, where steps are known."""
+    if finding.per_step is None:
+        return of
+    part, whole = finding.per_step.measured_ns, max(finding.measured_ns, 1)
+    return Range(*(ns * part // whole for ns in (of.low, of.mid, of.high)))
+
+
+def basis_text(finding: Finding) -> str:
+    """What its saving of GPU time rests on, where verdicts were given: `measured`, or `partly measured` and so on."""
+    bases = [None if one.verdict is None else one.verdict.basis for one in finding.variants or (finding,)]
+    known = dict.fromkeys(basis for basis in bases if basis is not None)
+    partly = "partly " if len(set(bases)) > 1 else ""
+    return partly + " and ".join(known) if known else ""
+
+
+def refuted_ns(finding: Finding) -> int:
+    """What was predicted of GPU time that verdicts took away."""
+    verdicts = [one.verdict for one in finding.variants or (finding,)]
+    return sum(verdict.predicted_ns.mid for verdict in verdicts if verdict is not None)
+
+
+def all_of(scan: Scan, name: str) -> Range:
+    """What all findings save together, a step where steps are known: `gpu_saving_ns` or `step_saving_ns`."""
+    if scan.summary.per_step is None or any(finding.per_step is None for finding in scan.findings):
+        whole: Range = getattr(scan.summary, name)
+        return whole
+    return sum((of_finding(finding, name) for finding in scan.findings), NOTHING)
+
+
+def of_finding(finding: Finding, name: str) -> Range:
+    """What a finding saves, a step where steps are known, as `all_of`."""
+    found: Range = getattr(finding if finding.per_step is None else finding.per_step, name)
+    return found
+
+
+def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> str:
+    """How often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
+    one = finding if variant is None else variant
+    if finding.per_step is None:
+        times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
+        return f"{times}, {time_text(one.measured_ns)} in all"
+    each, left = divmod(one.occurrences, max(scan.trace.steps, 1))
+    times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(scan.trace.steps, 'step')}"
+    return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
+
+
+def little_text(scan: Scan) -> str:
+    """How many findings are not shown, and what they save together; "" where none are."""
+    little = [finding for finding in scan.findings if not finding.reported]
+    if not little:
+        return ""
+    step, gpu = (sum(of_finding(f, name).mid for f in little) for name in ("step_saving_ns", "gpu_saving_ns"))
+    a_step = " a step" if little[0].per_step is not None else ""
+    return (
+        f"{count_text(len(little), 'finding')} too small to show: step {time_text(step)} and GPU {time_text(gpu)}"
+        f"{a_step} in all; --min-saving 0ns shows them, --format json has them"
+    )
+
+
+def source_text(source: Source, file: str) -> str:
+    """A line, as far as it is known: profilers record the line at which a function begins.
+
+    >>> from tracemine.findings.record import Source
+    >>> source_text(Source(file="/a/norm.py", line=70, function="forward", begins=True), "a/norm.py")
+    'a/norm.py: in forward, which starts at line 70'
+    >>> source_text(Source(file="/a/norm.py", line=71, function="forward"), "a/norm.py")
+    'a/norm.py:71 in forward'
+    """
+    if source.begins:
+        return f"{file}: in {source.function}, which starts at line {source.line}"
+    return f"{file}:{source.line} in {source.function}"
 
 
 def counted_text(counted: Counted) -> str:
@@ -124,7 +224,7 @@ def refuted_text(verified: Verified) -> str:
     return " · ".join(text for text in (verified.says, times_text(verified)) if text) + (", which wins" if wins else "")
 
 
-def error_text(finding: Finding) -> str:
+def error_text(finding: Finding | Variant) -> str:
     """What was predicted of GPU time over the trace, and how far off the measured is; "" where nothing was measured."""
     verified = finding.verdict
     if verified is None or verified.basis != "measured":
@@ -133,7 +233,7 @@ def error_text(finding: Finding) -> str:
     off = measured - predicted.mid
     where = "within" if predicted.low <= measured <= predicted.high else "outside"
     return (
-        f"predicted {time_text(predicted.mid)} ({range_text(predicted.low, predicted.high)}), off by "
+        f"predicted {time_text(predicted.mid)} over the trace ({range_text(predicted.low, predicted.high)}), off by "
         f"{'+' if off > 0 else ''}{time_text(off)}: {where} its interval"
     )
 
@@ -158,15 +258,16 @@ def evidence_text(scan: Scan) -> str:
     """How many findings rest on what, and which verdicts change nothing here; "" where there are none."""
     if scan.evidence is None:
         return ""
-    bases = [finding.verdict.basis for finding in scan.findings if finding.verdict is not None]
-    measured_ns = sum(f.verdict.basis == "measured" and f.gpu_saving_ns.mid for f in scan.findings if f.verdict)
-    refuted_ns = sum(f.verdict.predicted_ns.mid for f in scan.findings if f.verdict and f.refuted)
+    variants = [variant for finding in scan.findings for variant in finding.variants or (finding,)]
+    bases = [variant.verdict.basis for variant in variants if variant.verdict is not None]
+    measured_ns = sum(v.gpu_saving_ns.mid for v in variants if v.verdict and v.verdict.basis == "measured")
+    refuted_ns = sum(v.verdict.predicted_ns.mid for v in variants if v.verdict and v.verdict.basis == "refuted")
     parts = []
     if count := bases.count("measured"):
-        parts.append(f"{count_text(count, 'finding')} measured: GPU {time_text(measured_ns)}")
+        parts.append(f"{count_text(count, 'variant')} measured: GPU {time_text(measured_ns)}")
     if count := bases.count("refuted"):
         parts.append(f"{count:,} refuted: GPU {time_text(refuted_ns)} less than predicted")
-    levels = Counter(f.verdict.level for f in scan.findings if f.verdict and f.verdict.basis == "predicted")
+    levels = Counter(v.verdict.level for v in variants if v.verdict and v.verdict.basis == "predicted")
     if levels:
         reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
         parts.append(f"{levels.total():,} as predicted: {reached}")

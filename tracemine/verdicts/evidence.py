@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
 from tracemine.files import read_file, read_head
+from tracemine.findings.grouping import all_apart
 from tracemine.findings.record import GRAPH, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
@@ -53,7 +54,7 @@ class _Item:
 
 @dataclass(slots=True)
 class Evidence:
-    """Verdicts by fingerprint; `notes`: what was left out of the files, and why, a line each."""
+    """Verdicts by the fingerprint of a variant; `notes`: what was left out of the files, and why, a line each."""
 
     items: dict[str, list[_Item]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list)
@@ -61,31 +62,44 @@ class Evidence:
     def on(self, finding: Finding, gpu: str | None) -> Verified | None:
         """The verdict that counts for a finding on this GPU; None where there is none.
 
-        Of several one that settles the matter goes before one that does not, then the newest file, then the last in it.
+        Of several one that settles the matter goes before one that does not, then one by its own name before one by an
+        alias, then the newest file, then the last in it.
         """
-        items = [item for item in self.items.get(finding.fingerprint, ()) if item.is_for(gpu) and item.suits(finding)]
+        marks = _marks(finding)
+        named = [item for mark in marks for item in self.items.get(mark, ())]
+        items = [item for item in named if item.is_for(gpu) and item.suits(finding)]
         found = [(item, _verified(item.entry.on(finding), finding, item.file)) for item in items]
         if not found:
             return None
-        item, verified = max(found, key=lambda one: (one[1].basis != "predicted", one[0].rank))
+        item, verified = max(
+            found,
+            key=lambda one: (one[1].basis != "predicted", -marks.index(one[0].entry.said.fingerprint), one[0].rank),
+        )
         return _with_proof(verified, item, items)
 
     def account(self, scan: Scan, gpu: str | None) -> dict[str, int]:
         """What became of the verdicts in a scan that was made with them: keys of ACCOUNTS, which add up to all."""
         counts = Counter[str]()
-        findings = {finding.fingerprint: finding for finding in scan.findings}
-        for mark, items in self.items.items():
-            finding = findings.get(mark)
-            if finding is None or not any(item.suits(finding) for item in items):
-                counts["no_finding"] += len(items)
+        left = dict(self.items)
+        for finding in all_apart(scan).findings:
+            items = [item for mark in _marks(finding) for item in left.get(mark, ())]
+            if not any(item.suits(finding) for item in items):
                 continue
+            for mark in _marks(finding):
+                left.pop(mark, None)
             fitting = [item.file for item in items if item.is_for(gpu)]
             counts["other_gpu"] += len(items) - len(fitting)
             counts["repeated"] += len(fitting)
             if finding.verdict is not None and finding.verdict.file in fitting:
                 counts[finding.verdict.basis] += 1
                 counts["repeated"] -= 1
+        counts["no_finding"] += sum(map(len, left.values()))
         return account(counts)
+
+
+def _marks(finding: Finding) -> tuple[str, ...]:
+    """What verdicts on a variant may name: its identity, and those of earlier versions."""
+    return (finding.fingerprint, *finding.identity.aliases)
 
 
 def same_gpu(name: str | None, other: str | None) -> bool:

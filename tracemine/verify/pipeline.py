@@ -23,6 +23,7 @@ from tracemine.codegen.operators import ulp_of
 from tracemine.codegen.triton.source import generate
 from tracemine.columns import string_ids
 from tracemine.errors import TracemineError, UsageError
+from tracemine.findings.grouping import apart
 from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
@@ -47,7 +48,8 @@ BATCH = 24  # findings that are compiled before the first of them is timed
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _MARK = re.compile(r"[0-9a-f]{16}")
 
-Identity = Callable[[Finding], str | None]  # the fingerprint that a finding has in the trace; None: not known
+# The fingerprints that a variant may go by in the trace; None: not known.
+Identity = Callable[[Finding], tuple[str, ...] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +91,9 @@ def gpu_name() -> str | None:
 
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that one kernel would mend; the others close gaps or change copies."""
-    return [f for f in findings if f.fused_ns is not None and f.activities and f.gpu_saving_ns.high > 0]
+    """The variants that one kernel would mend; the others close gaps or change copies."""
+    variants = [variant for finding in findings for variant in apart(finding)]
+    return [v for v in variants if v.fused_ns is not None and v.activities and v.gpu_saving_ns.high > 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: I
 def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None, bugs: Bugs) -> Ready:
     if not _is_of(finding, rebuilder.flow):
         return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
-    if identity is not None and identity(finding) not in (None, _mark(finding)):
+    if identity is not None and _mark(finding) not in (identity(finding) or (_mark(finding),)):
         return Ready(finding=finding, refused="its fingerprint is another finding's: scan the trace again")
     copy = host_copy(finding, rebuilder.flow)
     if copy is not None:
