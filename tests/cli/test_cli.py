@@ -341,6 +341,32 @@ def test_a_gpu_that_is_not_known_is_given_by_the_caller(run: Run, tmp_path: Path
     assert "estimates are for NVIDIA H200 SXM, as --gpu says" in given["warnings"]
 
 
+def test_a_gpu_is_given_as_people_write_it(run: Run, tmp_path: Path) -> None:
+    content = gzip.decompress(Path(TRACE).read_bytes()).replace(b"NVIDIA H200", b"Brand New")
+    (tmp_path / "new.json").write_bytes(content)
+    for name in ("h200", "H200 SXM", "nvidia h200 141 GB"):
+        given = json.loads(run("scan", tmp_path / "new.json", "--format", "json", "--gpu", name)[1])
+        assert given["trace"]["estimated_for"] == "NVIDIA H200 SXM"
+
+
+def test_a_gpu_that_may_be_several_is_answered_with_those(run: Run) -> None:
+    code, out, err = run("scan", "x", "--gpu", "a100 pcie")
+    assert (code, out) == (2, "")
+    assert err.startswith("--gpu: 'a100 pcie' may be any of several GPUs\n  hint: there are: NVIDIA A100 40 GB, NVIDIA")
+
+
+def test_without_a_gpu_nothing_is_estimated_and_the_hint_says_how(run: Run, tmp_path: Path) -> None:
+    content = gzip.decompress(Path(TRACE).read_bytes()).replace(b"NVIDIA H200", b"Brand New")
+    (tmp_path / "new.json").write_bytes(content)
+    for report in ("text", "markdown"):
+        out = run("scan", tmp_path / "new.json", "--format", report, "--min-saving", "1s")[1]
+        assert "Nothing worth" not in out
+        assert "Savings of GPU time are not estimated" in out
+        assert "--gpu h100" in " ".join(out.split())
+        named = run("scan", tmp_path / "new.json", "--format", report, "--min-saving", "1s", "--gpu", "h100")[1]
+        assert "Nothing worth fusing or closing was found." in named
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -82,7 +82,9 @@ def scan(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Estimate for this GPU where the trace's own is not known."),
+        typer.Option(
+            metavar="NAME", help="Estimate for this GPU where the trace's own is not known: h100, H100 PCIe, mi300x."
+        ),
     ] = None,
     rules: RulesOption = None,
     execution_trace: ExecutionTraceOption = None,
@@ -163,15 +165,14 @@ def _check(report: str, top: int) -> None:
 
 
 def _device(name: str) -> Device:
-    from tracemine.devices import devices, find_device
+    from tracemine.devices import devices, devices_meant
 
-    device = find_device(name)
-    if device is None:
-        raise UsageError(
-            f"--gpu: {name!r} is not in the device table",
-            hint=f"there are: {', '.join(device.title for device in devices())}",
-        )
-    return device
+    meant = devices_meant(name)
+    if len(meant) == 1:
+        return meant[0]
+    wrong = "may be any of several GPUs" if meant else "is not in the device table"
+    titles = ", ".join(device.title for device in meant or devices())
+    raise UsageError(f"--gpu: {name!r} {wrong}", hint=f"there are: {titles}")
 
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:

@@ -85,6 +85,7 @@ def find(
             steps=timeline.steps.num_rows,
             activities=timeline.activities.num_rows,
             unattributed=unowned,
+            estimated_for=None if device is None else device.title,
         ),
         summary=summarise(book.accounts, findings),
         findings=tuple(findings),

@@ -196,6 +196,9 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     steps: int
     activities: int
     unattributed: int
+    # The device table's row that savings of GPU time are estimated for; left out where the GPU is not known: they are
+    # not estimated then, which is not the same as none.
+    estimated_for: str | None = None
     execution_trace: str | None = None  # the file that was given beside the trace; left out where none was
 
 

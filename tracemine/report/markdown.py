@@ -18,6 +18,7 @@ from tracemine.report.words import (
     dropped_text,
     error_text,
     evidence_text,
+    no_findings,
     not_tested_text,
     nothing_found,
     refuted_text,
@@ -249,7 +250,7 @@ def _why_not(scan: Scan) -> Iterator[str]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:
     if not scan.findings:
-        yield "**Nothing worth fusing or closing was found.**"
+        yield f"**{no_findings(scan)}**"
         yield prose(nothing_found(scan))
     if hidden:
         yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.findings)}`"

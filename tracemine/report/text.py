@@ -19,6 +19,7 @@ from tracemine.report.words import (
     error_text,
     evidence_text,
     first_sentence,
+    no_findings,
     nothing_found,
     operator_name,
     refuted_text,
@@ -280,7 +281,7 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
     if not scan.findings:
-        yield _paragraph(("Nothing worth fusing or closing was found.", "bold"))
+        yield _paragraph((no_findings(scan), "bold"))
         yield _paragraph(nothing_found(scan))
     if hidden:
         yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.findings)}")

@@ -189,6 +189,13 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     return ", ".join(map(" ".join, zip(counts, reasons, strict=False)))
 
 
+def no_findings(scan: Scan) -> str:
+    """What a scan without findings says first: nothing was found, or, for want of a GPU's name, not looked for."""
+    if scan.trace.activities and scan.trace.estimated_for is None:
+        return "Savings of GPU time are not estimated: the GPU is not known. Say which it was: --gpu NAME."
+    return "Nothing worth fusing or closing was found."
+
+
 def nothing_found(scan: Scan) -> str:
     """Why a scan has no finding, in one sentence."""
     summary = scan.summary
