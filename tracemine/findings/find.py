@@ -82,7 +82,7 @@ def find(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
             gpu=gpu_name(timeline),
-            steps=timeline.steps.num_rows,
+            steps=0 if book.accounts.per_step is None else book.accounts.per_step.count,
             activities=timeline.activities.num_rows,
             unattributed=unowned,
             estimated_for=None if device is None else device.title,

@@ -180,11 +180,35 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     step_saving_ns: Range
 
 
-class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean over recorded steps, nanoseconds: their time on the host, and the device time of what they launched."""
+class StepKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one kind: of a batch size, prefill or decode. Nanoseconds, as in `StepSummary`."""
 
-    span_ns: int
-    gpu_busy_ns: int
+    name: str
+    count: int
+    span_p50_ns: int
+    span_p99_ns: int
+    gpu_busy_p50_ns: int
+    gpu_busy_p99_ns: int
+
+
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Over the steps, nanoseconds: their time on the host, and the device time of what they launched.
+
+    Marked steps last as long as their marks, inferred ones until the next begins; the last one until its work is done.
+    """
+
+    span_ns: int  # mean
+    gpu_busy_ns: int  # mean
+    count: int = 0
+    span_p50_ns: int | None = None  # that half of the steps do not exceed
+    span_p99_ns: int | None = None
+    gpu_busy_p50_ns: int | None = None
+    gpu_busy_p99_ns: int | None = None
+    # `marked`; inferred from `annotation`, `nvtx`, `graph launches`, `repeating kernels`
+    source: str = "marked"
+    evidence: str = ""  # what tells the steps apart, in words
+    confidence: float = 1.0  # share of GPU time that lies in steps × how alike those are; 1 where they are marked
+    kinds: tuple[StepKind, ...] = ()  # steps that are alike, most GPU time first
 
 
 class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -24,6 +24,7 @@ from tracemine.report.words import (
     operator_name,
     refuted_text,
     said_text,
+    step_texts,
     summary_parts,
     times_text,
 )
@@ -116,10 +117,7 @@ def _head(scan: Scan) -> Iterator[_Row]:
     yield _paragraph()
     yield from _labelled("GPU busy", _busy(summary))
     if summary.per_step is not None:
-        step = summary.per_step
-        yield from _labelled(
-            "a step", Text(f"{time_text(step.span_ns)} on the host, {time_text(step.gpu_busy_ns)} of GPU work")
-        )
+        yield from _labelled("a step", *(Text(line(text)) for text in step_texts(summary.per_step)))
     if scan.findings:
         yield from _labelled("to win", *_savings(summary, scan))
     if text := evidence_text(scan):
