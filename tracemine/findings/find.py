@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import measure, summarise
+from tracemine.findings.bound import bound_of
 from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.facts import Facts, category, number
@@ -87,7 +89,7 @@ def find(
             unattributed=unowned,
             estimated_for=None if device is None else device.title,
         ),
-        summary=summarise(book.accounts, findings),
+        summary=replace(summarise(book.accounts, findings), bound=bound_of(timeline, rows, book.accounts)),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
         warnings=warnings_of(timeline, rows["gaps"], book.accounts, device, book.steps.slowdown),

@@ -166,6 +166,23 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None  # of memory traffic that stays, over the trace
 
 
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds the trace. Shares are 0 to 1, of busy and idle time together where nothing else is said."""
+
+    # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the time, what its
+    # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
+    by: str
+    idle_share: float
+    cause: str | None  # of most of the idle time, as gaps have it; null: not known
+    cause_share: float | None  # of the idle time
+    bare_communication_share: float  # nothing but collectives was running
+    # Class of operators that most of the GPU's busy time is of, null: not classified; and its share. Where
+    # communication bounds the trace, of what is no collective.
+    work: str | None
+    work_share: float
+    unclassified_share: float  # of the GPU's busy time
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
@@ -178,6 +195,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     per_step: StepSummary | None
     gpu_saving_ns: Range
     step_saving_ns: Range
+    bound: Bound | None = None  # null: nothing ran
 
 
 class StepKind(msgspec.Struct, frozen=True, kw_only=True):

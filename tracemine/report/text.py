@@ -19,6 +19,7 @@ from tracemine.report.words import (
     error_text,
     evidence_text,
     first_sentence,
+    headline,
     no_findings,
     nothing_found,
     operator_name,
@@ -110,6 +111,8 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
 
 def _head(scan: Scan) -> Iterator[_Row]:
     summary = scan.summary
+    if text := headline(scan):
+        yield _paragraph((line(text), "bold"))
     yield _paragraph((line(scan.trace.path), "bold"))
     yield _paragraph((line(" · ".join(summary_parts(scan.trace))), _LABEL))
     if not scan.trace.activities:

@@ -14,7 +14,7 @@ from tracemine.units import bytes_text, count_text, percent_text, range_text, ra
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracemine.findings.record import Counted, Finding, Scan, StepSummary, TraceSummary, Verified
+    from tracemine.findings.record import Bound, Counted, Finding, Scan, StepSummary, TraceSummary, Verified
 
 # What an evidence level rests on.
 EVIDENCE = {
@@ -187,6 +187,74 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     counts = [first, *(f"{count:,}" for _, count in by_count[1:])]
     reasons = [_DROPPED.get(reason, reason.replace("_", " ")) for reason, _ in by_count]
     return ", ".join(map(" ".join, zip(counts, reasons, strict=False)))
+
+
+# Classes of operators that read badly as they are.
+_WORK = {
+    "gemm": "matrix products",
+    "collective": "communication",
+    "conv": "convolutions",
+    "norm": "normalisation",
+    "pointwise": "pointwise kernels",
+    "reduction": "reductions",
+    "copy": "copies",
+    "embedding": "embeddings",
+    "quantize": "quantisation",
+    "foreach": "foreach kernels",
+    "optimizer": "optimizer kernels",
+}
+
+
+def headline(scan: Scan) -> str:
+    """What bounds the trace, in one line; "" where nothing ran."""
+    bound = scan.summary.bound
+    if bound is None:
+        return ""
+    parts = [bound_text(bound)]
+    if scan.trace.estimated_for is None:
+        parts.append("savings of GPU time not estimated, the GPU is not known (--gpu NAME)")
+    return "; ".join(parts)
+
+
+def bound_text(bound: Bound) -> str:
+    """Who waits for whom, and what the GPU does when it works.
+
+    >>> from tracemine.findings.record import Bound
+    >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
+    >>> print(bound_text(Bound(by="host", idle_share=0.75, cause="host_bound", cause_share=0.98, **facts)))
+    host-bound: the GPU idles 75 %; of its work 61 % is attention
+    >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
+    the GPU idles 75 %, cause unknown; of its work 61 % is attention
+    >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
+    GPU-bound: the GPU is busy 98 %; of its work 61 % is attention
+    """
+    idle, work = f"the GPU idles {_share_text(bound.idle_share)}", f"of its work {_share_text(bound.work_share)} is "
+    work += "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
+    if bound.by == "gpu":
+        what = f"GPU-bound: the GPU is busy {_share_text(1 - bound.idle_share)}"
+    elif bound.by == "communication":
+        what = (
+            f"communication-bound: the GPU does nothing else {_share_text(bound.bare_communication_share)} of the time"
+        )
+        work = work.replace("its work", "its other work")
+    elif bound.by == "unknown":
+        what = f"{idle}, cause unknown"
+    elif bound.by == "host":
+        what = f"host-bound: {idle}"
+    else:
+        what = f"{idle}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
+    return f"{what}; {work}"
+
+
+def _share_text(share: float) -> str:
+    """A share without decimals, that says neither all nor nothing where it is neither.
+
+    >>> _share_text(0.614), _share_text(0.9996), _share_text(0.001), _share_text(1)
+    ('61 %', 'over 99 %', 'below 1 %', '100 %')
+    """
+    if 0.995 <= share < 1:
+        return "over 99 %"
+    return "below 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 _KINDS = 4  # of steps, that are shown
