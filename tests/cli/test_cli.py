@@ -775,3 +775,11 @@ def test_scan_and_ingest_say_that_a_file_goes_on_behind_its_trace(run: Run, tmp_
     for command in (["scan"], ["ingest", "-o", str(tmp_path / "tl")]):
         code, out, err = run(*command, str(tmp_path / "two.json"))
         assert (code, said in " ".join((out + err).split())) == (0, True)
+
+
+def test_a_graphs_capture_belongs_to_one_trace_and_must_fit_it(run: Run) -> None:
+    code, _, err = run("scan", TRACE, CLEAN, "--graph-capture", TRACE)
+    assert (code, err.splitlines()[0]) == (2, "--graph-capture: belongs to one trace, and 2 are named")
+    code, out, err = run("scan", CLEAN, "--graph-capture", TRACE)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{TRACE}: holds no launch that went into a graph: it is no trace of a capture")
