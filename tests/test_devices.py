@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracemine.devices import devices, devices_page, find_device, unknown_device_text
+from tracemine.devices import devices, devices_meant, devices_page, find_device, unknown_device_text
 
 GIB = 1 << 30
 
@@ -57,6 +57,59 @@ def test_a_name_as_profilers_write_it_finds_its_row(name: str, title: str) -> No
 )
 def test_a_generic_or_unknown_name_finds_nothing(name: str | None) -> None:
     assert find_device(name) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "title"),
+    [
+        ("h100", "NVIDIA H100 SXM"),
+        ("H100 SXM", "NVIDIA H100 SXM"),
+        ("h100-sxm5", "NVIDIA H100 SXM"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM"),
+        ("H100 SXM 80GB HBM3", "NVIDIA H100 SXM"),
+        ("h100 pcie", "NVIDIA H100 PCIe"),
+        ("H100NVL", "NVIDIA H100 NVL"),
+        ("h200", "NVIDIA H200 SXM"),
+        ("h200 nvl", "NVIDIA H200 NVL"),
+        ("a100", "NVIDIA A100 80 GB SXM"),
+        ("A100 40 GB", "NVIDIA A100 40 GB"),
+        ("a100-pcie-80gb", "NVIDIA A100 80 GB PCIe"),
+        ("Tesla V100", "NVIDIA V100 SXM"),
+        ("rtx4090", "NVIDIA GeForce RTX 4090"),
+        ("2080 ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("b200", "NVIDIA B200"),
+        ("mi300x", "AMD Instinct MI300X"),
+        ("AMD MI300X", "AMD Instinct MI300X"),
+        ("mi250", "AMD Instinct MI250 (one of its two dies)"),
+    ],
+)
+def test_a_name_as_people_type_it_means_one_row(typed: str, title: str) -> None:
+    assert [device.title for device in devices_meant(typed)] == [title]
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "x", "h100 mig 1g.10gb", "l40", "gh200", "a1000", "AMD H100", "80gb", "sxm", "*"]
+)
+def test_what_only_resembles_a_name_means_nothing(typed: str) -> None:
+    assert devices_meant(typed) == ()
+
+
+def test_a_name_that_leaves_the_product_open_means_all_of_them() -> None:
+    assert [device.title for device in devices_meant("A100 PCIe")] == ["NVIDIA A100 40 GB", "NVIDIA A100 80 GB PCIe"]
+
+
+def test_every_title_and_name_of_the_table_means_its_row_and_no_other() -> None:
+    for device in devices():
+        assert devices_meant(device.title.partition(" (")[0]) == (device,)
+        for name in device.names:
+            meant = devices_meant(name.replace("*", ""))
+            assert device in meant or "/" in name, name  # one name of two products: the processors' count tells
+
+
+def test_the_example_of_the_hint_works() -> None:
+    for example in ("h100", "mi300x"):
+        assert unknown_device_text(None, example).endswith(f"--gpu {example}")
+        assert len(devices_meant(example)) == 1
 
 
 def test_a_slice_of_a_gpu_is_not_taken_for_the_whole() -> None:

@@ -6,6 +6,7 @@ A GPU that is not in the table gets no estimate rather than a stranger's numbers
 from __future__ import annotations
 
 import fnmatch
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,9 @@ from typing import Any
 
 _GIB = 1 << 30
 _MIB = 1 << 20
+_BUS_VERSION = re.compile(r"(sxm)\d(?!\d)")  # SXM4, SXM5: the product's name says which
+_NO_LETTER_OR_DIGIT = re.compile(r"[^a-z0-9]+")
+_FORM_FACTORS = frozenset({"sxm", "pcie", "nvl", "dgxs"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,7 @@ class Device:
 
     title: str
     names: tuple[str, ...]  # lower case, `*` for anything
+    meant_by: tuple[str, ...]  # what a person calls this one, though others fit as well
     sm_count: int
     memory_bytes: tuple[int, int] | None  # least and most that the driver reports, where the name is not enough
     bandwidth_bytes_per_s: int
@@ -87,17 +92,45 @@ def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
-def unknown_device_text(name: str | None) -> str:
-    """What to tell a person whose GPU is not in the table.
+def devices_meant(name: str) -> tuple[Device, ...]:
+    """The rows that a person may mean who types a GPU's name: one, several where the name leaves it open, or none.
+
+    Letters and digits alone count, in any order and case; vendor, memory and form factor may be left out. Every word
+    must be one of the row's, and the product's must be there: "80 GB" names nothing.
+
+    >>> [device.title for name in ("h100", "MI300X", "a100 pcie 80gb") for device in devices_meant(name)]
+    ['NVIDIA H100 SXM', 'AMD Instinct MI300X', 'NVIDIA A100 80 GB PCIe']
+    >>> [device.title for device in devices_meant("a100-pcie")]
+    ['NVIDIA A100 40 GB', 'NVIDIA A100 80 GB PCIe']
+    >>> devices_meant("h1000"), devices_meant("80 GB")
+    ((), ())
+    """
+    exact = find_device(name)
+    if exact is not None:
+        return (exact,)
+    typed = _letters_and_digits(name)
+    words = _words_in(typed)
+    fitting = tuple(device for device in devices() if _product(device) in words <= _words(device))
+    meant = tuple(
+        device
+        for device in fitting
+        if words - _vendors() in [_words_in(_letters_and_digits(each)) for each in device.meant_by]
+    )
+    return meant or fitting
+
+
+def unknown_device_text(name: str | None, example: str = "h100") -> str:
+    """What to tell a person whose GPU is not in the table; the example is what `--gpu` takes.
 
     >>> unknown_device_text("Brand New")
-    "GPU 'Brand New' is not in the device table: savings of GPU time are not estimated; add a row to devices.toml"
-    >>> unknown_device_text(None)
-    'the trace does not name its GPU: savings of GPU time are not estimated'
-    """
-    if not name:
-        return "the trace does not name its GPU: savings of GPU time are not estimated"
-    return f"GPU {name!r} is not in the device table: savings of GPU time are not estimated; add a row to devices.toml"
+    "GPU 'Brand New' is not in the device table: savings of GPU time are not estimated; --gpu NAME estimates for another, such as --gpu h100"
+    >>> unknown_device_text(None, "mi300x")
+    'the trace does not name its GPU: savings of GPU time are not estimated; --gpu NAME says which it was, such as --gpu mi300x'
+    """  # noqa: E501
+    what, hint = "the trace does not name its GPU", "says which it was"
+    if name:
+        what, hint = f"GPU {name!r} is not in the device table", "estimates for another"
+    return f"{what}: savings of GPU time are not estimated; --gpu NAME {hint}, such as --gpu {example}"
 
 
 def devices_page() -> str:
@@ -137,6 +170,53 @@ def _line(cells: Any) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _letters_and_digits(name: str) -> str:
+    """A name as it is compared: no case, no separators, no generation of the form factor.
+
+    >>> _letters_and_digits("A100-SXM4-80 GB")
+    'a100sxm80gb'
+    """
+    return _NO_LETTER_OR_DIGIT.sub("", _BUS_VERSION.sub(r"\1", name.casefold()))
+
+
+def _words(device: Device) -> frozenset[str]:
+    """Every word of a row's title and names, and of what it is meant by."""
+    texts = (device.title.partition("(")[0].replace(" GB", "GB"), *device.names, *device.meant_by)
+    words = (_letters_and_digits(word) for text in texts for word in _NO_LETTER_OR_DIGIT.split(text.casefold()))
+    return frozenset(word for word in words if word)
+
+
+@cache
+def _vendors() -> frozenset[str]:
+    """The words of titles that name a vendor or a family of products."""
+    return frozenset(word for device in devices() for word in _words(device) if word.isalpha()) - _FORM_FACTORS
+
+
+@cache
+def _vocabulary() -> re.Pattern[str]:
+    """A text that consists of nothing but words of the table."""
+    words = sorted({word for device in devices() for word in _words(device)}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, words)))
+
+
+def _words_in(text: str) -> frozenset[str]:
+    """The table's words that a text consists of; what is none of them is one word that no row has.
+
+    >>> sorted(_words_in("h100pcie")), sorted(_words_in("h1000"))
+    (['h100', 'pcie'], ['0', 'h100'])
+    """
+    return frozenset([*_vocabulary().findall(text), *filter(None, _vocabulary().split(text))])
+
+
+def _product(device: Device) -> str:
+    """The word of a title that tells its product from the vendor's others.
+
+    >>> [_product(device) for device in devices()[:4]]
+    ['v100', 'v100', 't4', '2080']
+    """
+    return next(word.casefold() for word in device.title.split() if any(map(str.isdigit, word)))
+
+
 def _agrees(device: Device, sm_count: int | None, memory_bytes: int | None) -> bool:
     if sm_count is not None and sm_count != device.sm_count:
         return False
@@ -153,6 +233,7 @@ def _device(row: dict[str, Any], assumed: dict[str, Any], links: dict[str, float
     return Device(
         title=row["title"],
         names=tuple(row["names"]),
+        meant_by=tuple(row.get("meant_by", ())),
         sm_count=row["sm_count"],
         memory_bytes=None if memory is None else (memory[0] * _GIB, memory[1] * _GIB),
         bandwidth_bytes_per_s=row["bandwidth_gb_s"] * 10**9,

@@ -73,13 +73,15 @@ def analyse(
     path: Path | str,
     *,
     execution_trace: Path | str | None = None,
+    graph_capture: Path | str | None = None,
     reports: Sequence[Report] = (),
     progress: Progress | None = None,
 ) -> Analysis:
     """Read a trace and follow its dataflow.
 
-    path, execution_trace, progress: as in `tracemine.formats.open_trace`. reports: what Nsight Compute counted of the
-    same program (`tracemine.formats.ncu.read_counters`), beside the counters that lie in a timeline directory.
+    path, execution_trace, graph_capture, progress: as in `tracemine.formats.open_trace`. reports: what Nsight Compute
+    counted of the same program (`tracemine.formats.ncu.read_counters`), beside the counters that lie in a timeline
+    directory.
 
     Raises InputError where a path is no readable trace, TimelineError where a timeline directory is damaged.
 
@@ -87,7 +89,7 @@ def analyse(
     >>> analysis.timeline.activities.num_rows, len(analysis.groups)
     (8, 2)
     """
-    timeline = open_trace(path, progress, execution_trace=execution_trace)
+    timeline = open_trace(path, progress, execution_trace=execution_trace, graph_capture=graph_capture)
     reports = with_stored(reports, path, timeline)
     return analysed(timeline, path, execution_trace=execution_trace, reports=reports)
 
@@ -151,6 +153,7 @@ def scan(
     options: Options | None = None,
     *,
     execution_trace: Path | str | None = None,
+    graph_capture: Path | str | None = None,
     reports: Sequence[Report] = (),
     progress: Progress | None = None,
 ) -> Scan:
@@ -160,5 +163,7 @@ def scan(
     >>> found.trace.gpu, [finding.rule for finding in found.findings]
     ('NVIDIA H200', ['memory_bound_chain', 'launch_gap'])
     """
-    analysis = analyse(path, execution_trace=execution_trace, reports=reports, progress=progress)
+    analysis = analyse(
+        path, execution_trace=execution_trace, graph_capture=graph_capture, reports=reports, progress=progress
+    )
     return mined(analysis, options)

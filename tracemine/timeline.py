@@ -32,7 +32,7 @@ from tracemine.files import (
     writing,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -103,7 +103,7 @@ _TABLES = (
             Column("group_size", pa.int64(), "ranks taking part in the collective", "as collective"),
             Column("launch_row", pa.int64(), "row of `api`: the host call that launched it; a graph's replay is one call for all its activities", "no recorded call has its correlation id"),
             Column("op_row", pa.int64(), "row of `ops`: the operator that owns it, the innermost one around its launch; an operator around a graph's replay owns none of the graph's activities", "see unowned_reason"),
-            Column("owner_evidence", _TEXT, "how op_row was found: `nesting` (in time, on the launching thread) or `external_id` (the profiler's id, believed only where that operator encloses the launch in time and the launching thread has no operators under its own number)", "op_row is null"),
+            Column("owner_evidence", _TEXT, "how op_row was found: `nesting` (in time, on the launching thread) or `external_id` (the profiler's id, believed only where that operator encloses the launch in time and the launching thread has no operators under its own number), `graph_capture` (the trace of the graph's capture, by the order of its kernels)", "op_row is null"),
             Column("unowned_reason", _TEXT, "why op_row is null: `before_window` (launched before recording began), `no_host_events` (no operators were recorded), `no_launch_call` (its call is not among the recorded ones), `graph_replay` (a graph was replayed: what its activities compute was said when it was captured), `outside_any_op` (the call lies in no operator of its thread)", "op_row is set"),
             Column("step_row", pa.int64(), "row of `steps`: the step during whose host span it was launched", "launched outside every step, launch not recorded, or no steps recorded"),
         ),
@@ -115,8 +115,8 @@ _TABLES = (
         (
             Column("kind", _TEXT, "`op` (ATen, autograd, Triton …) or `annotation` (record_function, profiler steps)"),
             Column("name", _TEXT, "operator name, such as `aten::mul`"),
-            Column("start_ns", pa.int64(), "start, nanoseconds on the trace's clock"),
-            Column("dur_ns", pa.int64(), "duration in nanoseconds"),
+            Column("start_ns", pa.int64(), "start, nanoseconds on the trace's clock; of an operator of a graph's capture, when the call that replays the graph began"),
+            Column("dur_ns", pa.int64(), "duration in nanoseconds; 0 of an operator of a graph's capture"),
             Column("pid", pa.int64(), "process id", "the export does not say"),
             Column("tid", pa.int64(), "thread id", "the export does not say"),
             Column("parent_row", pa.int64(), "row of `ops`: the innermost operator or annotation around it on its thread", "outermost"),
@@ -150,6 +150,7 @@ _TABLES = (
             Column("external_id", pa.int64(), "the profiler's own link to an operator", _NOT_IN_THIS_FORMAT),
             Column("device", pa.int32(), "device a sync waited for", "not a sync, or not recorded"),
             Column("stream", pa.int64(), "stream a sync waited for", "not a sync, or it waited for a whole context or an event"),
+            Column("kernel", _TEXT, "name of the kernel that it launches, or puts into a graph", "it launches none, or not recorded (CUDA)"),
             Column("op_row", pa.int64(), "row of `ops`: the innermost operator (not annotation) around it on its thread", "outside any operator"),
             Column("module", _TEXT, "as in `ops`", "no stacks were recorded, or outside any module"),
             Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),

@@ -77,11 +77,17 @@ def range_text(low_ns: int, high_ns: int) -> str:
 def count_text(count: int, noun: str) -> str:
     """A whole number with its noun.
 
-    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(0, "step"), count_text(2, "match")
-    ('1 finding', '12,345 activities', '0 steps', '2 matches')
+    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(2, "match"), count_text(2, "replay")
+    ('1 finding', '12,345 activities', '2 matches', '2 replays')
     """
     if count != 1:
-        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("h") else f"{noun}s"
+        noun = (
+            f"{noun[:-1]}ies"
+            if noun.endswith("y") and noun[-2] not in "aeiou"
+            else f"{noun}es"
+            if noun.endswith("h")
+            else f"{noun}s"
+        )
     return f"{count:,} {noun}"
 
 

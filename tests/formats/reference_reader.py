@@ -24,7 +24,7 @@ RAW = {
     *("grid", "block", "input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack"),
     "kernel_backend",
 }
-TEXT = {"name", "collective"}
+TEXT = {"name", "collective", "kernel"}
 MEMORY = {
     "device_type": "Device Type",
     "device": "Device Id",
@@ -82,6 +82,7 @@ def read(path: Path) -> dict[str, list[Row]]:
             tables["gpu"].append(row)
         elif category in CALLS:
             row |= {"category": CALLS[category], "name": event["name"], **thread, "external_id": external_id}
+            row |= {"kernel": args.get("kernel")}
             tables["calls"].append(row | {"correlation": _integer(args.get("correlation"))})
         elif category in OPS:
             row |= {

@@ -631,3 +631,8 @@ def test_a_gpus_name_is_text_that_any_file_can_hold(tmp_path: Path) -> None:
 def test_a_version_is_kept_where_it_looks_like_one(tmp_path: Path, text: object, kept: bool) -> None:
     found = timeline(tmp_path, kernel("k", 0, 10, 1), hip_driver_version=text)
     assert found.meta.versions == ({"hip_driver_version": str(text)} if kept else {})
+
+
+def test_a_launch_call_keeps_the_name_of_its_kernel_where_that_is_recorded(tmp_path: Path) -> None:
+    t = timeline(tmp_path, call("hipLaunchKernel", 0, 9, 1, kernel="gemm"), call("cudaLaunchKernel", 10, 19, 2))
+    assert _column(t.api, "kernel") == ["gemm", None]

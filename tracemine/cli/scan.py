@@ -34,6 +34,14 @@ ExecutionTraceOption = Annotated[
     Path | None,
     typer.Option("--et", metavar="ET", help="The execution trace of the same run: who reads what is known then."),
 ]
+GraphCaptureOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--graph-capture",
+        metavar="TRACE",
+        help="A trace of the same program capturing its CUDA graphs: replayed kernels get the operators it names.",
+    ),
+]
 CountersOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -83,10 +91,13 @@ def scan(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Estimate for this GPU where the trace's own is not known."),
+        typer.Option(
+            metavar="NAME", help="Estimate for this GPU where the trace's own is not known: h100, H100 PCIe, mi300x."
+        ),
     ] = None,
     rules: RulesOption = None,
     execution_trace: ExecutionTraceOption = None,
+    graph_capture: GraphCaptureOption = None,
     counters: CountersOption = None,
     evidence: EvidenceOption = None,
     why_not: Annotated[
@@ -108,6 +119,7 @@ def scan(
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --fail-on high --min-saving 0.5%
       tracemine scan trace.json.gz --et et.json.gz --why-not
+      tracemine scan replays.json.gz --graph-capture capture.json.gz
       tracemine scan trace.json.gz --ncu report.ncu-rep
       tracemine scan trace.json.gz --evidence results/
     """
@@ -131,15 +143,23 @@ def scan(
     failed = failing = False
     printed = 0
     found_paths = all_traces(paths, quiet=quiet)
-    if execution_trace is not None:
-        found_paths = iter([_only(found_paths)])
+    for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture)):
+        if given is not None:
+            found_paths = iter([_only(option, found_paths)])
     for path in found_paths:
         if isinstance(path, TracemineError):
             say_error(path)
             failed = True
             continue
         try:
-            found = scanned(path, asked, execution_trace=execution_trace, reports=reports, quiet=quiet)
+            found = scanned(
+                path,
+                asked,
+                execution_trace=execution_trace,
+                graph_capture=graph_capture,
+                reports=reports,
+                quiet=quiet,
+            )
         except TracemineError as error:
             say_error(error)
             failed = True
@@ -164,15 +184,14 @@ def _check(report: str, top: int) -> None:
 
 
 def _device(name: str) -> Device:
-    from tracemine.devices import devices, find_device
+    from tracemine.devices import devices, devices_meant
 
-    device = find_device(name)
-    if device is None:
-        raise UsageError(
-            f"--gpu: {name!r} is not in the device table",
-            hint=f"there are: {', '.join(device.title for device in devices())}",
-        )
-    return device
+    meant = devices_meant(name)
+    if len(meant) == 1:
+        return meant[0]
+    wrong = "may be any of several GPUs" if meant else "is not in the device table"
+    titles = ", ".join(device.title for device in meant or devices())
+    raise UsageError(f"--gpu: {name!r} {wrong}", hint=f"there are: {titles}")
 
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
@@ -192,13 +211,14 @@ def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | Tracemin
             yield InputError(f"cannot be read: {error.strerror}", where=Location(given))
 
 
-def _only(paths: Iterator[Path | TracemineError]) -> Path | TracemineError:
-    """The one trace that an execution trace belongs to."""
+def _only(option: str, paths: Iterator[Path | TracemineError]) -> Path | TracemineError:
+    """The one trace that an option's file belongs to."""
     found = list(paths)
     if len(found) != 1:
         raise UsageError(
-            f"--et: belongs to one trace, and {len(found)} are named",
-            hint="scan them one by one, or put each into a folder as trace.json and et.json",
+            f"{option}: belongs to one trace, and {len(found)} are named",
+            hint="scan them one by one"
+            + (", or put each into a folder as trace.json and et.json" * (option == "--et")),
         )
     return found[0]
 
@@ -228,6 +248,7 @@ def scanned(
     asked: Options,
     *,
     execution_trace: Path | None = None,
+    graph_capture: Path | None = None,
     reports: Sequence[Report] = (),
     quiet: bool,
 ) -> Scan:
@@ -235,7 +256,9 @@ def scanned(
     from tracemine.pipeline import analyse, mined
 
     with reading(path, quiet=quiet) as progress:
-        analysis = analyse(path, execution_trace=execution_trace, reports=reports, progress=progress)
+        analysis = analyse(
+            path, execution_trace=execution_trace, graph_capture=graph_capture, reports=reports, progress=progress
+        )
     known, given = analysis.device, asked.device
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")

@@ -13,9 +13,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.errors import InputError, Location
+from tracemine.findings.per_step import step_summary
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
+from tracemine.rows.iterations import iterations
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -74,7 +76,7 @@ def measure(timeline: Timeline) -> Accounts:
         span_ns=span,
         gpu_time_ns=int(dur.sum()),
         gpu_busy_ns=int(exclusive.sum()),
-        per_step=_per_step(timeline, exclusive),
+        per_step=step_summary(timeline, exclusive, iterations(timeline)),
     )
 
 
@@ -129,14 +131,3 @@ def _most_ns(finding: Finding, accounts: Accounts) -> int:
 
 def _ordered(saving: Range, measured_ns: int) -> bool:
     return 0 <= saving.low <= saving.mid <= saving.high <= measured_ns
-
-
-def _per_step(timeline: Timeline, exclusive_ns: IntArray) -> StepSummary | None:
-    steps = timeline.steps.num_rows
-    if not steps:
-        return None
-    inside = rows_of(timeline.activities["step_row"]) >= 0
-    return StepSummary(
-        span_ns=int(rows_of(timeline.steps["dur_ns"]).sum()) // steps,
-        gpu_busy_ns=int(exclusive_ns[inside].sum()) // steps,
-    )

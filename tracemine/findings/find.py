@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import measure, summarise
+from tracemine.findings.bound import bound_of
 from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.facts import Facts, category, number
@@ -97,11 +99,14 @@ def find(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
             gpu=gpu_name(timeline),
-            steps=timeline.steps.num_rows,
+            steps=0 if book.accounts.per_step is None else book.accounts.per_step.count,
             activities=timeline.activities.num_rows,
             unattributed=unowned,
+            estimated_for=None if device is None else device.title,
         ),
-        summary=summarise(book.accounts, findings, book.unprofiled),
+        summary=replace(
+            summarise(book.accounts, findings, book.unprofiled), bound=bound_of(timeline, rows, book.accounts)
+        ),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
         warnings=warnings_of(timeline, rows["gaps"], book.accounts, device, book.steps.slowdown),

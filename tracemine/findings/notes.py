@@ -28,13 +28,18 @@ def gpu_name(timeline: Timeline) -> str | None:
     return next((d.name for d in _active(timeline) if d.name), None)
 
 
+def _is_rocm(timeline: Timeline) -> bool:
+    name = (gpu_name(timeline) or "").casefold()
+    return name.startswith("amd ") or any("hip" in each.casefold() for each in timeline.meta.versions)
+
+
 def warnings_of(
     timeline: Timeline, gaps: Rows, accounts: Accounts, device: Device | None, slowdown: Slowdown | None
 ) -> tuple[str, ...]:
     """One sentence each: the ingest's own, then what the findings rest on."""
     texts = list(timeline.meta.ingest.warnings)
     if device is None and timeline.activities.num_rows:
-        texts.append(unknown_device_text(gpu_name(timeline)))
+        texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:
         texts.append(

@@ -225,6 +225,23 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None  # of memory traffic that stays, over the trace
 
 
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds the trace. Shares are 0 to 1, of busy and idle time together where nothing else is said."""
+
+    # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the time, what its
+    # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
+    by: str
+    idle_share: float
+    cause: str | None  # of most of the idle time, as gaps have it; null: not known
+    cause_share: float | None  # of the idle time
+    bare_communication_share: float  # nothing but collectives was running
+    # Class of operators that most of the GPU's busy time is of, null: not classified; and its share. Where
+    # communication bounds the trace, of what is no collective.
+    work: str | None
+    work_share: float
+    unclassified_share: float  # of the GPU's busy time
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
@@ -238,6 +255,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     gpu_saving_ns: Range
     step_saving_ns: Range
     unprofiled_ns: UnprofiledTime | None = None  # of the whole span, where no steps are known
+    bound: Bound | None = None  # null: nothing ran
 
 
 class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,11 +268,35 @@ class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None  # what was guessed
 
 
-class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean over recorded steps, nanoseconds: their time on the host, and the device time of what they launched."""
+class StepKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one kind: of a batch size, prefill or decode. Nanoseconds, as in `StepSummary`."""
 
-    span_ns: int
-    gpu_busy_ns: int
+    name: str
+    count: int
+    span_p50_ns: int
+    span_p99_ns: int
+    gpu_busy_p50_ns: int
+    gpu_busy_p99_ns: int
+
+
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Over the steps, nanoseconds: their time on the host, and the device time of what they launched.
+
+    Marked steps last as long as their marks, inferred ones until the next begins; the last one until its work is done.
+    """
+
+    span_ns: int  # mean
+    gpu_busy_ns: int  # mean
+    count: int = 0
+    span_p50_ns: int | None = None  # that half of the steps do not exceed
+    span_p99_ns: int | None = None
+    gpu_busy_p50_ns: int | None = None
+    gpu_busy_p99_ns: int | None = None
+    # `marked`; inferred from `annotation`, `nvtx`, `graph launches`, `repeating kernels`
+    source: str = "marked"
+    evidence: str = ""  # what tells the steps apart, in words
+    confidence: float = 1.0  # share of GPU time that lies in steps × how alike those are; 1 where they are marked
+    kinds: tuple[StepKind, ...] = ()  # steps that are alike, most GPU time first
     unprofiled_ns: UnprofiledTime | None = None  # null: stored by a version that did not estimate it
 
 
@@ -267,6 +309,9 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     steps: int
     activities: int
     unattributed: int
+    # The device table's row that savings of GPU time are estimated for; left out where the GPU is not known: they are
+    # not estimated then, which is not the same as none.
+    estimated_for: str | None = None
     execution_trace: str | None = None  # the file that was given beside the trace; left out where none was
 
 

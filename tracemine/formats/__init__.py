@@ -14,6 +14,7 @@ from tracemine.errors import InputError, Location
 from tracemine.formats.capture import with_step_times
 from tracemine.formats.execution_trace import join, read
 from tracemine.formats.format import Format, Progress
+from tracemine.formats.graph_capture import with_capture
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
@@ -81,22 +82,27 @@ def open_trace(
     formats: Sequence[Format] = (),
     *,
     execution_trace: Path | str | None = None,
+    graph_capture: Path | str | None = None,
 ) -> Timeline:
     """Read a profiler's export, plain or gzipped, or a timeline directory that was written before.
 
     `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
     knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, is
     read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is exported by the nsys on PATH.
-    `progress` is told after each block how many of the file's bytes are read, and how many there are. `formats` are
-    asked before those that are known here.
+    `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
+    that launched them then. `progress` is told after each block how many of the file's bytes are read, and how many
+    there are. `formats` are asked before those that are known here.
 
-    Raises InputError if a path is no readable trace or the two are not of one run, TimelineError if a timeline
+    Raises InputError if a path is no readable trace, or they do not belong together, TimelineError if a timeline
     directory is damaged.
 
     >>> open_trace("no/such/trace.json")
     Traceback (most recent call last):
     tracemine.errors.InputError: no/such/trace.json: there is no such file
     """
+    if graph_capture is not None:
+        timeline = open_trace(path, progress, formats, execution_trace=execution_trace)
+        return with_capture(timeline, open_trace(graph_capture, formats=formats), str(graph_capture))
     path = Path(path)
     about = path / ABOUT_NAME
     if is_nsys_folder(path) or path.suffix in NSYS_REPORTS:

@@ -23,17 +23,20 @@ from tracemine.report.words import (
     dropped_text,
     error_text,
     evidence_text,
+    headline,
     little_text,
+    no_findings,
     not_tested_text,
     nothing_found,
     of_finding,
     refuted_ns,
     refuted_text,
     source_text,
-    step_text,
+    step_texts,
     summary_parts,
     times_text,
     unprofiled_ns,
+    unprofiled_text,
     whole_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
@@ -74,9 +77,12 @@ def _head(scan: Scan) -> Iterator[str]:
         return
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     share = percent_text(summary.gpu_busy_ns, whole)
+    if text := headline(scan):
+        yield f"**{prose(text)}**"
     facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
-    if text := step_text(summary):
-        facts.append(f"{'A step is' if summary.per_step else 'All of it is,'} {prose(text)}.")
+    steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
+    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
+        facts.append(f"{'A step' if steps else 'All'}: {prose('; '.join(texts))}.")
     if scan.findings:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
         facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}.")
@@ -303,7 +309,7 @@ def _why_not(scan: Scan) -> Iterator[str]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:
     if not scan.reported:
-        yield "**Nothing worth fusing or closing was found.**"
+        yield f"**{no_findings(scan)}**"
         yield prose(nothing_found(scan))
     if hidden:
         yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.reported)}`"

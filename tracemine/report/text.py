@@ -22,7 +22,9 @@ from tracemine.report.words import (
     error_text,
     evidence_text,
     first_sentence,
+    headline,
     little_text,
+    no_findings,
     nothing_found,
     of_finding,
     operator_name,
@@ -30,10 +32,11 @@ from tracemine.report.words import (
     refuted_text,
     said_text,
     source_text,
-    step_text,
+    step_texts,
     summary_parts,
     times_text,
     unprofiled_ns,
+    unprofiled_text,
     whole_text,
 )
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
@@ -119,14 +122,17 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
 
 def _head(scan: Scan) -> Iterator[_Row]:
     summary = scan.summary
+    if text := headline(scan):
+        yield _paragraph((line(text), "bold"))
     yield _paragraph((line(scan.trace.path), "bold"))
     yield _paragraph((line(" · ".join(summary_parts(scan.trace))), _LABEL))
     if not scan.trace.activities:
         return
     yield _paragraph()
     yield from _labelled("GPU busy", _busy(summary))
-    if text := step_text(summary):
-        yield from _labelled("a step" if summary.per_step else "alone", Text(text))
+    steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
+    if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
+        yield from _labelled("a step" if steps else "alone", *(Text(line(text)) for text in texts))
     if scan.findings:
         yield from _labelled("can save", *_all_savings(scan))
     if text := evidence_text(scan):
@@ -319,7 +325,7 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
     if not scan.reported:
-        yield _paragraph(("Nothing worth fusing or closing was found.", "bold"))
+        yield _paragraph((no_findings(scan), "bold"))
         yield _paragraph(nothing_found(scan))
     if hidden:
         yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.reported)}")

@@ -14,7 +14,18 @@ from tracemine.units import bytes_text, count_text, percent_text, range_text, ra
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracemine.findings.record import Counted, Finding, Scan, Source, Summary, TraceSummary, Variant, Verified
+    from tracemine.findings.record import (
+        Bound,
+        Counted,
+        Finding,
+        Scan,
+        Source,
+        StepSummary,
+        Summary,
+        TraceSummary,
+        Variant,
+        Verified,
+    )
 
 # What an evidence level rests on.
 EVIDENCE = {
@@ -51,19 +62,16 @@ def unprofiled_ns(summary: Summary) -> int | None:
     return None if of is None else of.mid
 
 
-def step_text(summary: Summary) -> str:
-    """How long a step is, as recorded and with nobody recording; "" where neither is known."""
+def unprofiled_text(summary: Summary) -> str:
+    """How long a step is with nobody recording, or all that was recorded; "" where that is not known."""
     step = summary.per_step
     alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
-    parts = []
-    if step is not None:
-        parts.append(f"{time_text(step.span_ns)} as recorded, {time_text(step.gpu_busy_ns)} of GPU work")
-    if alone is not None:
-        spread = "" if alone.low == alone.high else f" ({range_text(alone.low, alone.high)})"
-        how = "timed alone" if alone.source == "captured" else "estimated"
-        what = "" if step is not None else ", all that was recorded"
-        parts.append(f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}")
-    return "; ".join(parts)
+    if alone is None:
+        return ""
+    spread = "" if alone.low == alone.high else f" ({range_text(alone.low, alone.high)})"
+    how = "timed alone" if alone.source == "captured" else "estimated"
+    what = "" if step is not None else ", all that was recorded"
+    return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
 
 
 def whole_text(scan: Scan) -> str:
@@ -288,6 +296,114 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     counts = [first, *(f"{count:,}" for _, count in by_count[1:])]
     reasons = [_DROPPED.get(reason, reason.replace("_", " ")) for reason, _ in by_count]
     return ", ".join(map(" ".join, zip(counts, reasons, strict=False)))
+
+
+# Classes of operators that read badly as they are.
+_WORK = {
+    "gemm": "matrix products",
+    "collective": "communication",
+    "conv": "convolutions",
+    "norm": "normalisation",
+    "pointwise": "pointwise kernels",
+    "reduction": "reductions",
+    "copy": "copies",
+    "embedding": "embeddings",
+    "quantize": "quantisation",
+    "foreach": "foreach kernels",
+    "optimizer": "optimizer kernels",
+}
+
+
+def headline(scan: Scan) -> str:
+    """What bounds the trace, in one line; "" where nothing ran."""
+    bound = scan.summary.bound
+    if bound is None:
+        return ""
+    parts = [bound_text(bound)]
+    if scan.trace.estimated_for is None:
+        parts.append("savings of GPU time not estimated, the GPU is not known (--gpu NAME)")
+    return "; ".join(parts)
+
+
+def bound_text(bound: Bound) -> str:
+    """Who waits for whom, and what the GPU does when it works.
+
+    >>> from tracemine.findings.record import Bound
+    >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
+    >>> print(bound_text(Bound(by="host", idle_share=0.75, cause="host_bound", cause_share=0.98, **facts)))
+    host-bound: the GPU idles 75 %; of its work 61 % is attention
+    >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
+    the GPU idles 75 %, cause unknown; of its work 61 % is attention
+    >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
+    GPU-bound: the GPU is busy 98 %; of its work 61 % is attention
+    """
+    idle, work = f"the GPU idles {_share_text(bound.idle_share)}", f"of its work {_share_text(bound.work_share)} is "
+    work += "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
+    if bound.by == "gpu":
+        what = f"GPU-bound: the GPU is busy {_share_text(1 - bound.idle_share)}"
+    elif bound.by == "communication":
+        what = (
+            f"communication-bound: the GPU does nothing else {_share_text(bound.bare_communication_share)} of the time"
+        )
+        work = work.replace("its work", "its other work")
+    elif bound.by == "unknown":
+        what = f"{idle}, cause unknown"
+    elif bound.by == "host":
+        what = f"host-bound: {idle}"
+    else:
+        what = f"{idle}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
+    return f"{what}; {work}"
+
+
+def _share_text(share: float) -> str:
+    """A share without decimals, that says neither all nor nothing where it is neither.
+
+    >>> _share_text(0.614), _share_text(0.9996), _share_text(0.001), _share_text(1)
+    ('61 %', 'over 99 %', 'below 1 %', '100 %')
+    """
+    if 0.995 <= share < 1:
+        return "over 99 %"
+    return "below 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+_KINDS = 4  # of steps, that are shown
+_FEWEST_STEPS = 3  # of which percentiles say more than their mean
+
+
+def step_texts(steps: StepSummary) -> Iterator[str]:
+    """What a step takes, where steps were not marked what tells them apart, and the kinds of steps, a line each.
+
+    >>> from tracemine.findings.record import StepSummary
+    >>> print(*step_texts(StepSummary(span_ns=7_100_000, gpu_busy_ns=1_150_000, count=3, span_p50_ns=7_000_000,
+    ...     span_p99_ns=7_400_000, gpu_busy_p50_ns=1_150_000, gpu_busy_p99_ns=1_160_000, source="annotation",
+    ...     evidence="3 × `Optimizer.step#SGD.step` (torch.optim)", confidence=0.9)), sep="\\n")
+    7.10 ms on the host (p50 7.00 ms, p99 7.40 ms), 1.15 ms of GPU work (p50 1.15 ms, p99 1.16 ms)
+    3 steps inferred from annotation: 3 × `Optimizer.step#SGD.step` (torch.optim); confidence 0.90
+    """
+    span = _percentiles(steps.span_p50_ns, steps.span_p99_ns, steps.count)
+    busy = _percentiles(steps.gpu_busy_p50_ns, steps.gpu_busy_p99_ns, steps.count)
+    yield f"{time_text(steps.span_ns)} on the host{span}, {time_text(steps.gpu_busy_ns)} of GPU work{busy}"
+    if steps.source != "marked":
+        inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
+        yield f"{inferred}; confidence {steps.confidence:.2f}"
+    if len(steps.kinds) > 1:
+        for kind in steps.kinds[:_KINDS]:
+            span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
+            busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
+            yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:
+    if p50_ns is None or p99_ns is None or count < _FEWEST_STEPS:
+        return ""
+    return f" (p50 {time_text(p50_ns)}, p99 {time_text(p99_ns)})"
+
+
+def no_findings(scan: Scan) -> str:
+    """What a scan without findings says first: nothing was found, or, for want of a GPU's name, not looked for."""
+    if scan.trace.activities and scan.trace.estimated_for is None:
+        return "Savings of GPU time are not estimated: the GPU is not known. Say which it was: --gpu NAME."
+    return "Nothing worth fusing or closing was found."
 
 
 def nothing_found(scan: Scan) -> str:

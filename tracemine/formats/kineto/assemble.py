@@ -143,6 +143,7 @@ def _api_in_order(calls: Columns, syncs: Columns, strings: list[str], *, no_thre
         joined[name] = np.concatenate((calls[name], syncs[name]))
     for name in ("pid", "tid", "external_id"):
         joined[name] = np.concatenate((calls[name], none))
+    joined["kernel"] = np.concatenate((calls["kernel"], np.full(len(none), ABSENT))).astype(np.int32)
     for name in ("device", "stream"):
         joined[name] = np.concatenate((np.full(count, MISSING), _not_negative(syncs[name])))
     calls.clear()
@@ -257,6 +258,7 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
         *(integers(_positive(api[name]), pa.int64()) for name in ("correlation", "external_id")),
         integers(api["device"], pa.int32()),
         integers(api["stream"], pa.int64()),
+        texts(api["kernel"], strings),
         row_numbers(api["op_row"]),
         texts(api["module"], modules),
         row_numbers(api["stack_row"]),

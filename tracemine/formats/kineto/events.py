@@ -62,7 +62,11 @@ TABLES: dict[str, Table] = {
                 Argument("group_size", "Group size"),
             ),
         ),
-        Table("calls", ("category", "name", "start_ns", "dur_ns", "pid", "tid"), (_CORRELATION, _EXTERNAL_ID)),
+        Table(
+            "calls",
+            ("category", "name", "start_ns", "dur_ns", "pid", "tid"),
+            (_CORRELATION, _EXTERNAL_ID, Argument("kernel", "kernel", "text")),
+        ),
         Table(
             "syncs",
             ("start_ns", "dur_ns"),

@@ -1,0 +1,244 @@
+"""The trace of a CUDA graph's capture joined into the trace of its replays: which operator put each kernel there.
+
+A replay is one call, and says nothing of what its kernels compute. That was said when the graph was captured: each
+launch went into the graph instead of to the device, inside the operator that made it. The kernels of a replay run in
+that order, so a replay whose kernels are those of a captured graph, one by one, gets its operators.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracemine.columns import numbers, string_ids
+from tracemine.errors import InputError, Location
+from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
+from tracemine.ops import classify, lookup
+from tracemine.timeline import IngestReport, Timeline
+from tracemine.units import count_text
+
+Array = npt.NDArray[Any]
+
+EVIDENCE = "graph_capture"
+_REPLAYED = "graph_replay"
+_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|ModuleLaunch")
+_CAPTURED = re.compile(r"StreamEndCapture|GraphInstantiate")
+_TOLD = ("gemm", "conv", "attention", "rnn")  # classes of operators whose kernels are of that class, and no others'
+_LEAST_TOLD, _LEAST_AGREED = 3, 0.9
+_SHOWN = 48
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A captured graph: of each kernel the operator that launched it and, where recorded, its name. In order."""
+
+    op_row: Array
+    names: tuple[str | None, ...]
+
+
+def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
+    """The timeline with the operators of `capture`, which was read from `path`, as owners of replayed kernels.
+
+    A replay is one of a captured graph where it runs as many kernels, of the same names in the same order. CUDA records
+    no names while it captures: there the classes of operators and kernels must agree. Where several captured graphs fit
+    whose operators differ in name or shape, nobody knows which it was, and the replay stays without.
+
+    Raises InputError where no replay fits.
+    """
+    graphs = list(_graphs(capture))
+    replays = list(_replays(timeline))
+    names, name_strings = string_ids(timeline.activities["name"])
+    chosen: list[tuple[Array, _Graph]] = []
+    kernels = ambiguous = 0
+    for rows in replays:
+        kernels += len(rows)
+        fitting = [graph for graph in graphs if _fits(graph, [name_strings[code] for code in names[rows]], capture)]
+        if not fitting:
+            continue
+        if len({_says(capture, graph) for graph in fitting}) > 1:
+            ambiguous += 1
+            continue
+        chosen.append((rows, fitting[0]))
+    if not chosen:
+        raise InputError(_misfit(graphs, replays, names, name_strings, ambiguous), where=Location(path))
+    matched = sum(len(rows) for rows, _ in chosen)
+    of_all = f"{matched:,} of {count_text(kernels, 'replayed kernel')}, in {len(chosen):,} of "
+    says = f"The trace of the graph's capture names the operators of {of_all}{count_text(len(replays), 'replay')}"
+    says += f"; {ambiguous:,} fit several captured graphs whose operators differ." if ambiguous else "."
+    return _joined(timeline, capture, chosen, says)
+
+
+def _graphs(capture: Timeline) -> Iterator[_Graph]:
+    """The captured graphs: launches without an activity, up to each end of a capture."""
+    api = capture.api
+    name, strings = string_ids(api["name"])
+    kernel, kernels = string_ids(api["kernel"])
+    start = numbers(api["start_ns"])
+    end = start + numbers(api["dur_ns"])
+    launches = _named(name, strings, _LAUNCH)
+    ran = np.zeros(api.num_rows, np.bool_)
+    launched = numbers(capture.activities["launch_row"], -1)
+    ran[launched[launched >= 0]] = True
+    rows = np.flatnonzero(launches & ~ran)
+    latest = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[rows])[:-1])) if len(rows) else rows
+    rows = rows[start[rows] >= latest]  # a driver's call inside the runtime's is the same launch
+    number = np.searchsorted(start[_named(name, strings, _CAPTURED)], start[rows])
+    op_row = numbers(api["op_row"], -1)
+    for each in np.unique(number).tolist():
+        of_graph = rows[number == each]
+        yield _Graph(
+            op_row[of_graph], tuple(kernels[code] if code >= 0 else None for code in kernel[of_graph].tolist())
+        )
+
+
+def _replays(timeline: Timeline) -> Iterator[Array]:
+    """The kernels of each replay, rows of `activities` in the order in which they began."""
+    activities = timeline.activities
+    kind, kinds = string_ids(activities["kind"])
+    reason, reasons = string_ids(activities["unowned_reason"])
+    rows = np.flatnonzero(_named(kind, kinds, re.compile("^kernel$")) & _named(reason, reasons, re.compile(_REPLAYED)))
+    launch = numbers(activities["launch_row"], -1)[rows]
+    order = np.argsort(launch, kind="stable")
+    if len(rows):
+        yield from np.split(rows[order], np.flatnonzero(np.diff(launch[order])) + 1)
+
+
+def _named(ids: Array, strings: Sequence[str], pattern: re.Pattern[str]) -> Array:
+    return np.array([*(bool(pattern.search(text)) for text in strings), False], np.bool_)[ids]
+
+
+def _fits(graph: _Graph, names: Sequence[str], capture: Timeline) -> bool:
+    if len(names) != len(graph.names):
+        return False
+    if any(name is not None for name in graph.names):
+        return all(mine is None or mine == name for mine, name in zip(graph.names, names, strict=True))
+    op, ops = string_ids(capture.ops["name"])
+    codes = take(op, graph.op_row).tolist()
+    meant = [lookup(ops[code]) if code >= 0 else None for code in codes]
+    pairs = [
+        (asked.op_class, ran.op_class)
+        for asked, ran in zip(meant, classify(names), strict=True)
+        if asked is not None and (asked.op_class in _TOLD or ran.op_class in _TOLD)
+    ]
+    agreed = sum(asked == ran for asked, ran in pairs)
+    return len(pairs) >= _LEAST_TOLD and agreed >= _LEAST_AGREED * len(pairs)
+
+
+def _says(capture: Timeline, graph: _Graph) -> bytes:
+    """What the operators of a graph are, as one value: their names and shapes."""
+    return b"".join(take(string_ids(capture.ops[each])[0], graph.op_row).tobytes() for each in ("name", "input_shapes"))
+
+
+def _misfit(
+    graphs: Sequence[_Graph], replays: Sequence[Array], names: Array, strings: Sequence[str], ambiguous: int
+) -> str:
+    """Why no replay is one of a captured graph."""
+    if not graphs:
+        return "holds no launch that went into a graph: it is no trace of a capture"
+    if not replays:
+        return "belongs to replays of a CUDA graph, and the trace has none with kernels"
+    if ambiguous:
+        return "holds several graphs of the same kernels whose operators differ: which was replayed is not known"
+    counts = sorted({len(graph.names) for graph in graphs})
+    ran = sorted({len(rows) for rows in replays})
+    alike = next(((rows, graph) for rows in replays for graph in graphs if len(rows) == len(graph.names)), None)
+    if alike is None:
+        return f"is of other graphs: of {_some(counts)} kernels, and those replayed have {_some(ran)}"
+    pairs = zip(alike[1].names, (strings[code] for code in names[alike[0]].tolist()), strict=True)
+    at, mine, other = next(((i, a, b) for i, (a, b) in enumerate(pairs) if a != b), (0, None, ""))
+    text = "other classes of kernels" if mine is None else f"`{mine[:_SHOWN]}` where `{other[:_SHOWN]}` was replayed"
+    return f"is of another graph: kernel {at:,} is {text}"
+
+
+def _some(counts: Sequence[int]) -> str:
+    return ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
+
+
+def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array, _Graph]], says: str) -> Timeline:
+    """The timeline with a copy of the operators for each replay, at the call that replays, and the rows renumbered."""
+    activities, ops, api = timeline.activities, timeline.ops, timeline.api
+    launch = numbers(activities["launch_row"], -1)
+    begin, pid, tid, around = (numbers(api[each]) for each in ("start_ns", "pid", "tid", "op_row"))
+    taken: list[Array] = []
+    calls: list[Array] = []
+    owner = np.full(activities.num_rows, -1)
+    count = ops.num_rows
+    for rows, graph in chosen:
+        known = graph.op_row >= 0
+        code, firsts = distinct(graph.op_row[known])
+        owner[rows[known]] = count + code
+        taken.append(firsts)
+        calls.append(np.full(len(firsts), launch[rows[0]]))
+        count += len(firsts)
+    of, call = np.concatenate(taken), np.concatenate(calls)
+    nothing = row_numbers(np.full(len(of), -1))
+    stack = numbers(capture.ops["stack_row"], -1)[of]
+    changed = {
+        "start_ns": integers(begin[call], pa.int64()),
+        "dur_ns": integers(np.zeros(len(of), np.int64), pa.int64()),
+        "pid": integers(pid[call], pa.int64()),
+        "tid": integers(tid[call], pa.int64()),
+        "parent_row": integers(around[call], pa.int64()),
+        **dict.fromkeys(("external_id", "record_function_id", "execution_node_id"), nothing),
+        "stack_row": row_numbers(np.where(stack >= 0, stack + timeline.stacks.num_rows, -1)),
+    }
+    copies = capture.ops.take(integers(of, pa.int64()))
+    for name, column in changed.items():
+        at = copies.schema.get_field_index(name)
+        copies = copies.set_column(at, copies.schema.field(name), column)
+    both = pa.concat_tables([ops, copies]).unify_dictionaries().combine_chunks()
+    start, dur = numbers(both["start_ns"]), numbers(both["dur_ns"])
+    order = np.lexsort((-dur, start))  # stable: copies behind what begins when they do and lasts
+    new_row = np.empty(len(order), np.int64)
+    new_row[order] = np.arange(len(order))
+    both = _renumbered(both.take(integers(order, pa.int64())), "parent_row", new_row)
+    stacks = _shifted(capture.stacks, "parent_row", timeline.stacks.num_rows)
+    return replace(
+        timeline,
+        meta=_noted(timeline, int((owner >= 0).sum()), says),
+        activities=_owned(activities, owner, new_row),
+        ops=both,
+        api=_renumbered(api, "op_row", new_row),
+        stacks=pa.concat_tables([timeline.stacks, stacks]).unify_dictionaries().combine_chunks(),
+        memory=_renumbered(timeline.memory, "op_row", new_row),
+        tensors=_renumbered(timeline.tensors, "op_row", new_row),
+    )
+
+
+def _owned(activities: pa.Table, owner: Array, new_row: Array) -> pa.Table:
+    op_row = np.where(owner >= 0, owner, numbers(activities["op_row"], -1))
+    owned = _with(activities, "op_row", row_numbers(take(new_row, op_row)))
+    evidence, kinds = string_ids(activities["owner_evidence"])
+    owned = _with(owned, "owner_evidence", texts(np.where(owner >= 0, len(kinds), evidence), (*kinds, EVIDENCE)))
+    reason, reasons = string_ids(activities["unowned_reason"])
+    return _with(owned, "unowned_reason", texts(np.where(owner >= 0, -1, reason), reasons))
+
+
+def _renumbered(table: pa.Table, column: str, new_row: Array) -> pa.Table:
+    return _with(table, column, row_numbers(take(new_row, numbers(table[column], -1))))
+
+
+def _shifted(table: pa.Table, column: str, by: int) -> pa.Table:
+    rows = numbers(table[column], -1)
+    return _with(table, column, row_numbers(np.where(rows >= 0, rows + by, -1)))
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+
+
+def _noted(timeline: Timeline, owned: int, says: str) -> Any:
+    report = timeline.meta.ingest
+    unowned = dict(report.unowned)
+    unowned[_REPLAYED] = unowned.get(_REPLAYED, 0) - owned
+    changed: IngestReport = msgspec.structs.replace(
+        report, unowned={name: count for name, count in unowned.items() if count > 0}, warnings=(*report.warnings, says)
+    )
+    return msgspec.structs.replace(timeline.meta, ingest=changed)
