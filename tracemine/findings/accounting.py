@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from msgspec.structs import replace
@@ -78,6 +79,24 @@ def measure(timeline: Timeline) -> Accounts:
         gpu_busy_ns=int(exclusive.sum()),
         per_step=step_summary(timeline, exclusive, iterations(timeline)),
     )
+
+
+def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
+    """What all findings together can shorten the steps by, over the trace: all but the GPU time that is left.
+
+    gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left,
+    at each end. Nanoseconds.
+    """
+    scale = Fraction(accounts.span_ns, max(unprofiled.recorded_ns, 1))
+    found = []
+    for alone_ns, saved_ns in zip(
+        (unprofiled.low_ns, unprofiled.mid_ns, unprofiled.high_ns), (gpu.low, gpu.mid, gpu.high), strict=True
+    ):
+        whole = int(alone_ns * scale)
+        busy = min(accounts.gpu_busy_ns // max(accounts.devices, 1), whole)
+        found.append(whole - max(busy - saved_ns, 0))
+    low, mid, high = found
+    return Range(min(low, mid), mid, max(mid, high))
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:

@@ -50,8 +50,10 @@ class Book:
         self.steps = steps_of(self.timeline, self.rows["gaps"])
         self.alone_ns = self.steps.gaps_ns()
         step = self.accounts.per_step
-        recorded_ns = self.accounts.span_ns if step is None else step.span_ns
-        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, of_step=step is not None)
+        busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(self.accounts.devices, 1)
+        # A host that runs ahead has left a step long before the device has done it.
+        recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, busy_ns)
+        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, busy_ns, of_step=step is not None)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

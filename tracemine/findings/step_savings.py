@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tracemine.findings.accounting import most_saved
 from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.record import Finding
@@ -103,28 +104,39 @@ def with_steps(
     on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
     idle = [one for one in reported if not one.finding.on_gpu]
     findings = [*unfelt_on_gpu, *(_refuted(one.finding) for one in reported if one.finding.refuted)]
-    if not on_gpu:
-        return [*findings, *(one.finding for one in idle)]
-    gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu])
-    left = book.accounts.span_ns
+    gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
+    left = most_saved(book.accounts, book.unprofiled, gpu)
+    gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu]) if on_gpu else []
     for one, gained in zip(on_gpu, gains, strict=True):
         # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
-        gained = gained.at_most(min(left, one.finding.measured_ns + book.accounts.gpu_idle_ns))
-        left -= gained.high
+        gained, left = taken(gained.at_most(one.finding.measured_ns + book.accounts.gpu_idle_ns), left)
         findings.append(_gaining(book, one.finding, gained))
-    changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
-    book.alone_ns = book.steps.gaps_ns(changes)
+    if on_gpu:
+        changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
+        book.alone_ns = book.steps.gaps_ns(changes)
     for one in idle:
         again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
-        step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING).at_most(left)
+        step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING)
+        step, left = taken(step, left)
         if not step.mid:
             book.drop("nothing_to_win", one.finding.occurrences)
             continue
         if step.mid < threshold_ns and one.finding.fingerprint not in counted:
             book.drop("below_threshold", one.finding.occurrences)
-        left -= step.high
         findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step))
     return findings
+
+
+def taken(saving: Range, left: Range) -> tuple[Range, Range]:
+    """A saving, no more of it than is left at each end, and what is left then.
+
+    >>> taken(Range(1, 5, 9), Range(2, 3, 20))
+    (Range(low=1, mid=3, high=9), Range(low=1, mid=0, high=11))
+    """
+    high = min(saving.high, max(left.high, 0))
+    mid = min(saving.mid, max(left.mid, 0), high)
+    low = min(saving.low, max(left.low, 0), mid)
+    return Range(low, mid, high), Range(left.low - low, left.mid - mid, left.high - high)
 
 
 def _refuted(finding: Finding) -> Finding:

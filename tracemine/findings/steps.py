@@ -8,22 +8,20 @@ with a launch is not closed again, and all of it together is what the replayed t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
 from tracemine.findings.facts import number
-from tracemine.perfmodel import SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown, with_launches
+from tracemine.perfmodel import SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.unprofiled import captured, estimated
-from tracemine.rows.arrow import categories, numbers, rows_of
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import Flags, IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.
 _PACES = np.geomspace(1.0, 16.0, 25)
-_LAUNCH_CALLS = "cudaLaunchKernel"  # and its later forms
-_FEWEST_LAUNCHES = 20  # whose median says how fast the host is
 ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
 
 
@@ -36,6 +34,7 @@ class Steps:
     device: IntArray  # of each activity
     next_row: IntArray  # of each gap: the activity that ends it
     recorded_ns: IntArray  # of each gap
+    between: IntArray  # activities that end a gap between two steps, where the profiler may be at work
 
     @property
     def paces(self) -> tuple[float, float, float]:
@@ -44,20 +43,28 @@ class Steps:
             (1.0, 1.0, 1.0) if self.slowdown is None else (self.slowdown.least, self.slowdown.usual, self.slowdown.most)
         )
 
-    def unprofiled(self, timeline: Timeline, recorded_ns: int, *, of_step: bool) -> Unprofiled:
-        """How long a step (of_step; else the whole span) that took `recorded_ns` takes with nobody recording."""
+    def unprofiled(self, timeline: Timeline, recorded_ns: int, busy_ns: int, *, of_step: bool) -> Unprofiled:
+        """How long a step (of_step; else the whole span) that took `recorded_ns` takes with nobody recording.
+
+        It takes no less than the device works for it, `busy_ns`.
+        """
         if of_step and timeline.meta.alone_step_ns:
-            return captured(timeline.meta.alone_step_ns)
+            return captured(timeline.meta.alone_step_ns, recorded_ns)
         if self.slowdown is None:
             return estimated(recorded_ns, (1.0, 1.0, 1.0), "as recorded: its cost is not known", of_step=of_step)
-        done, _, _ = self.replay.run(np.array((1.0, *self.paces)))
-        recorded, *alone = (max(float(each), 1.0) for each in done)
-        most, usual, least = (each / recorded for each in alone)
+        recorded, *alone = np.maximum(self.replayed_ns(np.array((1.0, *self.paces))), 1.0)
+        most, usual, least = (max(each / recorded, busy_ns / max(recorded_ns, 1)) for each in alone)
         note = (
             f"guessed: {self.slowdown.what} makes the host take {self.slowdown.usual:g} times as long "
             f"({self.slowdown.least:g}–{self.slowdown.most:g}, {self.slowdown.measured})"
         )
         return estimated(recorded_ns, (least, usual, most), note, of_step=of_step)
+
+    def replayed_ns(self, paces: Floats) -> Floats:
+        """How long the whole takes on hosts so many times as fast, without what the profiler does between steps."""
+        done, starts, ends = self.replay.run(paces)
+        waited: Floats = idle_before(starts, ends, self.device)[self.between].sum(axis=0)
+        return done - waited
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
         """How long each gap is with nobody recording and these changes made: least, usual, most; never more."""
@@ -106,33 +113,33 @@ def steps_of(timeline: Timeline, gaps: Rows) -> Steps:
     replay = replay_of(timeline)
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
+    between = gaps.columns["between_steps"]
+    assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
     slowdown = slowdown_of(timeline)
+    steps = Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values])
     alone_ns = timeline.meta.alone_step_ns
     if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
-        between = gaps.columns["between_steps"]
-        assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
-        done, starts, ends = replay.run(_PACES)
-        of_profiler = idle_before(starts, ends, device)[next_row[between.values]].sum(axis=0)
-        slowdown = fitted_slowdown(_PACES, (done - of_profiler) / timeline.steps.num_rows, alone_ns)
-    return Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"))
+        step_ns = steps.replayed_ns(_PACES) / timeline.steps.num_rows
+        return replace(steps, slowdown=fitted_slowdown(_PACES, step_ns, alone_ns))
+    return steps
 
 
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """What recording does to the host, by the costliest kind recorded and by how long its launch calls take; None where
-    no host events were, and for other recorders than PyTorch's, whose cost was not measured.
+    """What recording does to the host, by what was recorded; None where no host events were, and for other recorders
+    than PyTorch's, whose cost was not measured.
     """
     if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
         return None
-    kind = "operators"
-    if timeline.ops["record_function_id"].null_count < timeline.ops.num_rows:
-        kind = "execution_trace"  # torch gives these ids out only while it writes one
-    elif timeline.stacks.num_rows:
-        kind = "stacks"
-    name = categories(timeline.api["name"])
-    launching = np.array([*(str(value).startswith(_LAUNCH_CALLS) for value in name.values), False], np.bool_)
-    launches = numbers(timeline.api["dur_ns"]).values[launching[name.codes]]
-    known = len(launches) >= _FEWEST_LAUNCHES
-    return with_launches(SLOWDOWNS[kind], int(np.median(launches)) if known else 0)
+    # torch gives these ids out only while it writes an execution trace
+    traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows
+    stacks = timeline.stacks.num_rows > 0
+    kinds = {
+        (True, True): "both",
+        (True, False): "execution_trace",
+        (False, True): "stacks",
+        (False, False): "operators",
+    }
+    return SLOWDOWNS[kinds[traced, stacks]]
 
 
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:

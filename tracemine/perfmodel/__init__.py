@@ -19,7 +19,7 @@ from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
 from tracemine.perfmodel.fused_time import Curves
-from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown, with_launches
+from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
@@ -48,5 +48,4 @@ __all__ = [
     "parse_calibration",
     "pinned",
     "read_calibration",
-    "with_launches",
 ]

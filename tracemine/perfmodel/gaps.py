@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,44 +35,19 @@ class Slowdown:
     least: float
     usual: float
     most: float
-    measured: str = "measured on small models"
-    launch_ns: int = 0  # what a launch call took meanwhile, median; 0: not measured
+    measured: str = "measured on other models"
 
 
-# Recorded step ÷ step alone of small models whose host sets the pace, torch 2.11 on a machine with an H200: measured by
-# benchmarks/recording.py, see benchmarks/results/recording_h200.md. A launch call: median over recorded models, of
-# which benchmarks/step_savings.py tells more.
+# The pace of the host at which a recorded step replays in the time that it takes with nobody recording: 5th percentile,
+# median, 95th percentile over models whose host sets the pace, on two hosts (benchmarks/unprofiled.py). A function of
+# operators a launch, of the time an operator or a launch call takes, or of the kind of step predicted no better, each
+# model family left out in turn; so there is none.
 SLOWDOWNS = {
-    "operators": Slowdown("recording operators", 1.2, 1.5, 1.6, launch_ns=5_300),
-    "stacks": Slowdown("recording Python stacks", 1.3, 1.65, 1.8, launch_ns=6_400),
-    "execution_trace": Slowdown("recording an execution trace in the same window", 1.9, 4.5, 5.0, launch_ns=6_400),
+    "operators": Slowdown("recording operators", 1.2, 1.7, 2.6),
+    "stacks": Slowdown("recording Python stacks", 1.4, 2.0, 3.1),
+    "execution_trace": Slowdown("recording an execution trace in the same window", 2.8, 4.5, 6.6),
+    "both": Slowdown("recording an execution trace and Python stacks in the same window", 3.0, 5.2, 8.3),
 }
-# A launch call is the driver's own code, the same for every model: 4 to 5.2 µs in public recordings of servers with
-# V100, A100 and H100 as well. Where it takes half as much again, the host was held up, or is a slow one.
-_SLOW_LAUNCH = 1.5
-
-
-def with_launches(slowdown: Slowdown, launch_ns: int) -> Slowdown:
-    """The same slowdown where launch calls took `launch_ns`, median: the host's, as much more as they took longer.
-
-    A slow host cannot be told from one that was held up. The least stays, so that the high end holds for a slow one.
-
-    >>> with_launches(SLOWDOWNS["operators"], 5_000) == SLOWDOWNS["operators"]
-    True
-    >>> slow = with_launches(SLOWDOWNS["operators"], 10_600)
-    >>> slow.least, slow.usual, slow.most
-    (1.2, 3.0, 3.2)
-    """
-    if not slowdown.launch_ns or launch_ns < _SLOW_LAUNCH * slowdown.launch_ns:
-        return slowdown
-    longer = launch_ns / slowdown.launch_ns
-    return replace(
-        slowdown,
-        what=f"{slowdown.what}, on a host whose launch calls take {launch_ns / 1000:.1f} µs "
-        f"(usually {slowdown.launch_ns / 1000:.1f}),",
-        usual=round(longer * slowdown.usual, 2),
-        most=round(longer * slowdown.most, 2),
-    )
 
 
 def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int) -> Slowdown:

@@ -17,12 +17,13 @@ class Unprofiled:
     source: str  # CAPTURED, ESTIMATED
     note: str  # what was guessed, or measured, for people
     of_step: bool  # false: no steps are known, and it is the whole span
+    recorded_ns: int  # how long it took as recorded
 
 
-def captured(alone_step_ns: int) -> Unprofiled:
-    """A step that was timed alone.
+def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
+    """A step that was timed alone, and took `recorded_ns` while it was recorded.
 
-    >>> captured(2_000_000).mid_ns
+    >>> captured(2_000_000, 3_000_000).mid_ns
     2000000
     """
     return Unprofiled(
@@ -32,6 +33,7 @@ def captured(alone_step_ns: int) -> Unprofiled:
         source=CAPTURED,
         note="measured beside the recording, with nobody recording",
         of_step=True,
+        recorded_ns=recorded_ns,
     )
 
 
@@ -43,4 +45,6 @@ def estimated(recorded_ns: int, shares: tuple[float, float, float], note: str, *
     (250, 500, 1000, 'estimated')
     """
     low, mid, high = (round(recorded_ns * min(max(share, 0.0), 1.0)) for share in sorted(shares))
-    return Unprofiled(low_ns=low, mid_ns=mid, high_ns=high, source=ESTIMATED, note=note, of_step=of_step)
+    return Unprofiled(
+        low_ns=low, mid_ns=mid, high_ns=high, source=ESTIMATED, note=note, of_step=of_step, recorded_ns=recorded_ns
+    )

@@ -1,0 +1,149 @@
+"""How well the step with nobody recording is told from a recording: `python benchmarks/unprofiled.py DIR...`.
+
+DIR: what record_steps.py wrote, each of one host. Scored are models whose host sets the pace (the device works for less
+than 60 % of the step). For each kind of recording: the host's pace at which the recorded step replays in the time that
+it takes alone; the error of the replayed step at the median pace of the other model families; and the error, the
+coverage and the width of the interval that tracemine states. `--csv FILE` writes a row a trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tracemine.findings.accounting import measure
+from tracemine.findings.steps import Steps, steps_of
+from tracemine.formats import open_trace
+from tracemine.perfmodel import SLOWDOWNS
+from tracemine.rows import row_sets
+
+PACES = np.geomspace(1.0, 16.0, 49)
+HOST_BOUND = 0.6  # the device works for less than this share of the step
+VARIANTS = (
+    r"^(pair_(fused|graph|rms_norm|compiled|no|pinned)_|small_)|"
+    r"_(train|decode|lists|loop|small|tiny|eager|channels|odd|8|v3|t|b0).*$"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    host: str
+    name: str
+    family: str
+    kind: str
+    alone_ns: int  # measured, nothing recording
+    recorded_ns: int
+    busy_ns: int
+    pace: float
+    low_ns: int  # as tracemine estimates it
+    mid_ns: int
+    high_ns: int
+
+
+def family(name: str) -> str:
+    """Models that are alike, whatever their size and what is done with them.
+
+    >>> family("pair_fused_llama_loop"), family("small_llama_decode"), family("graph_network")
+    ('llama', 'llama', 'graph_network')
+    """
+    return re.sub(VARIANTS, "", name)
+
+
+def rows_of(folder: Path) -> Iterator[tuple[Row, np.ndarray]]:
+    for told in sorted(folder.glob("*/step.json")):
+        about = json.loads(told.read_text())
+        for kind in SLOWDOWNS:
+            trace = told.parent / kind / "trace.json.gz"
+            if "failed" not in about and trace.exists() and (found := row_of(folder.name, about, kind, trace)):
+                yield found
+
+
+def row_of(host: str, about: dict[str, object], kind: str, trace: Path) -> tuple[Row, np.ndarray] | None:
+    timeline = open_trace(trace)
+    timeline = replace(timeline, meta=msgspec.structs.replace(timeline.meta, alone_step_ns=None))
+    accounts, count = measure(timeline), timeline.steps.num_rows
+    if accounts.per_step is None or not count:
+        return None
+    steps: Steps = steps_of(timeline, row_sets(timeline)["gaps"])
+    busy_ns = accounts.per_step.gpu_busy_ns
+    recorded_ns = max(accounts.per_step.span_ns, busy_ns)
+    guess = steps.unprofiled(timeline, recorded_ns, busy_ns, of_step=True)
+    replayed = steps.replayed_ns(PACES) / steps.replayed_ns(np.ones(1)) * recorded_ns
+    alone_ns = int(str(about["step_ns"]))
+    name = str(about["name"])
+    row = Row(
+        host=host, name=name, family=family(name), kind=kind, alone_ns=alone_ns, recorded_ns=recorded_ns,
+        busy_ns=busy_ns, pace=pace_of(replayed, alone_ns), low_ns=guess.low_ns, mid_ns=guess.mid_ns,
+        high_ns=guess.high_ns,
+    )  # fmt: skip
+    return row, replayed
+
+
+def pace_of(replayed: np.ndarray, alone_ns: int) -> float:
+    """The pace at which the replayed step takes as long as it takes alone."""
+    falling = np.minimum.accumulate(replayed)
+    return float(np.interp(-max(alone_ns, 1.01 * falling[-1]), -falling, PACES))
+
+
+def told(errors: Sequence[float]) -> str:
+    sizes = np.abs(errors)
+    return f"{np.median(sizes):6.1%} {np.percentile(sizes, 90):6.1%}"
+
+
+def score(kind: str, rows: Sequence[tuple[Row, np.ndarray]]) -> None:
+    chosen = [each for each in rows if each[0].kind == kind and each[0].busy_ns < HOST_BOUND * each[0].alone_ns]
+    if not chosen:
+        return
+    paces = np.array([row.pace for row, _ in chosen])
+    families = np.array([row.family for row, _ in chosen])
+    held_out = [float(np.median(paces[families != one])) for one in families]
+    by_pace = [
+        float(np.interp(pace, PACES, replayed)) / row.alone_ns - 1
+        for pace, (row, replayed) in zip(held_out, chosen, strict=True)
+    ]
+    shipped = [row.mid_ns / row.alone_ns - 1 for row, _ in chosen]
+    inside = np.mean([row.low_ns <= row.alone_ns <= row.high_ns for row, _ in chosen])
+    width = np.median([(row.high_ns - row.low_ns) / row.mid_ns for row, _ in chosen])
+    spread = " ".join(f"{each:.2f}" for each in np.percentile(paces, [5, 50, 95]))
+    ratio = np.median([row.recorded_ns / row.alone_ns for row, _ in chosen])
+    print(
+        f"{kind:16s} {len(chosen):4d} {len(set(families)):4d}   {ratio:5.2f}   {spread:14s}   {told(by_pace)}   "
+        f"{told(shipped)}   {inside:4.0%}   {width:5.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--csv", type=Path)
+    chosen = parser.parse_args()
+    rows = [each for folder in chosen.folders for each in rows_of(folder)]
+    head = (
+        "recorded      models families  ratio   pace 5 50 95   left out: median p90   shipped: median p90    in   width"
+    )
+    groups: list[tuple[str, Callable[[Row], bool]]] = [("all hosts", lambda row: True)]
+    groups += [(folder.name, lambda row, name=folder.name: row.host == name) for folder in chosen.folders]
+    for name, belongs in groups if len(chosen.folders) > 1 else groups[:1]:
+        print(f"\n{name}\n{head}")
+        for kind in SLOWDOWNS:
+            score(kind, [each for each in rows if belongs(each[0])])
+    if chosen.csv is not None:
+        with chosen.csv.open("w", newline="") as held:
+            writer = csv.DictWriter(held, [*asdict(rows[0][0])])
+            writer.writeheader()
+            writer.writerows(asdict(row) for row, _ in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""All findings together leave the step no shorter than the GPU time that is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracemine.findings.accounting import Accounts, most_saved
+from tracemine.findings.record import Range, Scan
+from tracemine.findings.step_savings import taken
+from tracemine.findings.steps import slowdown_of
+from tracemine.formats import open_trace
+from tracemine.perfmodel import SLOWDOWNS
+from tracemine.perfmodel.unprofiled import estimated
+from tracemine.pipeline import scan
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *(path for path in FIXTURES.glob("captures/*") if path.is_dir())])
+
+
+def room_left(found: Scan) -> int:
+    """Of a step: unprofiled − savings − GPU time that is left, nanoseconds; negative: more is claimed than there is."""
+    step = found.summary.per_step
+    assert step is not None and step.unprofiled_ns is not None
+    each = [finding.per_step for finding in found.findings if finding.per_step is not None]
+    gains = sum(one.step_saving_ns.mid for one in each)
+    left = step.gpu_busy_ns - sum(one.gpu_saving_ns.mid for one in each)
+    return step.unprofiled_ns.mid - gains - max(left, 0)
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.name)
+def test_the_step_that_is_left_holds_the_gpu_time_that_is_left(trace: object) -> None:
+    found = scan(str(trace))
+    step = found.summary.per_step
+    if step is None:
+        pytest.skip("no steps are known")
+    assert room_left(found) >= -step.gpu_busy_ns // 100  # of what steps share with what lies between them
+
+
+def test_a_planted_claim_beyond_the_step_is_seen() -> None:
+    found = scan(FIXTURES / "kineto" / "decoder_prefill.json.gz")
+    (first, *rest) = found.findings
+    assert first.per_step is not None
+    more = msgspec.structs.replace(first.per_step, step_saving_ns=Range(0, 10**9, 10**9))
+    planted = msgspec.structs.replace(found, findings=(msgspec.structs.replace(first, per_step=more), *rest))
+    assert room_left(found) >= 0 > room_left(planted)
+
+
+ns = st.integers(0, 10**9)
+ranges = st.tuples(ns, ns, ns).map(lambda each: Range(*sorted(each)))
+
+
+@given(st.lists(ranges, max_size=6), ranges)
+def test_no_more_is_taken_than_is_left_at_any_end(savings: list[Range], left: Range) -> None:
+    rest, claimed = left, []
+    for saving in savings:
+        one, rest = taken(saving, rest)
+        claimed.append(one)
+        assert 0 <= one.low <= one.mid <= one.high
+        assert one.low <= saving.low and one.mid <= saving.mid and one.high <= saving.high
+    for end in ("low", "mid", "high"):
+        assert sum(getattr(one, end) for one in claimed) <= getattr(left, end)
+
+
+@given(busy=ns, idle=ns, shares=st.tuples(*[st.floats(0, 1)] * 3), gpu=ranges)
+def test_what_can_be_saved_leaves_the_gpu_time_that_is_left(
+    busy: int, idle: int, shares: tuple[float, float, float], gpu: Range
+) -> None:
+    none = np.zeros(0, np.int64)
+    accounts = Accounts(
+        dur_ns=none,
+        exclusive_ns=none,
+        devices=1,
+        span_ns=busy + idle,
+        gpu_time_ns=busy,
+        gpu_busy_ns=busy,
+        per_step=None,
+    )
+    gpu = gpu.at_most(busy)
+    alone = estimated(busy + idle, shares, "", of_step=False)
+    room = most_saved(accounts, alone, gpu)
+    assert 0 <= room.low <= room.mid <= room.high
+    assert alone.mid_ns - room.mid >= min(busy, alone.mid_ns) - gpu.mid
+
+
+@pytest.mark.parametrize(
+    ("trace", "kind"),
+    [
+        ("kineto/decoder_prefill.json.gz", "stacks"),
+        ("captures/decoder_prefill", "both"),
+        ("kineto/clean_gemms.json.gz", "stacks"),
+    ],
+)
+def test_what_was_recorded_says_what_it_cost(trace: str, kind: str) -> None:
+    assert slowdown_of(open_trace(FIXTURES / trace)) == SLOWDOWNS[kind]
