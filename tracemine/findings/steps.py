@@ -77,13 +77,18 @@ class Steps:
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
     def gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[Range]:
-        """What the step gains of each finding, done after those before: of its matches' rows and GPU savings."""
+        """What the step gains of each finding, done after those before: of its matches' rows and GPU savings.
+
+        A slow host makes launches dear, a fast one GPU time: the high end is the larger of what both give.
+        """
+        least, usual, most = self.paces
+        low, mid, high = ENDS
+        cases = ((low, least, False), (mid, usual, True), (high, most, True), (high, least, True))
         found = []
-        for end, pace in zip(ENDS, self.paces, strict=True):
-            fewer = end is not ENDS[0]  # at the low end fewer launches gain nothing
+        for end, pace, fewer in dict.fromkeys(cases):  # at the low end fewer launches gain nothing
             changes = [self.change(*each, end, fewer) for each in zip(matrices, savings, strict=True)]
             found.append(self.replay.gains(changes, pace).astype(np.int64).tolist())
-        return [Range(min(low, mid), mid, max(mid, high)) for low, mid, high in zip(*found, strict=True)]
+        return [Range(min(least, mid), mid, max(mid, *rest)) for least, mid, *rest in zip(*found, strict=True)]
 
     def usual_gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[int]:
         """As `gains`, the mids alone."""
