@@ -15,7 +15,7 @@ import torch
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
 from tracemine.validate import rng_checks, roundings, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
-from tracemine.validate.roundings import DRAWS, add_signed, careful, distance, rounded_off
+from tracemine.validate.roundings import DRAWS, Drawn, add_signed, careful, rounded_off
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
@@ -93,19 +93,18 @@ def spread(
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
     wanted = (*truth.live, *truth.inputs)
-    squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
+    drawn = Drawn(wanted)
     generator = torch.Generator().manual_seed(0)
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(chain.calls):
             found = _given(number, call, _moved(call, values, generator), scalars, masks, True)
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
-                add_signed(tensor, off, generator, rows=draw % 3 == 2)  # errors may have one cause
+                add_signed(tensor, off, generator, draw, number)
             values += found
         other = _ran(chain, values)
-        for square, a, b in zip(squares, (*other.live, *other.inputs), wanted, strict=True):
-            square += distance(a, b).square()
-    roots = [(square / DRAWS).sqrt() for square in squares]
+        drawn.add((*other.live, *other.inputs))
+    roots = drawn.noise()
     return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
 
 

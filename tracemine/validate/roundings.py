@@ -30,7 +30,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _ROUNDING = 2.0**-24  # of a float32, as a share of the number
-DRAWS = 12  # of signs: one element's size is told by as many; in every third a row has one sign
+DRAWS = 12  # of signs: one element's size is told by as many
+# Of which of four draws a call errs in, by its number: of any two of six either does alone in one.
+_ERRS = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1), (0, 1, 1, 0))
+_MANY = 500  # elements: what they err overall is no chance
 _LAST_BITS = 4 * _ROUNDING  # 2 units in the last place
 # Calls whose result is off by as much of its own size, at most; in place, and of lists, too.
 _INEXACT = frozenset(
@@ -83,7 +86,7 @@ class InDouble(Mode):
     """Runs a chain in float64: what it casts to a float stays wide.
 
     offs: what to add to the results of each call, with signs drawn from `generator`; none: the truth. largest: what
-    each of those results may be at most, beyond which it is infinite. rows: as in `add_signed`. apart: what sums within
+    each of those results may be at most, beyond which it is infinite. draw: as in `add_signed`. apart: what sums within
     is run as the simpler calls that PyTorch has it in.
     """
 
@@ -91,12 +94,12 @@ class InDouble(Mode):
         self,
         offs: Sequence[Sequence[Any]] = (),
         generator: Any = None,
-        rows: bool = False,
+        draw: int = 0,
         apart: bool = False,
         largest: Sequence[Sequence[float]] = (),
     ) -> None:
         super().__init__()
-        self.offs, self.generator, self.rows, self.apart, self.at = offs, generator, rows, apart, 0
+        self.offs, self.generator, self.draw, self.apart, self.at = offs, generator, draw, apart, 0
         self.largest = largest
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
@@ -108,7 +111,7 @@ class InDouble(Mode):
         if self.at < len(self.offs):
             results = tensors_of(function, given, found)
             for tensor, off, most in zip(results, self.offs[self.at], self.largest[self.at], strict=True):
-                add_signed(tensor, off, self.generator, self.rows)
+                add_signed(tensor, off, self.generator, self.draw, self.at)
                 _overflow(tensor, most)
         self.at += 1
         return found
@@ -282,14 +285,22 @@ def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     return _LAST_BITS * exact.abs() if base in _INEXACT else None
 
 
-def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, rows: bool = False) -> None:
-    """Adds what was rounded off with signs drawn at random; rows: one for each row, whose errors may have one cause."""
+def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, draw: int = 0, call: int = 0) -> None:
+    """Adds what was rounded off in one call, by its number, with signs drawn at random.
+
+    In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err, so
+    that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
+    deviation that should be 0 does below a difference that should be, a program may err in the other alone.
+    """
+    alone = draw % 3 == 1
+    if alone and not _ERRS[call % len(_ERRS)][draw // 3 % 4]:
+        return
     if tensor.is_complex():  # its parts, each with an error of its own
         tensor = torch.view_as_real(tensor)
     if off is not None and tensor.dtype == torch.float64:
-        shape = (*off.shape[:-1], 1) if rows and off.dim() else off.shape
+        shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
         signs = torch.randint(0, 2, shape, generator=generator, device=off.device, dtype=torch.int8) * 2 - 1
-        tensor.add_(off * signs)
+        tensor.add_(off * signs * (math.sqrt(2) if alone else 1.0))
 
 
 def spread(
@@ -328,24 +339,51 @@ def _spread(
     truth: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
     """As `spread`, of what was recorded."""
-    squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
+    drawn = Drawn(truth)
     generator = torch.Generator(truth[0].device if truth else "cpu").manual_seed(0)
     for draw in range(DRAWS):
         taken = wide()
         try:
-            rows = draw % 3 == 2
-            with InDouble(recorded.offs, generator, rows, recorded.apart, recorded.largest) as run:
+            with InDouble(recorded.offs, generator, draw, recorded.apart, recorded.largest) as run:
                 found = [*(chain(*taken) or ()), *taken]
         except ValueError:  # a call gives another number of results
             return None
         if run.at != len(recorded.offs):
             return None
-        for square, a, b in zip(squares, found, truth, strict=True):
-            square += distance(a, b).square()
-    return [(square / DRAWS).sqrt() for square in squares]
+        drawn.add(found)
+    return drawn.noise()
 
 
-def distance(drawn: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """How far a draw is from the truth: infinitely where it is no number; nothing where the truth is none."""
-    off = (drawn.double() - truth.double()).nan_to_num(math.inf, math.inf, math.inf)
-    return torch.where(truth.double().isfinite(), off, 0.0)
+class Drawn:
+    """How far draws are from the truth."""
+
+    def __init__(self, truth: Sequence[torch.Tensor]) -> None:
+        self._truth, self._count = truth, 0
+        self._squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
+        self._largest = [0.0] * len(truth)  # mean square of a draw
+
+    def add(self, found: Sequence[torch.Tensor]) -> None:
+        """One draw. It is infinitely far where it is no number, and nowhere far where the truth is none."""
+        self._count += 1
+        for k, (a, b) in enumerate(zip(found, self._truth, strict=True)):
+            off = (a.double() - b.double()).nan_to_num(math.inf, math.inf, math.inf)
+            square = torch.where(b.double().isfinite(), off, 0.0).square()
+            self._squares[k] += square
+            self._largest[k] = max(self._largest[k], _mean(square))
+
+    def noise(self) -> list[torch.Tensor]:
+        """Root mean square of each element. Of many it is at least what the farthest draw comes to overall: were their
+        errors each by chance, all draws would come to the same; they have one cause.
+        """
+        found = []
+        for square, largest in zip(self._squares, self._largest, strict=True):
+            mean = square / max(self._count, 1)
+            usual = _mean(mean) if square.numel() >= _MANY else largest
+            found.append((mean * max(largest / usual, 1.0) if usual else mean).sqrt())
+        return found
+
+
+def _mean(squares: torch.Tensor) -> float:
+    """The mean of finite ones."""
+    finite = squares[squares.isfinite()]
+    return float(finite.mean()) if finite.numel() else 0.0
