@@ -151,7 +151,7 @@ class Recorded(Mode):
 
 def _overflow(tensor: torch.Tensor, most: float) -> None:
     """Makes infinities of what a narrower type has no numbers for; of complex numbers nothing."""
-    if tensor.dtype == torch.float64 and bool((beyond := tensor.abs() > most).any()):
+    if tensor.dtype == torch.float64 and bool((beyond := (tensor.abs() > most) & tensor.isfinite()).any()):
         tensor.copy_(torch.where(beyond, torch.copysign(tensor.new_tensor(math.inf), tensor), tensor))
 
 
@@ -360,6 +360,7 @@ class Drawn:
     def __init__(self, truth: Sequence[torch.Tensor]) -> None:
         self._truth, self._count = truth, 0
         self._squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
+        self._farthest = [t.clone() for t in self._squares]
         self._largest = [0.0] * len(truth)  # mean square of a draw
 
     def add(self, found: Sequence[torch.Tensor]) -> None:
@@ -369,15 +370,17 @@ class Drawn:
             off = (a.double() - b.double()).nan_to_num(math.inf, math.inf, math.inf)
             square = torch.where(b.double().isfinite(), off, 0.0).square()
             self._squares[k] += square
+            self._farthest[k] = self._farthest[k].maximum(square)
             self._largest[k] = max(self._largest[k], _mean(square))
 
     def noise(self) -> list[torch.Tensor]:
-        """Root mean square of each element. Of many it is at least what the farthest draw comes to overall: were their
-        errors each by chance, all draws would come to the same; they have one cause.
+        """Root mean square of each element, or half of its farthest draw where a few tell more than all others. Of many
+        it is at least what the farthest draw comes to overall: were their errors each by chance, all draws would come
+        to the same; they have one cause.
         """
         found = []
-        for square, largest in zip(self._squares, self._largest, strict=True):
-            mean = square / max(self._count, 1)
+        for square, farthest, largest in zip(self._squares, self._farthest, self._largest, strict=True):
+            mean = (square / max(self._count, 1)).maximum(farthest / 4)
             usual = _mean(mean) if square.numel() >= _MANY else largest
             found.append((mean * max(largest / usual, 1.0) if usual else mean).sqrt())
         return found
