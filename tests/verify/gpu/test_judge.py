@@ -121,3 +121,20 @@ def test_an_exponential_near_the_largest_number_may_err_by_its_exponent_s_roundi
     moved = lambda x, y: (exponential((x * y).tanh() + 80.0) * (1 + off * 80 * 2.0**-24),)  # noqa: E731
     plain = lambda x, y: (exponential((x * y).tanh() + 80.0),)  # noqa: E731
     assert refused(judged(chain, range(3), plain=plain, moved=moved)) == {"moved"}
+
+
+def test_what_overflows_is_judged_where_a_gradient_is_a_view_of_one_number_a_row() -> None:
+    """Sums of log-probabilities have exponentials of several hundred; their gradient is expanded, not copied."""
+
+    def fused(logp: Any, old_logp: Any, rewards: Any) -> Any:
+        gain = (rewards - rewards.mean()) / (rewards.std(unbiased=False) + 1e-8)
+        total = summed(logp, 32)
+        weight = exponential(total - summed(old_logp, 32)).clamp(max=2.0)
+        slope = -(gain * weight) / len(gain)
+        return -(weight * total * gain).mean(), slope[:, None].expand(logp.shape).contiguous()
+
+    def unweighted(logp: Any, old_logp: Any, rewards: Any) -> Any:
+        return fused(logp, logp, rewards)
+
+    found = judged(recorded("reinforce_normalised", 40, 100), range(6), fused=fused, unweighted=unweighted)
+    assert refused(found) == {"unweighted"}
