@@ -44,7 +44,6 @@ from tracemine.validate.mutants import spoiled
 from tracemine.verify.gpu.correctness import repeats, right
 from tracemine.verify.repro.text import eager_text
 
-ROOT = Path(__file__).resolve().parent.parent
 # Rows, columns, dtype, and whether the gradients are in the graph too.
 SIZES = (
     (256, 1024, "float32", True),
@@ -220,7 +219,7 @@ class Run:
             thread.join()
 
     def _serve(self, waiting: queue.SimpleQueue[dict[str, Any]]) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if self.device == "cpu":
             environment["TRITON_INTERPRET"] = "1"
         with Process((sys.executable, __file__, "--work", self.device), environment) as process:
