@@ -1,10 +1,10 @@
 """Proves the catalogue of production chains in Triton's interpreter, on a CPU, wrong kernels included.
 
-    python benchmarks/verify_catalogue.py [--no-mutants] [--jobs N] [CHAIN …]
+    python benchmarks/verify_catalogue.py [--no-mutants] [--jobs N] [--user-written] [CHAIN …]
 
 One line a chain, as they end: kernels generated, trials, verdict, wrong kernels caught of those that could be,
 processor seconds. Several processes (--jobs) share a chain's wrong kernels too, each beside the right one; the longest
-come first.
+come first. --user-written: in the catalogue's place the functions of tests/codegen/user_written.py, with gradients.
 Exits with 1 if a chain did not pass.
 """
 
@@ -25,6 +25,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
+from tests.codegen.user_written import USER_WRITTEN, recorded
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.schedule import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
@@ -83,18 +84,20 @@ def main() -> int:
     parser.add_argument("chains", nargs="*", help="names of the catalogue (all of them)")
     parser.add_argument("--no-mutants", action="store_true", help="the right kernels alone")
     parser.add_argument("--jobs", type=int, default=1, help=f"processes ({os.cpu_count()} cores are here)")
+    parser.add_argument("--user-written", action="store_true", help="functions as users write them")
     given = parser.parse_args()
+    table = {name: partial(recorded, name, 5, 36) for name in USER_WRITTEN} if given.user_written else CATALOGUE
     proofs: list[Proof] = []
     head = f"{'chain':28} {'kernels':>7} {'trials':>6} {'caught':>7} {'same':>5} {'bits':>6} {'error':>9} {'eager':>9}"
     print(f"{head} {'seconds':>7}  verdict")
-    names = given.chains or list(CATALOGUE)
+    names = given.chains or list(table)
     if given.jobs > 1:
         names = sorted(names, key=lambda name: name not in LONGEST_ROW)
     with Provers(LIMIT_S, given.jobs) as provers:
         expected: dict[str, int] = {}
         asked = {}
         for name in names:
-            made = CATALOGUE[name]()
+            made = table[name]()
             try:
                 job = make_job(made, not given.no_mutants, LONGEST_ROW.get(name, USUAL))
             except Unsupported as refusal:

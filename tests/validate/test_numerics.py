@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -240,3 +242,44 @@ def test_an_exponential_within_a_gradient_has_last_bits_whatever_dtype_is_asked_
     found = spread(chain, lambda: [grad.clone(), output.clone()], lambda: [t.clone() for t in wide], truth)
     assert found is not None
     assert float(found[0][0, 1]) >= 1e6 * 2.0**-24
+
+
+def judged_of(chain: Any, x: torch.Tensor, fused: torch.Tensor) -> Any:
+    """The verdict on one result of one input."""
+    eager, truth = chain(x.clone())[0], chain(x.double())[0]
+    noise = spread(chain, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert noise is not None
+    return compare(fused, eager, truth, 0, noise=noise[0])
+
+
+def test_equal_rewards_are_normalised_to_what_rounding_their_mean_left_and_no_more() -> None:
+    """Their deviation is 0, or what rounding left of it: whichever, it stands beside an epsilon of 1e-8."""
+    x = torch.full((600,), 0.7312)
+    normalised = lambda x: ((x - x.mean()) / (x.std() + 1e-8),)  # noqa: E731
+    off = x - torch.nextafter(x, torch.tensor(9.0))
+    assert judged_of(normalised, x, off / 1e-8).faults == ()
+    assert judged_of(normalised, x, 40 * off / 1e-8).faults
+
+
+def test_a_sum_that_may_overflow_in_another_order_is_asked_for_nothing_and_others_are() -> None:
+    x = torch.ones(8, 4)
+    x[2] = torch.tensor([3e38, -3e38, 3e38, -3e38])
+    total = lambda x: (x.sum(1),)  # noqa: E731
+    fused = total(x)[0].clone()
+    fused[2] = torch.inf
+    found = judged_of(total, x, fused)
+    assert found.faults == ()
+    assert found.judged <= 7 / 8, "what is not asked is counted"
+    fused[3] = torch.inf
+    assert judged_of(total, x, fused).faults
+
+
+def test_what_another_rounding_would_put_beyond_the_largest_number_may_be_beyond_it() -> None:
+    x = torch.tensor([[88.72283, 80.0], [1.0, 2.0]])
+    power = lambda x: (x.exp(),)  # noqa: E731
+    fused = power(x)[0].clone()
+    assert fused.isfinite().all()
+    fused[0, 0] = torch.inf
+    assert judged_of(power, x, fused).faults == ()
+    fused[0, 1] = torch.inf
+    assert judged_of(power, x, fused).faults

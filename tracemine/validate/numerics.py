@@ -33,6 +33,7 @@ class Comparison:
     eager_error: float = 0.0
     size: float = 0.0  # root mean square of what is right
     equal_share: float = 1.0  # of elements that equal eager's bit for bit (or both are NaN)
+    judged: float = 1.0  # share of elements where NaN, an infinity, or a number other than nothing is asked for
 
 
 def compare(
@@ -49,7 +50,8 @@ def compare(
 
     ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
     another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any. noise:
-    what each element of eager may be off by, root mean square over the signs of its roundings (`roundings.py`).
+    what each element of eager may be off by, root mean square over the signs of its roundings (`roundings.py`); where
+    that is infinite, or reaches beyond the dtype, as careful a program may overflow, and nothing is asked.
     terms: how many numbers may be summed on the way. Where their mean is within as many times of what the dtype holds,
     their sum is not, and which order of summing overflows is chance. even: rows have one magnitude; else what errs
     overall is what the largest row errs, and rows are judged alone.
@@ -63,12 +65,13 @@ def compare(
     if not fused.dtype.is_floating_point or fused.dtype in _CODES:
         return Comparison(faults=_discrete(fused, eager, truth, noise), equal_share=share)
     f, e, r = fused.double(), eager.double(), truth.double()
-    faults = list(_classes(f, e, r, fused.dtype, terms))
-    finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r)
+    chance = torch.zeros_like(r) if noise is None else noise.double()
+    faults, asked = _classes(f, e, r, fused.dtype, terms, chance)
+    finite = torch.isfinite(f) & torch.isfinite(e) & torch.isfinite(r) & torch.isfinite(chance)
     unit = _UNIT[fused.dtype]
     f, e, r = (torch.where(finite, t, 0.0) for t in (f, e, r))
     ours, its = (f - r).abs(), (e - r).abs()
-    chance = torch.zeros_like(r) if noise is None else torch.where(finite, noise.nan_to_num(0.0, 0.0, 0.0), 0.0)
+    chance = torch.where(finite, chance, 0.0)
     size = _rms(r)
     slack = _UNIT[torch.float32] * (1 + ulp)
     error, eager_error = _rms(ours), _rms(its)
@@ -96,7 +99,12 @@ def compare(
             f"element {place}: {float(fused.reshape(-1)[place]):.6g}, eager {float(eager.reshape(-1)[place]):.6g}, "
             f"float64 {float(truth.reshape(-1)[place]):.6g}"
         )
-    return Comparison(faults=tuple(faults), error=error, eager_error=eager_error, size=size, equal_share=share)
+    # Where more is allowed than the number itself is, nothing in its place would pass, too.
+    known = asked & (~finite | (r == 0) | ((limit * scale).reshape(r.shape) < r.abs()))
+    judged = float(known.double().mean())
+    return Comparison(
+        faults=tuple(faults), error=error, eager_error=eager_error, size=size, equal_share=share, judged=judged
+    )
 
 
 def _as_many(sizes: torch.Tensor) -> float:
@@ -135,27 +143,33 @@ def promised(fused: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor) -> t
     return torch.where(truth.isnan() & ~eager.double().isnan(), eager, fused)
 
 
-def _classes(f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype, terms: int) -> list[str]:
-    """NaN and infinities where eager has them. Where eager itself left the truth (an overflow on the way), either."""
+def _classes(
+    f: torch.Tensor, e: torch.Tensor, r: torch.Tensor, dtype: torch.dtype, terms: int, chance: torch.Tensor
+) -> tuple[list[str], torch.Tensor]:
+    """NaN and infinities where eager has them, and where anything is asked. Where eager itself left the
+    truth (an overflow on the way), either; where another rounding would leave the numbers, too.
+    """
 
     def kind(t: torch.Tensor) -> torch.Tensor:
         return torch.where(t.isnan(), 3, torch.where(t.isinf(), 1 + (t < 0).long(), 0))
 
     beyond = r.isfinite() & (r.abs() > torch.finfo(dtype).max)
+    may = r.isfinite() & (chance > 0) & ((r.abs() - torch.finfo(dtype).max).abs() <= _WORST_FLOOR * chance)
     r = r.to(dtype).double()
     agreed = (kind(e) == kind(r)) & ~beyond
     edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype]) / max(terms, 1)) & e.isfinite()
     # Where eager overflowed on the way, another order of summing may overflow elsewhere, or meet inf − inf.
     # Where the truth itself is beyond the dtype and eager has no number, it says nothing.
     excused = ~agreed & ((kind(f) == kind(r)) | ((kind(e) > 0) & (kind(f) > 0)) | (beyond & e.isnan()))
-    wrong = (kind(f) != kind(e)) & ~excused & ~edge
+    wrong = (kind(f) != kind(e)) & ~excused & ~edge & ~may
+    asked = wrong | ((kind(f) == kind(e)) & ~chance.isinf())
     if not bool(wrong.any()):
-        return []
+        return [], asked
     place = int(wrong.reshape(-1).long().argmax())
     return [
         f"{int(wrong.sum())} elements differ in being NaN or infinite, the first at {place}: "
         f"{float(f.reshape(-1)[place])}, eager {float(e.reshape(-1)[place])}"
-    ]
+    ], asked
 
 
 def _discrete(

@@ -15,7 +15,7 @@ import torch
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
 from tracemine.validate import rng_checks, roundings, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
-from tracemine.validate.roundings import DRAWS, add_signed, of_sums, rounded_off
+from tracemine.validate.roundings import DRAWS, Drawn, add_signed, careful, rounded_off
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
@@ -72,7 +72,9 @@ def spread(
     masks: Mapping[int, torch.Tensor],
     truth: Run,
 ) -> Run:
-    """What each element that a chain gives may be off by: root mean square over the signs of eager's roundings."""
+    """What each element that a chain gives may be off by: root mean square over the signs of eager's roundings; where a
+    sum may overflow on the way to it, infinite.
+    """
     offs: list[list[torch.Tensor | None]] = []
     values: list[Any] = [_copied(t, False) for t in inputs]
     for number, call in enumerate(chain.calls):
@@ -81,29 +83,28 @@ def spread(
         found = _given(number, call, values, scalars, masks, False)
         results = zip(_results(call, values, found), exact, strict=True)
         name, source = call.operator.removeprefix("aten::"), call.given().get("self")
-        summed = None
+        may = None
         if isinstance(source, Ref):
             of = partial(_of_others, number, call, source.value, wide, scalars, masks)
-            summed = of_sums(name, values[source.value], of)
+            may = careful(name, values[source.value], of)
         plain = roundings.sums_within(name) and name not in STAND_INS  # those are simpler calls already
         least = _apart(number, call, values, scalars, masks, exact) if plain else None
-        found_off = [rounded_off(a, b, name=name, summed=summed) for a, b in results]
+        found_off = [rounded_off(a, b, name=name, least=may) for a, b in results]
         offs.append(found_off if least is None else [_at_least(*each) for each in zip(found_off, least, strict=True)])
         values += found
     wanted = (*truth.live, *truth.inputs)
-    squares = [torch.zeros(t.shape, dtype=torch.float64) for t in wanted]
+    drawn = Drawn(wanted)
     generator = torch.Generator().manual_seed(0)
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(chain.calls):
             found = _given(number, call, _moved(call, values, generator), scalars, masks, True)
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
-                add_signed(tensor, off, generator, rows=draw % 3 == 2)  # errors may have one cause
+                add_signed(tensor, off, generator, draw, number)
             values += found
         other = _ran(chain, values)
-        for square, a, b in zip(squares, (*other.live, *other.inputs), wanted, strict=True):
-            square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
-    roots = [(square / DRAWS).sqrt() for square in squares]
+        drawn.add((*other.live, *other.inputs))
+    roots = drawn.noise()
     return Run(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
 
 

@@ -5,7 +5,12 @@ float64 on what eager gave it; the difference is what that call alone rounded of
 differences added with signs drawn at random, gives other results that as careful a program could have had.
 
 Of functions and quotients in float32 the last bits are nobody's promise: CUDA's own are off by up to 2 units in the
-last place, and so is a division that Triton compiles. Eager may have been nearer.
+last place, and so is a division that Triton compiles. Eager may have been nearer. An exponential is a power of two of a
+product, on a GPU: what rounding that product comes to grows with the exponent, to 100 units near the largest number.
+
+What is near the largest number may be beyond it in another program, as may what a sum of such numbers comes to on the
+way. So draws overflow as float32 does; where one does and the truth does not, the noise is infinite, and no number and
+no infinity is wrong.
 
 Some calls sum within, and take the sum off again: a norm's gradient. What such a sum was off by is one draw for a
 whole row or channel, and does not show in how far the call's results are off elsewhere. So a chain that has such calls
@@ -25,7 +30,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _ROUNDING = 2.0**-24  # of a float32, as a share of the number
-DRAWS = 12  # of signs: one element's size is told by as many; in every third a row has one sign
+DRAWS = 12  # of signs: one element's size is told by as many
+# Of which of four draws a call errs in, by its number: of any two of six either does alone in one.
+_ERRS = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1), (0, 1, 1, 0))
+_MANY = 500  # elements: what they err overall is no chance
 _LAST_BITS = 4 * _ROUNDING  # 2 units in the last place
 # Calls whose result is off by as much of its own size, at most; in place, and of lists, too.
 _INEXACT = frozenset(
@@ -52,6 +60,8 @@ _INEXACT = frozenset(
         *("_softmax", "logsumexp", "native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm"),
     )
 )
+# Functions that take an exponential of what they are given, which is rounded once before.
+_EXPONENTIALS = frozenset(("exp", "expm1", "sigmoid", "silu", "softplus", "mish", "log_sigmoid_forward"))
 # Calls that sum within and take the sum off again: PyTorch has each in simpler calls, too.
 _SUMS_WITHIN = frozenset(
     (
@@ -75,15 +85,22 @@ class Mode(TorchDispatchMode):  # type: ignore[misc]
 class InDouble(Mode):
     """Runs a chain in float64: what it casts to a float stays wide.
 
-    offs: what to add to the results of each call, with signs drawn from `generator`; none: the truth. rows: as in
-    `add_signed`. apart: what sums within is run as the simpler calls that PyTorch has it in.
+    offs: what to add to the results of each call, with signs drawn from `generator`; none: the truth. largest: what
+    each of those results may be at most, beyond which it is infinite. draw: as in `add_signed`. apart: what sums within
+    is run as the simpler calls that PyTorch has it in.
     """
 
     def __init__(
-        self, offs: Sequence[Sequence[Any]] = (), generator: Any = None, rows: bool = False, apart: bool = False
+        self,
+        offs: Sequence[Sequence[Any]] = (),
+        generator: Any = None,
+        draw: int = 0,
+        apart: bool = False,
+        largest: Sequence[Sequence[float]] = (),
     ) -> None:
         super().__init__()
-        self.offs, self.generator, self.rows, self.apart, self.at = offs, generator, rows, apart, 0
+        self.offs, self.generator, self.draw, self.apart, self.at = offs, generator, draw, apart, 0
+        self.largest = largest
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""
@@ -92,14 +109,17 @@ class InDouble(Mode):
                 return simpler(*map(_in_float64, given), **{n: _in_float64(v) for n, v in (named or {}).items()})
         found = widely(function, given, named or {})
         if self.at < len(self.offs):
-            for tensor, off in zip(tensors_of(function, given, found), self.offs[self.at], strict=True):
-                add_signed(tensor, off, self.generator, self.rows)
+            results = tensors_of(function, given, found)
+            for tensor, off, most in zip(results, self.offs[self.at], self.largest[self.at], strict=True):
+                add_signed(tensor, off, self.generator, self.draw, self.at)
+                _overflow(tensor, most)
         self.at += 1
         return found
 
 
 class Recorded(Mode):
-    """Runs a chain as it is, and keeps what each call rounds off: `offs`, None where a result is exact.
+    """Runs a chain as it is, and keeps what each call rounds off: `offs`, None where a result is exact. `largest`: the
+    largest number that each result can hold.
 
     apart: as in InDouble. within: whether the chain has such calls.
     """
@@ -108,6 +128,7 @@ class Recorded(Mode):
         super().__init__()
         self.apart, self.within = apart, False
         self.offs: list[list[torch.Tensor | None]] = []
+        self.largest: list[list[float]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         """One call."""
@@ -120,11 +141,18 @@ class Recorded(Mode):
         exact = tensors_of(function, wide, widely(function, wide, named or {}))
         found = function(*given, **(named or {}))
         reached = max((t for t in _flat(given) if _is_float(t)), key=torch.numel, default=None)
-        results = zip(tensors_of(function, given, found), exact, strict=True)
+        results = list(zip(tensors_of(function, given, found), exact, strict=True))
         name = operator_of(function)
-        summed = of_sums(name, given[0] if given else None, lambda t: widely(function, [t, *wide[1:]], named or {}))
-        self.offs.append([rounded_off(a, b, reached, name, summed) for a, b in results])
+        least = careful(name, given[0] if given else None, lambda t: widely(function, [t, *wide[1:]], named or {}))
+        self.offs.append([rounded_off(a, b, reached, name, least) for a, b in results])
+        self.largest.append([torch.finfo(a.dtype).max if _is_float(a) else math.inf for a, _ in results])
         return found
+
+
+def _overflow(tensor: torch.Tensor, most: float) -> None:
+    """Makes infinities of what a narrower type has no numbers for; of complex numbers nothing."""
+    if tensor.dtype == torch.float64 and bool((beyond := (tensor.abs() > most) & tensor.isfinite()).any()):
+        tensor.copy_(torch.where(beyond, torch.copysign(tensor.new_tensor(math.inf), tensor), tensor))
 
 
 def sums_within(name: str) -> bool:
@@ -188,23 +216,23 @@ def rounded_off(
     exact: torch.Tensor,
     reached: torch.Tensor | None = None,
     name: str = "",
-    summed: torch.Tensor | None = None,
+    least: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
     """What a result lacks of the exact one; None where that is nothing, or nothing that rounding does.
 
     reached: the largest tensor that the call reads. Of many numbers one is made in float32 on the way, and where they
     cancel, as in a mean, it is rounded as numbers of their size are: eager may have been luckier, or summed in wider
-    types, and a program that was not is as careful. name: the call's; a function's last bits may be off. summed: as
-    `of_sums` gives it.
+    types, and a program that was not is as careful. name: the call's; a function's last bits may be off. least: what
+    it may be off by, as `careful` gives it.
     """
     if found.is_complex() and exact.is_complex():
         return rounded_off(torch.view_as_real(found), torch.view_as_real(exact), name=name)
     if found.dtype not in _FLOATS or found.shape != exact.shape:
         return None
     off = (found.double() - exact.double()).nan_to_num(0.0, 0.0, 0.0)
-    least = _last_bits(name, exact.double().nan_to_num(0.0, 0.0, 0.0))
-    if summed is not None:
-        least = summed if least is None else torch.maximum(least, summed)
+    bits = _last_bits(name, exact.double().nan_to_num(0.0, 0.0, 0.0))
+    if bits is not None:
+        least = bits if least is None else least + bits
     if least is None and not bool(off.any()):
         return None
     if reached is not None and 0 < 2 * found.numel() <= reached.numel():
@@ -215,37 +243,64 @@ def rounded_off(
     return off.float() if bool(off.any()) else None
 
 
-def of_sums(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
-    """What a careful sum of float32 may be off by, in each place of its result; None where a call makes none.
+def careful(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
+    """What a careful sum or exponential may be off by, in each place of its result; None where a call makes none.
 
-    of: the call in float64, of other numbers than `source`. Added in pairs, then in pairs of pairs, n numbers make n
-    partial sums of ever fewer and ever larger numbers; each of the log₂ n stages rounds off the same, a root mean
-    square of 2⁻²⁴ √(Σx² ÷ 3). Eager may have been luckier in the few results that it gives.
+    of: the call in float64, of other numbers than `source`.
     """
-    if name not in _SUMS or not _is_float(source):
+    if not _is_float(source):
         return None
-    squares = of(source.double().nan_to_num(0.0, 0.0, 0.0).square())
-    terms = source.numel() / max(squares.numel(), 1)
+    finite = source.double().nan_to_num(0.0, 0.0, 0.0)
+    if name in _SUMS:
+        return _of_sums(name, finite, of)
+    if name.removesuffix("_") in _EXPONENTIALS:  # of a number that was rounded
+        return (_first(of(finite * (1 + _ROUNDING))) - _first(of(finite))).abs().nan_to_num(0.0, 0.0, 0.0)
+    return None
+
+
+def _first(found: Any) -> torch.Tensor:
+    tensor: torch.Tensor = found[0] if isinstance(found, list | tuple) else found
+    return tensor
+
+
+def _of_sums(name: str, finite: torch.Tensor, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """As `careful`. Added in pairs, then in pairs of pairs, n numbers make n partial sums of ever fewer and ever larger
+    numbers; each of the log₂ n stages rounds off the same, a root mean square of 2⁻²⁴ √(Σx² ÷ 3). Eager may have been
+    luckier in the few results that it gives. Where the numbers' sizes come to more than float32 holds, a partial sum
+    may be infinite.
+    """
+    squares = of(finite.square())
+    terms = finite.numel() / max(squares.numel(), 1)
     share = squares / terms if name == "mean" else squares
-    return _ROUNDING * (share * math.log2(max(terms, 1)) / 3).sqrt()
+    sizes = of(finite.abs()) * (terms if name == "mean" else 1)
+    off = _ROUNDING * (share * math.log2(max(terms, 1)) / 3).sqrt()
+    return torch.where(sizes > torch.finfo(torch.float32).max, math.inf, off)
 
 
 def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     """What a careful function's result may be off by."""
     base = name.removeprefix("_foreach_").removesuffix("_")
     if base == "_log_softmax" and exact.dim():  # of the row's logarithm, which its largest number has been taken off
-        return (_LAST_BITS * exact.amax(-1, keepdim=True).abs()).expand_as(exact)
+        return (_LAST_BITS * exact.amax(-1, keepdim=True).abs()).expand_as(exact).maximum(_ROUNDING * exact.abs())
     return _LAST_BITS * exact.abs() if base in _INEXACT else None
 
 
-def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, rows: bool = False) -> None:
-    """Adds what was rounded off with signs drawn at random; rows: one for each row, whose errors may have one cause."""
+def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, draw: int = 0, call: int = 0) -> None:
+    """Adds what was rounded off in one call, by its number, with signs drawn at random.
+
+    In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err, so
+    that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
+    deviation that should be 0 does below a difference that should be, a program may err in the other alone.
+    """
+    alone = draw % 3 == 1
+    if alone and not _ERRS[call % len(_ERRS)][draw // 3 % 4]:
+        return
     if tensor.is_complex():  # its parts, each with an error of its own
         tensor = torch.view_as_real(tensor)
     if off is not None and tensor.dtype == torch.float64:
-        shape = (*off.shape[:-1], 1) if rows and off.dim() else off.shape
+        shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
         signs = torch.randint(0, 2, shape, generator=generator, device=off.device, dtype=torch.int8) * 2 - 1
-        tensor.add_(off * signs)
+        tensor.add_(off * signs * (math.sqrt(2) if alone else 1.0))
 
 
 def spread(
@@ -254,7 +309,8 @@ def spread(
     wide: Callable[[], Sequence[torch.Tensor]],
     truth: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
-    """What each element of a chain's results may be off by: root mean square over a few draws of signs.
+    """What each element of a chain's results may be off by: root mean square over a few draws of signs; infinite where
+    a draw leaves the numbers, and the truth does not.
 
     chain: takes tensors, gives a sequence of them. inputs, wide: fresh ones, and such with floats in float64. truth:
     what the chain gives in float64, and its inputs after that. None where the chain makes other calls in float64.
@@ -283,17 +339,54 @@ def _spread(
     truth: Sequence[torch.Tensor],
 ) -> list[torch.Tensor] | None:
     """As `spread`, of what was recorded."""
-    squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
+    drawn = Drawn(truth)
     generator = torch.Generator(truth[0].device if truth else "cpu").manual_seed(0)
     for draw in range(DRAWS):
         taken = wide()
         try:
-            with InDouble(recorded.offs, generator, rows=draw % 3 == 2, apart=recorded.apart) as run:
+            with InDouble(recorded.offs, generator, draw, recorded.apart, recorded.largest) as run:
                 found = [*(chain(*taken) or ()), *taken]
         except ValueError:  # a call gives another number of results
             return None
         if run.at != len(recorded.offs):
             return None
-        for square, a, b in zip(squares, found, truth, strict=True):
-            square += (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).square()
-    return [(square / DRAWS).sqrt() for square in squares]
+        drawn.add(found)
+    return drawn.noise()
+
+
+class Drawn:
+    """How far draws are from the truth."""
+
+    def __init__(self, truth: Sequence[torch.Tensor]) -> None:
+        self._truth, self._count = truth, 0
+        self._squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
+        self._farthest = [t.clone() for t in self._squares]
+        self._largest = [0.0] * len(truth)  # mean square of a draw
+
+    def add(self, found: Sequence[torch.Tensor]) -> None:
+        """One draw. It is infinitely far where it is no number, and nowhere far where the truth is none."""
+        self._count += 1
+        for k, (a, b) in enumerate(zip(found, self._truth, strict=True)):
+            off = (a.double() - b.double()).nan_to_num(math.inf, math.inf, math.inf)
+            square = torch.where(b.double().isfinite(), off, 0.0).square()
+            self._squares[k] += square
+            self._farthest[k] = self._farthest[k].maximum(square)
+            self._largest[k] = max(self._largest[k], _mean(square))
+
+    def noise(self) -> list[torch.Tensor]:
+        """Root mean square of each element, or half of its farthest draw where a few tell more than all others. Of many
+        it is at least what the farthest draw comes to overall: were their errors each by chance, all draws would come
+        to the same; they have one cause.
+        """
+        found = []
+        for square, farthest, largest in zip(self._squares, self._farthest, self._largest, strict=True):
+            mean = (square / max(self._count, 1)).maximum(farthest / 4)
+            usual = _mean(mean) if square.numel() >= _MANY else largest
+            found.append((mean * max(largest / usual, 1.0) if usual else mean).sqrt())
+        return found
+
+
+def _mean(squares: torch.Tensor) -> float:
+    """The mean of finite ones."""
+    finite = squares[squares.isfinite()]
+    return float(finite.mean()) if finite.numel() else 0.0

@@ -89,11 +89,13 @@ def right(
     device: str = "cuda",
     seeds: Sequence[int] = range(SEEDS),
 ) -> dict[str, dict[str, Any]]:
-    """Each variant by one rule: its faults, and its worst output's errors with the first seed.
+    """Each variant by one rule: its faults, its worst output's errors with the first seed, and `judged`: the share of
+    its numbers that something is asked of (`numerics.py`), of all seeds.
 
     A variant may give None for what nobody reads.
     """
     found: dict[str, dict[str, Any]] = {name: {"faults": []} for name in variants}
+    numbers: dict[str, list[tuple[float, int]]] = {name: [] for name in variants}
     for seed in seeds:
         inputs = make_inputs(described, seed, device)
         wanted, truth = defined(partial(_both, eager, inputs))
@@ -111,10 +113,13 @@ def right(
                 if result is None:
                     result = compare(a, b, c, ulp, noise=None if noise is None else noise[k], even=not seed % 2)
                     compared[k].append((a, result))
+                numbers[variant].append((result.judged, b.numel()))
                 found[variant]["faults"] += [f"seed {seed}, {name}: {text}" for text in result.faults]
                 if seed == seeds[0] and is_output:
                     for key in ("error", "eager_error"):
                         found[variant][key] = max(found[variant].get(key, 0.0), getattr(result, key))
+    for variant, shares in numbers.items():
+        found[variant]["judged"] = sum(share * n for share, n in shares) / max(sum(n for _, n in shares), 1)
     return found
 
 
