@@ -158,10 +158,10 @@ def _facts_text() -> str:
         of = "" if known is None else f": {', '.join(f'`{each}`' for each in known)}"
         lines.append(f"| `{name}` | {says}{of} |")
     return (
-        "\nA rule has one fix, and may have others where the trace or the finding's place asks for them: `[[advice]]` tables "
-        "with `when` and `text`, of which the first that fits counts. `when` asks for facts: those below the line of "
-        f"`{list(FLAGS)[-1]}` have texts, the others hold or do not; what is not known does not hold. `{PLACEHOLDER}` in a "
-        "text stands for what would break the capture of a CUDA graph.\n\n| fact | says |\n|---|---|\n"
+        "\nA rule has one fix, and may have others where the trace or the finding's place asks for them: `[[advice]]` "
+        "tables with `when` and `text`, of which the first that fits counts. `when` asks for facts: those below "
+        f"`{list(FLAGS)[-1]}` have texts, the others hold or do not; what is not known does not hold. `{PLACEHOLDER}` "
+        "in a text stands for what would break the capture of a CUDA graph.\n\n| fact | says |\n|---|---|\n"
         + "\n".join(lines)
         + "\n"
     )
