@@ -59,8 +59,8 @@ def link(name: str) -> Callable[[Path], None]:
 def emitted_link(here: Path) -> None:
     whole = findings(here)
     (here / "em").mkdir()
-    for finding in whole["findings"]:
-        (here / f"em/repro_{finding['fingerprint']}.py").symlink_to(".." / PRECIOUS)
+    for variant in (variant for finding in whole["findings"] for variant in finding["variants"]):
+        (here / f"em/repro_{variant['identity']['finding']}.py").symlink_to(".." / PRECIOUS)
 
 
 def with_rule(here: Path, **lines: str) -> None:
@@ -160,11 +160,14 @@ def viewed(here: Path) -> None:
 
 
 def fingerprint(mark: str) -> Callable[[Path], None]:
-    """Findings that all have this fingerprint, which names files."""
+    """Findings that all have this fingerprint, and so have their variants: those name files."""
 
     def setup(here: Path) -> None:
         whole = findings(here)
-        whole["findings"] = [finding | {"fingerprint": mark} for finding in whole["findings"]]
+        for finding in whole["findings"]:
+            finding["fingerprint"] = mark
+            for one in (finding, *finding["variants"]):
+                one["identity"] = {"finding": mark, "aliases": [mark]}
         (here / "f.json").write_text(json.dumps(whole))
 
     return setup

@@ -142,7 +142,7 @@ def _with_texts(value: Any, text: str, key: str = "") -> Any:
         return [_with_texts(v, text) for v in value]
     return (
         value + text
-        if isinstance(value, str) and key not in ("fingerprint", "confidence", "severity", "kind")
+        if isinstance(value, str) and key not in ("fingerprint", "finding", "confidence", "severity", "kind")
         else value
     )
 

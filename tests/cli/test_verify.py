@@ -247,6 +247,30 @@ def test_a_fingerprint_that_is_another_findings_has_no_verdict(
     assert {v["says"] for v in json.loads(out)["verdicts"]} == {said}
 
 
+def test_findings_of_version_1_are_verified_under_the_fingerprints_that_they_had(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.prove", lambda *_: "not asked for")
+    monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
+    path = tmp_path / "findings.json"
+    assert run("scan", CHAIN, "--format", "json", "-o", path)[0] == 0
+    found = json.loads(path.read_text())
+    found["schema_version"] = 1
+    for finding in found["findings"]:
+        (variant,) = finding.pop("variants")
+        (finding["fingerprint"],) = variant["identity"]["aliases"]
+        for name in ("identity", "cause", "per_step", "reported"):
+            del finding[name]
+    path.write_text(json.dumps(found))
+    fused = [finding["fingerprint"] for finding in found["findings"] if finding["fused_ns"] is not None]
+    code, out, _ = run("verify", path, "--format", "json")
+    verdicts = json.loads(out)["verdicts"]
+    assert (code, [verdict["fingerprint"] for verdict in verdicts]) == (0, fused)
+    assert fused
+    assert not any("another finding's" in verdict["says"] for verdict in verdicts)
+
+
 def test_findings_of_a_file_that_name_no_kernel_have_no_verdict(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "findings.json"

@@ -15,6 +15,11 @@ pattern = "mm act"
 mm = { op = "gemm" }
 act = { op = "gelu" }
 """
+ADVICE = """
+[[advice]]
+when = { amd = true }
+text = "Use another."
+"""
 CASES = """## Found
 
 | op   | expect |
@@ -60,6 +65,8 @@ def test_a_good_rule_has_no_problem(problems):
         ({"head": HEAD.replace('GEMM"', 'GEMM."')}, "rule.toml:1: title: a title has no full stop [texts_are_sentences]"),
         ({"body": 'limits = [" "]\n' + RULE}, "rule.toml:7: limits: limits has an empty entry [lists_hold_text]"),
         ({"body": RULE.replace("https://docs.nvidia.com/cutlass/", "the manual")}, "rule.toml:7: references: 'the manual' is no http address [references_are_addresses]"),
+        ({"body": RULE + ADVICE + ADVICE}, "rule.toml:14: advice.when: amd: never counts, what fits it fits amd too [advice_can_be_reached]"),
+        ({"head": HEAD.replace("Use a fused epilogue.", "Use {this}.")}, "rule.toml:5: fix: {this} is no placeholder: there is {blockers} [advice_can_be_reached]"),
         ({"body": RULE.replace("mm act", "mm act+")}, "rule.toml:8: pattern: act+ has no bound: give one, or the reason in a comment at the pattern [repetition_is_bounded_or_explained]"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from tests.matching.conftest import DOCS, HEAD
 from tracemine.errors import RuleError, UsageError
+from tracemine.matching.advice import advised
 from tracemine.matching.load import key_line, load_rule, load_rules, rules_directory
 
 GOOD = """pattern = "mm bias? act"
@@ -115,6 +116,40 @@ def test_what_is_wrong_is_said_with_file_line_and_key(rule, tmp_path, old, new, 
         rule(GOOD.replace(old, new, 1))
     start = f"{tmp_path}/epilogue/rule.toml:" + (f"{place}: " if place else " ")
     assert str(error.value) == start + message + (f"\n  hint: {hint}" if hint else "")
+
+
+@pytest.mark.parametrize(
+    ("advice", "message", "hint"),
+    [
+        ('when = { amd = true }', "an advice has a text", 'text = "…"'),
+        ('text = "a"', "an advice says when it fits", "when = { compiled = true }"),
+        ('text = "a"\nwhen = { optimiser = true }', "a rule has no such key", "did you mean optimizer?"),
+        ('text = "a"\nwhen = { engine = "vlm" }', "'vlm' is none of its values", "there are: vllm, sglang"),
+        ('text = "a"\nwhen = { amd = "yes" }', "this is a string; it must be true or false", None),
+        ('text = "a"\nwhen = { engine = 3 }', "this is a whole number; it must be true, false, a string, or a list of strings", None),
+        ('text = "a"\nwhen = { amd = true }\nwhy = "b"', "a rule has no such key", None),
+    ],
+)  # fmt: skip
+def test_an_advice_that_cannot_be_used_is_said(rule, advice, message, hint):
+    with pytest.raises(RuleError) as error:
+        rule(GOOD + f"\n[[advice]]\n{advice}\n")
+    assert message in str(error.value)
+    assert hint is None or hint in str(error.value)
+
+
+def test_the_first_advice_that_fits_counts_and_else_the_fix(rule):
+    found = rule(
+        GOOD + '\n[[advice]]\nwhen = { amd = true, engine = "vllm" }\ntext = "both"\n'
+        '[[advice]]\nwhen = { engine = ["vllm", "sglang"] }\ntext = "engine {blockers}"\n'
+    )
+    for facts, text in (
+        ({"amd": True, "engine": "vllm"}, "both"),
+        ({"amd": False, "engine": "vllm"}, "engine (x)"),
+        ({"engine": "sglang", "amd": True}, "engine (x)"),
+        ({"amd": True}, found.fix),
+        ({}, found.fix),
+    ):
+        assert advised(found.advice, found.fix, facts, "(x)") == text
 
 
 @pytest.mark.parametrize(

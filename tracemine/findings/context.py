@@ -8,7 +8,9 @@ import numpy as np
 
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
+from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
 from tracemine.perfmodel import Curves, Unprofiled
@@ -33,6 +35,7 @@ class Book:
     curves: Curves | None = field(init=False)
     has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
     steps: Steps = field(init=False)
+    environment: Environment = field(init=False)  # facts that advice depends on
     unprofiled: Unprofiled = field(init=False)  # the step with nobody recording; the span where no steps are known
     # Of each gap, nobody recording: least, usual, most.
     alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
@@ -40,9 +43,13 @@ class Book:
     def __post_init__(self) -> None:
         self.facts = {
             "activities": activity_facts(self.timeline, self.rows["activities"]),
-            "gaps": gap_facts(self.rows["gaps"]),
+            "gaps": gap_facts(self.timeline, self.rows["gaps"]),
         }
+        optimizer = self.facts["activities"].optimizer
+        self.environment = environment_of(self.timeline, self.rows["activities"], optimizer)
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
+        self.claimed["gaps"] = of_recorder(self.timeline, self.rows["gaps"])  # nobody's: production has none
+        self.drop("of_the_recorder", int(self.claimed["gaps"].sum()))
         self.curves = None if self.device is None else Curves.of(self.device)
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")

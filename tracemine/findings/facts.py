@@ -9,10 +9,11 @@ import numpy as np
 
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, mapped, rows_of, take
-from tracemine.rows.table import Categories, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
+_ENGINE = "autograd::engine::"
 _OPTIMIZER = re.compile(r"Optimizer\.step#(.+)\.step")
 
 
@@ -32,6 +33,7 @@ class Facts:
     op_class: Categories
     module: Categories  # with counters replaced by `*`
     optimizer: Categories  # class of the optimizer whose step it belongs to
+    backward: BoolArray  # launched by the autograd engine
     stack_row: IntArray
     source: Categories  # innermost line of the user's own
     dur_ns: IntArray
@@ -50,13 +52,14 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         op_class=category(rows, "op_class"),
         module=mapped(category(rows, "module"), pattern_of),
         optimizer=_optimizers(timeline, op_row),
+        backward=_backward(timeline, op_row),
         stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
         source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
     )
 
 
-def gap_facts(rows: Rows) -> Facts:
+def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
     """Facts of the row set "gaps": of the host call that the device waited for."""
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
     broken = number(rows, "break_stack_row", null=-1)
@@ -69,7 +72,8 @@ def gap_facts(rows: Rows) -> Facts:
         strides=nothing,
         dtype=nothing,
         op_class=nothing,
-        optimizer=nothing,
+        optimizer=take(_optimizers(timeline, rows_of(timeline.activities["op_row"])), number(rows, "next_row")),
+        backward=np.zeros(rows.count, np.bool_),
         module=mapped(category(rows, "module"), pattern_of),
         # In a graph break, the line that broke the graph: more than where a function begins.
         stack_row=np.where(broken >= 0, broken, number(rows, "stack_row", null=-1)),
@@ -82,6 +86,12 @@ def _optimizers(timeline: Timeline, op_row: IntArray) -> Categories:
     """Of each activity the class of the optimizer in whose step its operator ran, as PyTorch names such steps."""
     names = mapped(categories(timeline.ops["name"]), optimizer_of)
     return take(names, _taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row))
+
+
+def _backward(timeline: Timeline, op_row: IntArray) -> BoolArray:
+    """Of each activity whether the autograd engine ran its operator."""
+    names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
+    return _taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row) >= 0
 
 
 def optimizer_of(annotation: str) -> str | None:

@@ -17,6 +17,7 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import measure, summarise
 from tracemine.findings.bound import bound_of
 from tracemine.findings.context import Book
+from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.facts import Facts, category, number
 from tracemine.findings.grouping import grouped
@@ -32,10 +33,11 @@ from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching import find as match
+from tracemine.matching.advice import Fact, advised, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Traffic
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import IntArray, Rows
+from tracemine.rows.table import BoolArray, IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -72,10 +74,12 @@ def find(
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
     places: dict[str, Place] = {}
+    facts: dict[str, dict[str, Fact]] = {}
     reported: list[Reported] = []
     little: list[Reported] = []
-    for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
-        for together in _by_finding(_of_rule(book, found, places), places):
+    by_priority = sorted(matches, key=lambda m: (m.rule.priority, m.rule.id))
+    for found in by_priority:
+        for together in _by_finding(_of_rule(book, found, places, facts), places):
             (reported if _claimed(book, together, threshold) else little).extend(together)
     more, unfelt = felt(book, reported, little, threshold, lambda one: places[one.finding.fingerprint].mark)
     reported += more
@@ -83,7 +87,7 @@ def find(
         reported = [_judged(one, judge) for one in reported]
     variants = with_steps(book, reported, unfelt, threshold)
     in_step = rows_of(timeline.activities["step_row"]) >= 0
-    findings = grouped(variants, places)
+    findings = _advised(book, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, facts)
     scale = Scale(
         steps=timeline.steps.num_rows,
         unprofiled_ns=book.unprofiled.mid_ns,
@@ -113,10 +117,15 @@ def find(
     )
 
 
-def _of_rule(book: Book, found: Matches, places: dict[str, Place]) -> Iterator[Reported]:
-    """The variants of a rule's findings; where they are is added to `places`."""
+def _of_rule(
+    book: Book, found: Matches, places: dict[str, Place], facts: dict[str, dict[str, Fact]]
+) -> Iterator[Reported]:
+    """The variants of a rule's findings; where they are is added to `places`, what advice asks of them to `facts`."""
     rule = found.rule
-    members, offsets = apart(*_whole_groups(book, rule, *_left(book, found)))
+    matched, ends = _left(book, found)
+    members, offsets = apart(*_whole_groups(book, rule, matched, ends))
+    named_rows = np.zeros(book.rows[rule.rows].count, np.bool_)
+    named_rows[matched] = True
     variants: dict[str, list[tuple[Identity, Estimated]]] = {}
     for matrix in _classes(book, rule, members, offsets):
         estimated = ESTIMATES[rule.saving](book, rule, matrix)
@@ -132,9 +141,46 @@ def _of_rule(book: Book, found: Matches, places: dict[str, Place]) -> Iterator[R
         places[mark] = place_of(rule, classes[0].label)
         first = named[_first(classes)][0]
         aliases = dict.fromkeys(alias for each in (first, *(each for each, _ in named)) for alias in each.aliases)
+        facts[mark] = _facts(book, rule, classes, named_rows)
         finding = _finding(book, rule, Identity(mark, tuple(aliases)), classes)
         savings = [one.gpu_saving_ns for one in classes]
         yield Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes))
+
+
+def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArray) -> dict[str, Fact]:
+    """What advice may ask of a variant. `named`: rows that the rule's pattern names."""
+    labels = [one.label for one in classes]
+    found = merged(
+        {
+            "optimizer": label.optimizer,
+            "module": label.module is not None,
+            "library": library_of(source.file for source in label.source[:1]),
+            "backward": label.backward,
+            "operation": label.ops[0].removeprefix("aten::") if len(set(label.ops)) == 1 else None,
+        }
+        for label in labels
+    )
+    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    if rule.rows != "gaps":
+        return found | {"widened": not named[rows].all()}
+    waited = waited_in(book.timeline, book.rows["gaps"], rows.tolist())
+    optimizer = book.facts["gaps"].optimizer
+    spent = np.bincount(optimizer.codes[rows] + 1, weights=book.facts["gaps"].dur_ns[rows])
+    most = int(spent.argmax()) - 1  # by idle time
+    return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | ({waited: True} if waited else {})
+
+
+def _advised(
+    book: Book, findings: Iterable[Finding], rules: dict[str, Rule], facts: dict[str, dict[str, Fact]]
+) -> list[Finding]:
+    """The findings, each with the advice that fits the trace and its place."""
+    found = []
+    for finding in findings:
+        own = merged(facts[variant.identity.finding] for variant in finding.variants)
+        rule, of_trace = rules[finding.rule], book.environment
+        fix = advised(rule.advice, rule.fix, of_trace.facts | own, of_trace.blockers_text)
+        found.append(replace(finding, fix=fix))
+    return found
 
 
 def _by_finding(variants: Iterable[Reported], places: dict[str, Place]) -> list[list[Reported]]:

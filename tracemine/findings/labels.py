@@ -31,6 +31,8 @@ class Label:
     module: str | None  # of what reduces; where nothing does, of all
     enclosing: str | None  # of all, whatever they are
     owner: str | None  # class of that module, or of the optimizer whose step it is
+    optimizer: str | None  # in whose step most of it is
+    backward: bool  # some of it is
     core: tuple[str, ...]  # operators that make it what it is: those that reduce, else all that compute
     source: tuple[Source, ...]
 
@@ -50,7 +52,7 @@ def label_of(timeline: Timeline, facts: Facts, members: IntArray) -> Label:
     anchors = [row for row, kind in zip(heads, classes, strict=True) if kind in _ANCHORS] or list(heads)
     stack = next((int(facts.stack_row[row]) for row in (*anchors, *members) if facts.stack_row[row] >= 0), None)
     module = common_module([text_at(facts.module, row) for row in anchors])
-    optimizers = {text_at(facts.optimizer, row) for row in heads}
+    optimizer = _most([text_at(facts.optimizer, row) for row in heads])
     return Label(
         ops=ops,
         shapes=_shapes_text([text_at(facts.shapes, row) for row in heads]),
@@ -58,10 +60,21 @@ def label_of(timeline: Timeline, facts: Facts, members: IntArray) -> Label:
         dtype=next((name for row in heads if (name := _read_dtype(facts, row)) is not None), None),
         module=module,
         enclosing=common_module([text_at(facts.module, row) for row in heads]),
-        owner=class_of(module) if module is not None else optimizers.pop() if len(optimizers) == 1 else None,
+        owner=class_of(module) if module is not None else optimizer,
+        optimizer=optimizer,
+        backward=bool(facts.backward[heads].any()),
         core=_core(ops, classes),
         source=sources(timeline, stack),
     )
+
+
+def _most(names: Sequence[str | None]) -> str | None:
+    """The one that half of them are, at least.
+
+    >>> _most(["SGD", "SGD", None]), _most(["SGD", None, None])
+    ('SGD', None)
+    """
+    return next((name for name in names if name is not None and 2 * names.count(name) >= len(names)), None)
 
 
 def class_of(module: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +17,17 @@ _SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
 _StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
 
 
+_VERSION = re.compile(r"\d{1,3}\.\d{1,3}[\w.+-]{0,50}")
+
+
 class _About(msgspec.Struct):
+    torch: object = None
     alone_step_ns: _StepTime | None = None
     recorded_step_ns: _StepTime | None = None
 
 
 def with_step_times(timeline: Timeline, path: Path) -> Timeline:
-    """The timeline, knowing how long a step took alone and recorded; unchanged where the file does not say.
+    """The timeline, knowing how long a step took alone and recorded, and of which torch, as far as the file says.
 
     It says nothing that the traces need, so a file that cannot be read is one that was not measured.
     """
@@ -31,4 +36,7 @@ def with_step_times(timeline: Timeline, path: Path) -> Timeline:
     except (InputError, msgspec.DecodeError, UnicodeDecodeError):
         return timeline
     times = {"alone_step_ns": about.alone_step_ns, "recorded_step_ns": about.recorded_step_ns}
-    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, **times))
+    meta = msgspec.structs.replace(timeline.meta, **times)
+    if isinstance(about.torch, str) and _VERSION.fullmatch(about.torch):
+        meta = msgspec.structs.replace(meta, versions={**meta.versions, "torch": about.torch})
+    return replace(timeline, meta=meta)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tracemine.errors import UsageError
+from tracemine.matching.advice import FLAGS, PLACEHOLDER, TEXTS, when_text
 from tracemine.matching.cases import CaseResult, read_cases, run_cases
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.load import RowDocs
@@ -88,7 +89,8 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
     parts = [f"## {rule.id}", f"**{written(rule.title)}** ({rule.status})", written(rule.what)]
     parts += [
         f"**Why.** {written(rule.why)}",
-        f"**Fix.** {written(rule.fix)}",
+        f"**Fix.** {written(rule.fix.replace(PLACEHOLDER, ''))}",
+        *(f"**Fix where {when_text(one.when)}.** {written(one.text.replace(PLACEHOLDER, ''))}" for one in rule.advice),
         f"**Saves** {SAVING_TEXT[rule.saving]}.",
     ]
     for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
@@ -146,7 +148,23 @@ def rules_page(rules: Sequence[Rule]) -> str:
         "claimed no later one reports.\n\n| rule | finds | over | status |\n|---|---|---|---|\n"
     )
     table = "".join(f"| [{r.id}](#{r.id}) | {_cell(r.title)} | {r.rows} | {r.status} |\n" for r in rules)
-    return head + table + "".join("\n" + rule_text(rule) for rule in rules)
+    return head + table + _facts_text() + "".join("\n" + rule_text(rule) for rule in rules)
+
+
+def _facts_text() -> str:
+    """What an advice may ask of a trace and of a finding's place."""
+    lines = [f"| `{name}` | {says} |" for name, says in FLAGS.items()]
+    for name, (says, known) in TEXTS.items():
+        of = "" if known is None else f": {', '.join(f'`{each}`' for each in known)}"
+        lines.append(f"| `{name}` | {says}{of} |")
+    return (
+        "\nA rule has one fix, and may have others where the trace or the finding's place asks for them: `[[advice]]` "
+        "tables with `when` and `text`, of which the first that fits counts. `when` asks for facts: those below "
+        f"`{list(FLAGS)[-1]}` have texts, the others hold or do not; what is not known does not hold. `{PLACEHOLDER}` "
+        "in a text stands for what would break the capture of a CUDA graph.\n\n| fact | says |\n|---|---|\n"
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def _cell(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from tracemine.errors import Location
 from tracemine.files import read_file
+from tracemine.matching.advice import PLACEHOLDER, Advice, when_text
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
 from tracemine.matching.load import RULE_SIZE_LIMIT, RowDocs, key_line
 from tracemine.matching.rule import Rule
@@ -120,6 +121,20 @@ def texts_are_sentences(linted: _Linted) -> _Found:
         yield "title", "a title has no full stop"
 
 
+def advice_can_be_reached(linted: _Linted) -> _Found:
+    """An advice that asks for no more than one before it never counts; braces other than the placeholder stay."""
+    before: list[Advice] = []
+    for one in linted.rule.advice:
+        earlier = next((each for each in before if each.when.items() <= one.when.items()), None)
+        if earlier is not None:
+            yield "advice.when", f"{when_text(one.when)}: never counts, what fits it fits {when_text(earlier.when)} too"
+        before.append(one)
+    for text in (linted.rule.fix, *(one.text for one in linted.rule.advice)):
+        for found in re.findall(r"\{[a-z_]*\}", text.replace(PLACEHOLDER, "")):
+            if found != "{}":
+                yield "fix", f"{found} is no placeholder: there is {PLACEHOLDER}"
+
+
 def lists_hold_text(linted: _Linted) -> _Found:
     for key in ("limits", "false_positives", "references", "needs"):
         if not all(text.strip() for text in getattr(linted.rule, key)):
@@ -152,6 +167,7 @@ CHECKS: Final[Sequence[_Check]] = (
     a_stable_rule_knows_its_limits,
     texts_say_different_things,
     texts_are_sentences,
+    advice_can_be_reached,
     lists_hold_text,
     references_are_addresses,
     repetition_is_bounded_or_explained,

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from tracemine.errors import InputError, Location, RuleError, UsageError
 from tracemine.files import read_file
+from tracemine.matching.advice import FLAGS, TEXTS, Advice
 from tracemine.matching.define import RELATIONS, exclusive, impossible, regex_problem
 from tracemine.matching.nearest import nearest
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
@@ -43,6 +44,7 @@ _MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 _KEYS = (
     *("title", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
     *("priority", "saving", "group_by", "partition_by", "order_by", "pattern", "after_match", "define", "measures"),
+    "advice",
 )
 _DEFAULT_PARTITION = ("device", "stream")  # as far as the row set has them: a gap is a device's, not a stream's
 _DEFAULT_ORDER = ("start_ns",)
@@ -126,6 +128,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         what=file.text("what"),
         why=file.text("why"),
         fix=file.text("fix"),
+        advice=_advice(file),
         limits=tuple(file.texts("limits", ())),
         false_positives=tuple(file.texts("false_positives", ())),
         references=tuple(file.texts("references", ())),
@@ -143,6 +146,40 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         measures=_measures(file, define, columns),
         where=Location(str(path)),
     )
+
+
+def _advice(file: _RuleFile) -> tuple[Advice, ...]:
+    """The texts with conditions, each `[[advice]]` in order."""
+    found = []
+    for table in file.value("advice", list, "a list of tables, each `[[advice]]`", []):
+        if not isinstance(table, dict):
+            raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
+        file.only(("when", "text"), table, "advice.")
+        text, when = table.get("text"), table.get("when")
+        if not isinstance(text, str) or not text.strip():
+            raise file.wrong("advice.text", "an advice has a text", 'text = "…"')
+        if not isinstance(when, dict) or not when:
+            raise file.wrong("advice.when", "an advice says when it fits", "when = { compiled = true }")
+        file.only((*FLAGS, *TEXTS), when, "advice.when.")
+        found.append(Advice({name: _wanted(file, name, value) for name, value in when.items()}, text.strip()))
+    return tuple(found)
+
+
+def _wanted(file: _RuleFile, name: str, value: object) -> bool | tuple[str, ...]:
+    """What a condition asks of a fact: that it holds or not, or that it is one of several texts."""
+    if isinstance(value, bool):
+        return value
+    key, values = f"advice.when.{name}", [value] if isinstance(value, str) else value
+    texts = isinstance(values, list) and values and all(isinstance(one, str) for one in values)
+    if name in FLAGS or not texts:
+        kind = "true or false" if name in FLAGS else "true, false, a string, or a list of strings"
+        raise file.wrong(key, f"this is {toml_type(value)}; it must be {kind}")
+    assert isinstance(values, list)  # noqa: S101 - as asked above
+    known = TEXTS[name][1]
+    for one in values:
+        if known is not None and one not in known:
+            raise file.wrong(key, f"{one!r} is none of its values", nearest(one, known))
+    return tuple(values)
 
 
 # --- reading with a place for every error ----------------------------------------------------------------------------

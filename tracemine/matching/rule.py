@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.errors import Location
+from tracemine.matching.advice import Advice
 from tracemine.matching.pattern import Pattern
 from tracemine.rows.table import BoolArray, IntArray
 
@@ -76,6 +77,7 @@ class Rule:
     define: dict[str, tuple[ColumnTest, ...]]
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
+    advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
 
     @property
     def folder(self) -> Path:

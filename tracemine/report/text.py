@@ -57,6 +57,7 @@ _LONGEST_NAME = 40
 _WRAPPING = 16  # what a line may lose at its end where a name does not fit any more
 _LINES_OF_SOURCE = 2
 _LINES_OF_VARIANTS = 3
+_MORE = "… all of it: --format markdown"
 _LINES_OF_REFUSED = 20
 
 
@@ -285,13 +286,15 @@ def _fix(fix: str, width: int) -> Iterator[Text]:
     (_, first), *others = blocks(fix) or [(False, "")]
     if not (first.endswith(":") and others and others[0][0]):
         sentence = first_sentence(first)
-        yield Text(line(sentence) + (" (…)" if others or sentence != first else ""))
+        yield Text(line(sentence))
+        if others or sentence != first:
+            yield Text(_MORE, _LABEL)
         return
     yield Text(line(first))
     for one in filter(None, others[0][1].splitlines()):
         yield Text(f"  {_code_line(line(one), width - 2)}", "cyan", no_wrap=True)
     if others[1:]:
-        yield Text("(…)", _LABEL)
+        yield Text(_MORE, _LABEL)
 
 
 def _code_line(text: str, width: int) -> str:

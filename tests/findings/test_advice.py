@@ -1,0 +1,263 @@
+"""Advice that fits the trace: which text each rule gives for which facts, and what the facts are read from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+# ruff: noqa: E501 - one case a line: the lists are read as tables
+import msgspec
+import numpy as np
+import pytest
+
+from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
+from tracemine import pipeline
+from tracemine.findings import Scan
+from tracemine.findings.environment import Environment, environment_of, library_of, waited_in
+from tracemine.findings.facts import activity_facts
+from tracemine.findings.recorder import of_recorder
+from tracemine.matching import Rule, load_rules
+from tracemine.matching.advice import Fact, advised
+from tracemine.rows import row_sets
+from tracemine.timeline import Timeline
+
+US = 1_000
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+_ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
+_SHARED = sorted((_ROOT / "kineto").glob("*.json*"))
+WHOLE_MODEL = "torch.compile(model"
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    return {rule.id: rule for rule in load_rules()}
+
+
+def advice(rule: str, facts: Mapping[str, Fact], blockers: str = "") -> str:
+    return advised(rules()[rule].advice, rules()[rule].fix, facts, blockers)
+
+
+# --- which text -------------------------------------------------------------------------------------------------------
+
+CASES: dict[str, tuple[str, dict[str, Fact], str, str]] = {
+    "an optimizer's chain": ("memory_bound_chain", {"optimizer": "AdamW", "module": True}, "fused=True", WHOLE_MODEL),
+    "one without a fused step": ("memory_bound_chain", {"optimizer": "Adagrad"}, "optimizer.step = torch.compile", WHOLE_MODEL),
+    "an optimizer in lists": ("optimizer_unfused", {"optimizer": "Lion"}, "torch.compile(optimizer.step)", "fused=True"),
+    "small kernels of an optimizer": ("tiny_kernels", {"optimizer": "Adam"}, "fused=True", WHOLE_MODEL),
+    "a chain in vLLM": ("memory_bound_chain", {"engine": "vllm", "module": True}, "enforce_eager=False", WHOLE_MODEL),
+    "a chain in SGLang": ("memory_bound_chain", {"engine": "sglang"}, "sglang.launch_server", WHOLE_MODEL),
+    "gaps in vLLM": ("launch_gap", {"engine": "vllm", "compiled": True}, "cudagraph_capture_sizes", WHOLE_MODEL),
+    "gaps in SGLang": ("launch_gap", {"engine": "sglang"}, "--cuda-graph-max-bs", WHOLE_MODEL),
+    "gaps in an optimizer": ("launch_gap", {"optimizer": "SGD"}, "fused=True", "model = torch.compile"),
+    "gaps of what is compiled": ("launch_gap", {"compiled": True}, "The model is compiled already", "Launch less, or"),
+    "gaps between graphs": ("launch_gap", {"compiled": True, "replayed": True}, "graph_breaks", WHOLE_MODEL),
+    "a chain beside what is compiled": ("memory_bound_chain", {"compiled": True, "module": True}, "left this stretch out", WHOLE_MODEL),
+    "a chain in no module": ("memory_bound_chain", {}, "compile the function", WHOLE_MODEL),
+    "a norm with its residual": ("rmsnorm_unfused", {"widened": True}, "def add_norm", "self.eps"),
+    "a norm of transformers": ("rmsnorm_unfused", {"library": "transformers"}, "self.variance_epsilon", "self.eps"),
+    "a norm in vLLM": ("rmsnorm_unfused", {"engine": "vllm", "widened": True}, "vllm.model_executor", "add_norm"),
+    "a norm before 2.9": ("rmsnorm_unfused", {"no_fused_norm": True}, "norm.forward = torch.compile", "return torch"),
+    "a stall in an operator": ("host_stall", {"in_operator": True}, "inside the operator", "torch.save"),
+    "a stall in a launch": ("host_stall", {"in_launch": True}, "CUDA_MODULE_LOADING", "gc.freeze"),
+    "an allocator under ROCm": ("allocation_stall", {"amd": True}, "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    "an allocator without a cache": ("allocation_stall", {"uncached": True}, "cache is off, or full", "largest_batch"),
+    "both": ("allocation_stall", {"uncached": True, "amd": True}, "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+}  # fmt: skip
+# The opposite beside each: what is advised where the fact does not hold.
+OTHERWISE: dict[str, tuple[str, dict[str, Fact], str]] = {
+    "a chain of a module in eager": ("memory_bound_chain", {"module": True}, WHOLE_MODEL),
+    "a backward pass": ("memory_bound_chain", {"backward": True}, WHOLE_MODEL),
+    "gaps in eager": ("launch_gap", {}, 'torch.compile(model, mode="reduce-overhead")'),
+    "a norm alone": ("rmsnorm_unfused", {"widened": False}, "self.weight, self.eps)"),
+    "a stall in Python": ("host_stall", {}, "torch.save"),
+    "an allocator": ("allocation_stall", {}, "PYTORCH_CUDA_ALLOC_CONF"),
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASES)
+def test_advice_fits_what_the_trace_says(case: str) -> None:
+    rule, facts, there, not_there = CASES[case]
+    text = advice(rule, facts)
+    assert there in text
+    assert not_there not in text
+
+
+@pytest.mark.parametrize("case", OTHERWISE, ids=OTHERWISE)
+def test_what_nothing_speaks_against_is_advised_as_before(case: str) -> None:
+    rule, facts, there = OTHERWISE[case]
+    assert there in advice(rule, facts)
+
+
+def test_gaps_name_what_would_break_a_capture_and_only_then() -> None:
+    assert "(x)" in advice("launch_gap", {"blockers": True}, "(x)")
+    assert "{" not in advice("launch_gap", {})
+
+
+def test_a_norm_says_from_which_version_on_it_is_one_kernel() -> None:
+    assert "PyTorch 2.9" in advice("rmsnorm_unfused", {})
+
+
+# --- the facts of a trace ---------------------------------------------------------------------------------------------
+
+
+def environment(timeline: Timeline) -> Environment:
+    rows = row_sets(timeline)["activities"]
+    return environment_of(timeline, rows, activity_facts(timeline, rows).optimizer)
+
+
+def with_calls(timeline: Timeline, names: Iterable[str]) -> Timeline:
+    calls = [{"kind": "runtime", "name": name, "start_ns": i * US, "dur_ns": 100} for i, name in enumerate(names)]
+    return replace(timeline, api=table("api", calls))
+
+
+def test_nothing_is_known_of_a_plain_trace() -> None:
+    found = environment(timeline_of([kernel(0, US)]))
+    assert found.facts == {**dict.fromkeys(found.facts, False), "engine": None}
+    assert found.blockers_text == ""
+
+
+@pytest.mark.parametrize(
+    ("op", "engine"),
+    [("vllm::rotary_embedding", "vllm"), ("_C_cache_ops::reshape", "vllm"), ("sgl_kernel::rmsnorm", "sglang"), ("my::vllm", None)],
+)  # fmt: skip
+def test_an_engine_is_told_by_its_operators(op: str, engine: str | None) -> None:
+    assert environment(timeline_of([kernel(0, US, op=op)])).engine == engine
+
+
+def test_rocm_is_told_by_its_calls_and_cuda_is_not_it() -> None:
+    timeline = timeline_of([kernel(0, US, queued_ns=None)])
+    assert environment(with_calls(timeline, ["hipLaunchKernel"])).amd
+    assert not environment(with_calls(timeline, ["cudaLaunchKernel"])).amd
+
+
+def test_a_cache_that_is_off_frees_as_often_as_it_allocates_all_the_time() -> None:
+    timeline = timeline_of([kernel(0, US, queued_ns=None)])
+    assert environment(with_calls(timeline, ["cudaMalloc", "cudaFree"] * 20)).uncached
+    assert environment(with_calls(timeline, [*["cudaMalloc"] * 6, "cudaFree"] * 6)).uncached
+    # Near misses: a warm-up, which allocates and keeps; and one cache that was emptied at the end.
+    assert not environment(with_calls(timeline, ["cudaMalloc"] * 40)).uncached
+    assert not environment(with_calls(timeline, [*["cudaMalloc"] * 40, *["cudaFree"] * 40])).uncached
+    assert not environment(with_calls(timeline, ["cudaMalloc", "cudaFree"])).uncached
+
+
+def test_what_breaks_a_capture_is_named_with_how_often() -> None:
+    members = [kernel(i * US, 100, op="aten::_local_scalar_dense") for i in range(3)]
+    text = environment(timeline_of([*members, kernel(9 * US, 100, op="aten::nonzero")])).blockers_text
+    assert "`.item()`, 3 times" in text
+    assert "`nonzero`, 1 time" in text
+    assert "pageable" not in text
+
+
+def test_an_adam_in_a_loop_breaks_a_capture_and_a_fused_one_does_not() -> None:
+    optimizers = np.array([0], np.int32)
+    for op, breaks in (("aten::addcdiv_", True), ("aten::_foreach_addcdiv_", True), ("aten::_fused_adamw_", False)):
+        timeline = timeline_of([kernel(0, US, op=op)])
+        rows = row_sets(timeline)["activities"]
+        own = replace(activity_facts(timeline, rows).optimizer, codes=optimizers, values=("AdamW",))
+        assert ("capturable" in environment_of(timeline, rows, own).blockers_text) is breaks
+
+
+def test_a_capture_names_its_torch_and_old_ones_have_no_fused_norm(tmp_path: Path) -> None:
+    timeline = timeline_of([kernel(0, US)])
+    for version, old in (("2.8.0+cu128", True), ("2.9.0", False), ("2.11.0", False)):
+        meta = msgspec.structs.replace(timeline.meta, versions={"torch": version})
+        assert environment(replace(timeline, meta=meta)).facts["no_fused_norm"] is old
+
+
+def test_a_library_is_told_by_the_innermost_line() -> None:
+    assert library_of(["/x/transformers/models/llama.py"]) == "transformers"
+    assert library_of(["train.py"]) is None
+    assert library_of([]) is None
+
+
+# --- where the host was -----------------------------------------------------------------------------------------------
+
+
+def stalled(op_after_us: int, launch_after_us: int) -> str | None:
+    """Where the host was in a gap of 1 ms whose operator and launch call begin so long after the gap did."""
+    gap, end = 100 * US, 1_100 * US
+    first = kernel(0, gap)
+    second = kernel(end, 10 * US, queued_ns=end - gap - launch_after_us * US - 100)
+    timeline = timeline_of([first, second])
+    rows = rows_of_timeline(timeline)
+    ops = timeline.ops.to_pylist()
+    ops[1]["start_ns"] = gap + op_after_us * US
+    timeline = replace(timeline, ops=table("ops", ops))
+    return waited_in(timeline, rows["gaps"], [0])
+
+
+def test_a_stall_is_in_the_launch_in_the_operator_or_before_both() -> None:
+    assert stalled(op_after_us=10, launch_after_us=20) == "in_launch"
+    assert stalled(op_after_us=10, launch_after_us=900) == "in_operator"
+    assert stalled(op_after_us=800, launch_after_us=900) is None
+
+
+def recorded_lists(count: int, ids: bool = True, name: str = "TensorList") -> np.ndarray[Any, Any]:
+    """A gap within an operator that takes a list of so many tensors."""
+    first = kernel(0, 100 * US)
+    second = kernel(10_100 * US, 10 * US, op="aten::cat", shapes=((2,),), dtypes=(name,), queued_ns=1)
+    timeline = timeline_of([first, second])
+    ops = timeline.ops.to_pylist()
+    ops[1] |= {"start_ns": 110 * US, "input_shapes": f"[[{','.join(['[2]'] * count)}],[]]"}
+    for number, op in enumerate(ops):
+        op["record_function_id"] = number if ids else None
+    timeline = replace(timeline, ops=table("ops", ops))
+    return of_recorder(timeline, row_sets(timeline)["gaps"])
+
+
+def test_a_stall_in_which_an_execution_trace_writes_a_long_list_down_is_nobodys() -> None:
+    assert recorded_lists(64).tolist() == [True]
+    # Near misses: a short list, no execution trace, no list.
+    assert recorded_lists(2).tolist() == [False]
+    assert recorded_lists(64, ids=False).tolist() == [False]
+    assert recorded_lists(64, name="c10::BFloat16").tolist() == [False]
+
+
+# --- whole traces -----------------------------------------------------------------------------------------------------
+
+
+def test_an_optimizer_in_a_recording_is_told_to_be_fused() -> None:
+    (finding,) = [f for f in scan_of(FIXTURES / "kineto/convnet_train.json.gz").findings if f.title.endswith("SGD")]
+    assert "fused=True" in finding.fix
+    assert WHOLE_MODEL not in finding.fix
+
+
+def test_gaps_of_a_recording_name_what_breaks_a_capture() -> None:
+    (finding,) = [f for f in scan_of(FIXTURES / "kineto/convnet_train.json.gz").findings if f.rule == "launch_gap"]
+    assert "`.item()`" in finding.fix
+    assert "pageable memory" in finding.fix
+
+
+def test_a_norm_with_its_residual_is_told_how_to_do_both() -> None:
+    (finding,) = [f for f in scan_of(FIXTURES / "captures/decoder_decode").findings if f.rule == "rmsnorm_unfused"]
+    assert "def add_norm" in finding.fix
+
+
+@cache
+def scan_of(path: Path) -> Scan:
+    return pipeline.scan(path)
+
+
+def compiled_models(scan: Scan) -> list[str]:
+    """Titles of findings that are told to compile the whole model."""
+    return [f.title for f in scan.reported if WHOLE_MODEL in f.fix]
+
+
+@pytest.mark.skipif(not _SHARED, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
+def test_compiling_the_model_is_advised_only_where_it_would_help() -> None:
+    """Of traces of others: no engine, nothing that is compiled but for another mode, no optimizer."""
+    told = 0
+    for path in _SHARED:
+        scan = scan_of(path)
+        told += len(compiled_models(scan))
+        for finding in scan.reported:
+            if WHOLE_MODEL in finding.fix:
+                assert "Optimizer" not in finding.title
+                assert not any(name in path.name for name in ("vllm", "sglang"))
+    findings = sum(len(scan_of(path).reported) for path in _SHARED)
+    print(f"torch.compile(model) in {told} of {findings} findings")
+    assert 0 < told < findings / 2

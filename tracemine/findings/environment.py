@@ -1,0 +1,169 @@
+"""What advice depends on: facts of the whole trace, looked up once, and of the place that a finding is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.findings.facts import category, number
+from tracemine.matching.advice import Fact
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
+from tracemine.timeline import Timeline
+from tracemine.units import count_text
+
+# Operators' namespaces, and folders of Python files, that only these engines have.
+_ENGINES = (
+    ("vllm", re.compile(r"^(vllm|_C_cache_ops)::|(^|[/\\])vllm[/\\]")),
+    ("sglang", re.compile(r"^(sgl_kernel|sglang)::|(^|[/\\])sglang[/\\]")),
+)
+_LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
+_COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
+_FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
+_ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
+_FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
+_FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
+_SYNCHRONISES = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize")
+# Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
+_READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
+_LOOPED_ADAM = re.compile(r"^aten::(_foreach_)?addcdiv_$")
+_ADAMS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Facts of a whole trace."""
+
+    engine: str | None  # that serves the model
+    amd: bool
+    torch: tuple[int, int] | None  # as recorded; None: a profiler does not say
+    compiled: bool
+    replayed: bool
+    uncached: bool
+    blockers: tuple[str, ...]  # what the capture of a CUDA graph does not allow, with how often
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        return {
+            "engine": self.engine,
+            "amd": self.amd,
+            "compiled": self.compiled,
+            "replayed": self.replayed,
+            "uncached": self.uncached,
+            "blockers": bool(self.blockers),
+            "no_fused_norm": self.torch is not None and self.torch < _FUSED_NORM_SINCE,
+        }
+
+    @property
+    def blockers_text(self) -> str:
+        """A paragraph; "" where nothing is in the way."""
+        if not self.blockers:
+            return ""
+        return f"What a capture does not allow was recorded, and has to go first: {'; '.join(self.blockers)}."
+
+
+def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) -> Environment:
+    """The facts of a trace. `optimizer`: of each activity the class of the optimizer in whose step it is."""
+    names, files = categories(timeline.ops["name"]).values, categories(timeline.stacks["file"]).values
+    calls = categories(timeline.api["name"])
+    called = [str(name) for name in calls.values]
+    devices = " ".join(device.name or "" for device in timeline.meta.devices)
+    graph = activities.columns["graph"]
+    assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
+    return Environment(
+        engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
+        amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
+        torch=_version(timeline.meta.versions.get("torch")),
+        compiled=any(map(_COMPILED.search, names)),
+        replayed=bool(graph.values.any()),
+        uncached=_uncached(timeline, calls),
+        blockers=tuple(_blockers(timeline, activities, calls, optimizer)),
+    )
+
+
+def library_of(files: Iterable[str]) -> str | None:
+    """The library in whose file the innermost of these lines is."""
+    found = next(map(_LIBRARY.search, files), None)
+    return None if found is None else found[1]
+
+
+def _version(text: str | None) -> tuple[int, int] | None:
+    found = re.match(r"(\d{1,3})\.(\d{1,3})", text or "")
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _uncached(timeline: Timeline, calls: Categories) -> bool:
+    """Whether memory is freed about as often as allocated in the first half and in the second."""
+    begin = rows_of(timeline.api["start_ns"])
+    freed, allocated = _named(calls, _FREED), _named(calls, _ALLOCATED)
+    if allocated.sum() < _FEWEST_ALLOCATIONS:
+        return False
+    late = begin > (begin.min() + begin.max()) // 2
+    return all(
+        0 < (allocated & half).sum() <= _MOST_ALLOCATIONS_A_FREE * (freed & half).sum() for half in (late, ~late)
+    )
+
+
+def _named(names: Categories, pattern: re.Pattern[str]) -> BoolArray:
+    return np.array([*(pattern.search(name) is not None for name in names.values), False], np.bool_)[names.codes]
+
+
+def _blockers(timeline: Timeline, activities: Rows, calls: Categories, optimizer: Categories) -> Iterable[str]:
+    ops = categories(timeline.ops["name"])
+    counts = np.bincount(ops.codes[ops.codes >= 0], minlength=len(ops.values))
+    times = dict(zip(ops.values, counts.tolist(), strict=True))
+    for name, text in _READS_BACK.items():
+        if times.get(name):
+            yield f"{text}, {count_text(times[name], 'time')}"
+    pageable = sum(
+        (_is(category(activities, name), "pageable") for name in ("source_memory", "target_memory")),
+        np.zeros(activities.count, np.int64),
+    )
+    if count := int((pageable > 0).sum()):
+        yield count_text(count, "copy") + " from or to pageable memory"
+    if count := int(_named(calls, _ALLOCATED).sum()):
+        yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
+    if count := _waits(timeline, calls, ops):
+        yield f"a stream or an event waited for, {count_text(count, 'time')}"
+    adams = sorted(_ADAMS.intersection(optimizer.values)) if _looped(times) else []
+    if adams:
+        yield f"{adams[0]} in a loop, unless it was made with `capturable=True`"
+
+
+def _looped(times: dict[str, int]) -> bool:
+    return any(_LOOPED_ADAM.search(name) for name in times) and not any("_fused_adam" in name for name in times)
+
+
+def _waits(timeline: Timeline, calls: Categories, ops: Categories) -> int:
+    """Calls that wait for a stream or an event, without those of operators that are counted as such, and of copies."""
+    owner = rows_of(timeline.api["op_row"])
+    counted = _named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
+    own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
+    return int((_named(calls, _SYNCHRONISES) & ~own).sum())
+
+
+def _is(column: Categories, value: str) -> IntArray:
+    return np.array([*(each == value for each in column.values), 0], np.int64)[column.codes]
+
+
+def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> str | None:
+    """Where the host was for most of these gaps: `in_launch`, `in_operator`; None: before either, or not known."""
+    chosen = np.array(rows, np.int64)
+    begin, dur = number(gaps, "start_ns")[chosen], number(gaps, "dur_ns")[chosen]
+    middle = begin + dur // 2
+    next_row, launch = number(gaps, "next_row")[chosen], number(gaps, "launch_row", null=-1)[chosen]
+    op = rows_of(timeline.activities["op_row"])[next_row]
+    launched = _started(rows_of(timeline.api["start_ns"]), launch)
+    within = _started(rows_of(timeline.ops["start_ns"]), op)
+    whole = max(int(dur.sum()), 1)
+    for name, started in (("in_launch", launched), ("in_operator", within)):
+        if 2 * int(dur[(started >= 0) & (started <= middle)].sum()) > whole:
+            return name
+    return None
+
+
+def _started(start: IntArray, rows: IntArray) -> IntArray:
+    return np.where(rows >= 0, start[rows], -1) if len(start) else np.full(len(rows), -1, np.int64)

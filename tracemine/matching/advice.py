@@ -1,0 +1,87 @@
+"""Advice that depends on the trace: texts with conditions on facts, the first that fits counts. Data, in rule.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Fact = bool | str | None  # None: not known; no condition holds of it
+Facts = Mapping[str, Fact]
+
+# Facts that a condition may ask for, and what they say; those whose values are texts, with the texts that can be.
+FLAGS: Final = {
+    "amd": "the GPU is AMD's: ROCm, HIP",
+    "compiled": "torch.compile has compiled part of what was recorded",
+    "replayed": "part of what was recorded is a CUDA graph's",
+    "blockers": "something was recorded that a CUDA graph's capture does not allow: `{blockers}` in the text names it",
+    "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
+    "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
+    "module": "it lies in a module",
+    "backward": "it is part of a backward pass",
+    "widened": "one kernel could do more than the pattern names: what is counted is all of it",
+    "in_operator": "the host was inside the operator that is named, not before it",
+    "in_launch": "the host was inside the launch call",
+}
+TEXTS: Final = {
+    "engine": ("what serves the model", ("vllm", "sglang")),
+    "optimizer": ("class of the optimizer whose step it is", None),
+    "library": ("the library in whose files the line is", ("transformers", "diffusers")),
+    "operation": ("the one operator that is named, without `aten::`", None),
+}
+PLACEHOLDER: Final = "{blockers}"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A text, and what must hold for it: a flag, or one of several texts; of a text `True` asks that it is known."""
+
+    when: Mapping[str, bool | tuple[str, ...]]
+    text: str
+
+    def fits(self, facts: Facts) -> bool:
+        return all(_holds(facts.get(name), wanted) for name, wanted in self.when.items())
+
+
+def _holds(fact: Fact, wanted: bool | tuple[str, ...]) -> bool:
+    """Whether a fact is as a condition wants it.
+
+    >>> _holds("AdamW", ("Adam", "AdamW")), _holds("AdamW", True), _holds(None, False), _holds(None, ("Adam",))
+    (True, True, True, False)
+    """
+    return bool(fact) is wanted if isinstance(wanted, bool) else fact in wanted
+
+
+def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: str = "") -> str:
+    """The first text that fits, with what would break a CUDA graph's capture in it.
+
+    >>> advised([Advice({"amd": True}, "HIP")], "CUDA {blockers}", {"amd": None}, "(x)")
+    'CUDA (x)'
+    """
+    text = next((one.text for one in advice if one.fits(facts)), otherwise)
+    return text.replace(PLACEHOLDER, blockers)
+
+
+def merged(facts: Iterable[Facts]) -> dict[str, Fact]:
+    """The facts of several together: a flag holds where it does of any, a text is the first that is known.
+
+    >>> merged([{"backward": False, "optimizer": None}, {"backward": True, "optimizer": "SGD"}])
+    {'backward': True, 'optimizer': 'SGD'}
+    """
+    found: dict[str, Fact] = {}
+    for each in facts:
+        for name, fact in each.items():
+            found[name] = found.get(name) or fact
+    return found
+
+
+def when_text(when: Mapping[str, bool | tuple[str, ...]]) -> str:
+    """A condition for people.
+
+    >>> when_text({"engine": ("vllm", "sglang"), "compiled": False})
+    'engine is vllm or sglang, not compiled'
+    """
+    return ", ".join(
+        (name if wanted else f"not {name}") if isinstance(wanted, bool) else f"{name} is {' or '.join(wanted)}"
+        for name, wanted in when.items()
+    )
