@@ -34,7 +34,6 @@ from tracemine.fusion import Groups
 from tracemine.matching import find as match
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Traffic
-from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
@@ -82,16 +81,16 @@ def find(
     if judge is not None:
         reported = [_judged(one, judge) for one in reported]
     variants = with_steps(book, reported, unfelt, threshold)
-    in_step = rows_of(timeline.activities["step_row"]) >= 0
+    steps = 0 if book.accounts.per_step is None else book.accounts.per_step.count
     findings = grouped(variants, places)
     scale = Scale(
-        steps=timeline.steps.num_rows,
+        steps=steps,
         unprofiled_ns=book.unprofiled.mid_ns,
         gpu_time_ns=book.accounts.gpu_time_ns,
         least_ns=threshold,
         least_share=SHOWN_SHARE if min_saving_ns is None else 0.0,
     )
-    inside = {one.fingerprint: inside_steps(one, in_step, book.accounts.dur_ns) for one in findings}
+    inside = {one.fingerprint: inside_steps(one, book.accounts.in_step, book.accounts.dur_ns) for one in findings}
     findings = ranked(findings, scale, inside)
     unowned = timeline.activities["op_row"].null_count
     return Scan(
@@ -99,7 +98,7 @@ def find(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
             gpu=gpu_name(timeline),
-            steps=0 if book.accounts.per_step is None else book.accounts.per_step.count,
+            steps=steps,
             activities=timeline.activities.num_rows,
             unattributed=unowned,
             estimated_for=None if device is None else device.title,
