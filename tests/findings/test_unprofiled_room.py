@@ -80,6 +80,7 @@ def test_what_can_be_saved_leaves_the_gpu_time_that_is_left(
         gpu_time_ns=busy,
         gpu_busy_ns=busy,
         per_step=None,
+        in_step=np.zeros(0, np.bool_),
     )
     gpu = gpu.at_most(busy)
     alone = estimated(busy + idle, shares, "", of_step=False)

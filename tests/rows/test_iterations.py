@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.timelines import Trace
 from tracemine.findings.accounting import measure
 from tracemine.formats import open_trace
+from tracemine.pipeline import analysed, mined
 from tracemine.rows.iterations import iterations
 from tracemine.rows.iterations.annotations import marks
 from tracemine.timeline import Timeline
@@ -269,6 +271,24 @@ def test_without_recorded_launches_the_devices_clock_tells() -> None:
     assert found is not None
     assert found.begin_ns.tolist() == [step * 1_000 for step in range(6)]
     assert found.end_ns.tolist() == [*(step * 1_000 for step in range(1, 6)), 5_170]
+
+
+def test_savings_are_a_steps_where_steps_are_inferred_as_where_they_are_marked() -> None:
+    timeline = open_trace(FIXTURES / "kineto/decoder_prefill.json.gz")
+    at = timeline.activities.schema.get_field_index("step_row")
+    nowhere = pa.nulls(timeline.activities.num_rows, pa.int64())
+    activities = timeline.activities.set_column(at, timeline.activities.schema.field(at), nowhere)
+    without = replace(timeline, steps=None, activities=activities)
+    marked, inferred = (mined(analysed(each)) for each in (timeline, without))
+    assert (marked.trace.steps, inferred.trace.steps) == (2, 2)
+    each = {finding.fingerprint: finding.per_step for finding in inferred.findings}
+    on_gpu = [finding for finding in marked.findings if finding.on_gpu]
+    assert len(on_gpu) >= 3
+    for finding in on_gpu:
+        found = each[finding.fingerprint]
+        assert finding.per_step is not None
+        assert found is not None
+        assert found.gpu_saving_ns == finding.per_step.gpu_saving_ns
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summ
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.iterations import iterations
-from tracemine.rows.table import IntArray
+from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
 _MOST_NS = 1 << 62  # 146 years; sums of what is within it fit an int64
@@ -36,6 +36,7 @@ class Accounts:
     gpu_time_ns: int
     gpu_busy_ns: int
     per_step: StepSummary | None
+    in_step: BoolArray  # whether it is part of a step, marked or inferred
 
     @property
     def gpu_idle_ns(self) -> int:
@@ -70,6 +71,7 @@ def measure(timeline: Timeline) -> Accounts:
         covered = np.maximum.accumulate(end)  # rows stand in start order
         before = np.concatenate((start[rows[:1]], covered[:-1]))
         exclusive[rows] = np.maximum(end - np.maximum(start[rows], before), 0)
+    found = iterations(timeline)
     return Accounts(
         dur_ns=dur,
         exclusive_ns=exclusive,
@@ -77,7 +79,8 @@ def measure(timeline: Timeline) -> Accounts:
         span_ns=span,
         gpu_time_ns=int(dur.sum()),
         gpu_busy_ns=int(exclusive.sum()),
-        per_step=step_summary(timeline, exclusive, iterations(timeline)),
+        per_step=step_summary(timeline, exclusive, found),
+        in_step=np.zeros(len(dur), np.bool_) if found is None else found.of_activity >= 0,
     )
 
 

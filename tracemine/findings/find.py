@@ -36,8 +36,7 @@ from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Traffic
-from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, IntArray, Rows
+from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
@@ -86,16 +85,16 @@ def find(
     if judge is not None:
         reported = [_judged(one, judge) for one in reported]
     variants = with_steps(book, reported, unfelt, threshold)
-    in_step = rows_of(timeline.activities["step_row"]) >= 0
+    steps = 0 if book.accounts.per_step is None else book.accounts.per_step.count
     findings = _advised(book, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, facts)
     scale = Scale(
-        steps=timeline.steps.num_rows,
+        steps=steps,
         unprofiled_ns=book.unprofiled.mid_ns,
         gpu_time_ns=book.accounts.gpu_time_ns,
         least_ns=threshold,
         least_share=SHOWN_SHARE if min_saving_ns is None else 0.0,
     )
-    inside = {one.fingerprint: inside_steps(one, in_step, book.accounts.dur_ns) for one in findings}
+    inside = {one.fingerprint: inside_steps(one, book.accounts.in_step, book.accounts.dur_ns) for one in findings}
     findings = ranked(findings, scale, inside)
     unowned = timeline.activities["op_row"].null_count
     return Scan(
@@ -103,7 +102,7 @@ def find(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
             gpu=gpu_name(timeline),
-            steps=0 if book.accounts.per_step is None else book.accounts.per_step.count,
+            steps=steps,
             activities=timeline.activities.num_rows,
             unattributed=unowned,
             estimated_for=None if device is None else device.title,

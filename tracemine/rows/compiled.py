@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tracemine.ops import classify, lookup
+from tracemine.ops import lookup
 from tracemine.rows.ancestors import first_known, taken, within
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
 from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling_on, find_breaks, is_marked
+from tracemine.rows.handwritten import of_engine
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
-# Families of kernels that serving engines wrote by hand: they are fused already, whoever launched them.
-_ENGINE_FAMILIES = frozenset({"moe", "kv_cache", "sampling", "batch_inputs"})
 _C_NAME = re.compile(r"[A-Za-z_]\w*$")
 
 
@@ -78,7 +77,7 @@ def activity_columns(timeline: Timeline, found: Compiled) -> dict[str, Column]:
     return {
         "region": found.region,
         "compiled": Flags(found.compiled),
-        "handwritten": Flags(_handwritten(timeline) | _of_engine(timeline)),
+        "handwritten": Flags(_handwritten(timeline) | of_engine(timeline)),
         "island": Numbers(np.maximum(found.island, 0), found.island >= 0),
     }
 
@@ -116,14 +115,6 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     op = mapped(take(categories(timeline.ops.column("name")), op_row), lambda each: None if lookup(each) else each)
     reason = categories(activities.column("unowned_reason"))
     return kernel & plain & ((op.codes >= 0) | _in(reason, "outside_any_op"))
-
-
-def _of_engine(timeline: Timeline) -> BoolArray:
-    """Kernels that serving engines wrote for experts, caches, sampling and the next batch's inputs."""
-    name = categories(timeline.activities.column("name"))
-    engines = [each.family in _ENGINE_FAMILIES for each in classify(name.values)]
-    kernel = _in(categories(timeline.activities.column("kind")), "kernel")
-    return kernel & np.array([*engines, False], np.bool_)[name.codes]
 
 
 def _in(column: Categories, wanted: str) -> BoolArray:

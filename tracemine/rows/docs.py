@@ -58,7 +58,7 @@ _ACTIVITIES = (
     ColumnDoc("graph", "flags", "launched by a graph replay"),
     ColumnDoc("region", "categories", "the run of a compiled function that it was launched in, the innermost of them: `0/0`, the frame and how often that was compiled", "outside every compiled function, or not recorded"),
     ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function, whoever wrote the kernel"),
-    ColumnDoc("handwritten", "flags", "a kernel with a plain C name, as Triton's have, launched outside every operator that is known, although operators were recorded: somebody wrote it for the purpose; or of a family that serving engines wrote (experts, caches, sampling)"),
+    ColumnDoc("handwritten", "flags", "a kernel with a plain C name, as Triton's have, launched outside every operator that is known, although operators were recorded: somebody wrote it for the purpose"),
     ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
     ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80 % and intensity below ridge; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),

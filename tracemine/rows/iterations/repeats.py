@@ -26,7 +26,7 @@ _LEAST_KNOWN = 0.5  # of the kernels, those whose module must be recorded
 _AS_GOOD = 0.01  # a shorter sequence is taken that fits as well but for this
 _MOST_KERNELS = 400_000
 _MOST_LENGTHS = 64  # that are tried
-_MOST_NAMES, _MOST_IN_A_ROUND = 4, 512  # by which lengths are looked for
+_MOST_NAMES, _MOST_IN_A_ROUND, _MOST_PLACES = 4, 512, 4_096  # by which lengths are looked for
 _ONCE = re.compile(
     r"(?i)(?<!rotary_)(?<!pos_)embedding|nll_loss|cross_entropy|argmax|multinomial|top_?k_?top_?p|_fused_(adam|sgd)"
     r"|multi_tensor_apply|fusedadam"
@@ -84,7 +84,7 @@ def _distances(codes: npt.NDArray[np.int64]) -> Iterator[int]:
     count = np.diff(bounds)
     rarest = [each for each in np.argsort(count, kind="stable").tolist() if count[each] >= _FEWEST][:_MOST_NAMES]
     for each in rarest:
-        places = order[bounds[each] : bounds[each + 1]]
+        places = order[bounds[each] : bounds[each + 1]][:_MOST_PLACES]
         for steps in range(1, min(len(places) // _FEWEST, _MOST_IN_A_ROUND) + 1):
             apart = places[steps:] - places[:-steps]
             usual = int(np.median(apart))
