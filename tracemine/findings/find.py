@@ -27,7 +27,7 @@ from tracemine.findings.sources import sources
 from tracemine.findings.step_savings import Reported, felt, severity, with_steps
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
-from tracemine.fusion import Groups
+from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Traffic
@@ -66,6 +66,8 @@ def find(
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
+    if groups is not None:
+        book.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
     reported: list[Reported] = []
     little: list[Reported] = []
     for found in sorted(matches, key=lambda m: (m.rule.priority, m.rule.id)):
