@@ -163,3 +163,19 @@ def test_a_product_whose_input_is_a_guess_may_read_what_is_as_large() -> None:
 
     assert fused(program(rows=32)) == []
     assert fused(program(rows=16)) == [["sub0", "mul1", "add3"]]
+
+
+def test_what_one_product_made_another_may_read_by_a_guess() -> None:
+    """The first reads what sub gave, for sure; the second reads one of two that look alike, and the sum its result."""
+
+    def program(columns: int) -> Flow:
+        eager = Eager()
+        eager.call("aten::sub", ([32, 1], FLOAT), ([1, 48], FLOAT), ([], SCALAR))
+        eager.call("aten::mm", ([32, 48], FLOAT), ([48, 64], FLOAT))
+        eager.call("aten::mul", ([32, 1], FLOAT), ([1, 64], FLOAT))
+        eager.call("aten::mm", ([32, columns], FLOAT), ([columns, 48], FLOAT))
+        eager.call("aten::add", ([32, 48], FLOAT), ([32, 48], FLOAT), ([], SCALAR))
+        return eager.flow()
+
+    assert [each for each in fused(program(columns=64)) if {"sub0", "add4"} <= set(each)] == []
+    assert ["sub0", "add4"] in fused(program(columns=16))

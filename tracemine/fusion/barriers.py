@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.columns import numbers
+from tracemine.columns import numbers, string_ids
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.fusion.nodes import HEAVY, FusionNodes
+from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
 
@@ -44,14 +45,17 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     # A place behind each node of which it is known what it reads, and not what it writes.
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
     guesses = _Guesses.of(timeline, flow, nodes)
-    # A place in front of each node that reads what was allocated and written by nobody that is known.
-    holes = np.unique(flow.reads.node[np.isin(flow.reads.source, (Source.HOLE, Source.PARTLY_HOLE))])
+    # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
+    # was allocated and written by nobody that is known.
+    makes_only = ~flow.nodes.known & _makes_only(timeline, flow)
+    holes = flow.reads.node[np.isin(flow.reads.source, (Source.HOLE, Source.PARTLY_HOLE))]
+    holes = np.union1d(holes, np.flatnonzero(makes_only))
     first_hole = count + len(unowned)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
     results = np.arange(first_result, first_guess)
     rank = np.concatenate(_ranks(count, np.concatenate((unowned, holes, gives + 1, guesses.place))))
-    barriers = np.concatenate((np.flatnonzero(~flow.nodes.known), np.arange(count, first_hole)))
+    barriers = np.concatenate((np.flatnonzero(~flow.nodes.known & ~makes_only), np.arange(count, first_hole)))
     filled = np.arange(first_hole, first_result)
     ways = (
         _needed(flow, barriers, rank),
@@ -71,6 +75,22 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
         rank=rank,
         opaque=opaque,
     )
+
+
+def _makes_only(timeline: Timeline, flow: Flow) -> BoolArray:
+    """Nodes that write new tensors, and whose operator writes no other."""
+    makes = np.zeros(len(flow.nodes), np.bool_)
+    makes[flow.writes.node[flow.writes.fresh]] = True
+    name, names = string_ids(timeline.ops.column("name"))
+    pure = np.array([*map(_is_pure, names), False], np.bool_)
+    found: BoolArray = makes & pure[name[flow.nodes.op_row]]
+    return found
+
+
+def _is_pure(name: str) -> bool:
+    operator = lookup(name)
+    overloads = () if operator is None else [each for each in operator.overloads if not each.name.endswith("out")]
+    return bool(overloads) and not any(overload.mutates for overload in overloads)
 
 
 def _gives_unknown(flow: Flow, nodes: FusionNodes) -> BoolArray:
@@ -154,44 +174,38 @@ class _Guesses:
     @staticmethod
     def of(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> _Guesses:
         heavy = np.isin(nodes.library_code, [nodes.library.index(key) for key in HEAVY if key in nodes.library])
-        reads, writes = flow.reads, flow.writes
-        size = numbers(timeline.tensors.column("numel"), 0)
+        if not heavy.any():
+            none = np.zeros(0, np.int64)
+            return _Guesses(none, none, none)
+        reads, writes, count = flow.reads, flow.writes, len(heavy)
+        size = np.unique(numbers(timeline.tensors.column("numel"), 0), return_inverse=True)[1]
         unsure = reads.evidence == Evidence.ADJACENT
-        into = np.flatnonzero(unsure & heavy[reads.node]) if len(reads.node) else np.zeros(0, np.int64)
-        out = np.flatnonzero(heavy[writes.node]) if len(writes.node) else np.zeros(0, np.int64)
-        light = np.flatnonzero(unsure & ~heavy[reads.node]) if len(reads.node) else into
-        places: list[int] = []
-        before: list[IntArray] = []
-        after: list[IntArray] = []
-        wrote = (writes.node, size[writes.tensor_row])
-        _met(places, before, after, (reads.node[into], size[reads.tensor_row[into]]), wrote, forward=False)
-        reading = (reads.node[light], size[reads.tensor_row[light]])
-        _met(places, before, after, (writes.node[out], size[writes.tensor_row[out]]), reading, forward=True)
-        none = np.zeros(0, np.int64)
-        return _Guesses(np.array(places, np.int64), np.concatenate([*before, none]), np.concatenate([*after, none]))
+        read, wrote = size[reads.tensor_row] * count + reads.node, size[writes.tensor_row] * count + writes.node
+        # A place in front of each product for what it reads, behind it for what it writes, size by size.
+        takes, gives = np.unique(read[unsure & heavy[reads.node]]), np.unique(wrote[heavy[writes.node]])
+        takes_at, gives_at = -1 - np.arange(len(takes)), -1 - len(takes) - np.arange(len(gives))
+        wrote, read = np.unique(wrote), np.unique(read[unsure & ~heavy[reads.node]])
+        writer, taken = _same_size(wrote, takes, np.searchsorted(takes, wrote, "right"), count)
+        reader, given = _same_size(read, gives, np.searchsorted(gives, read, "left") - 1, count)
+        earlier, later = _same_size(takes[:-1], takes, np.arange(1, len(takes)), count)
+        first, second = _same_size(gives[:-1], gives, np.arange(1, len(gives)), count)
+        ways = (
+            (wrote[writer] % count, takes_at[taken]),
+            (takes_at[earlier], takes_at[later]),
+            (takes_at, takes % count),
+            (gives % count, gives_at),
+            (gives_at[first], gives_at[second]),
+            (gives_at[given], read[reader] % count),
+        )
+        return _Guesses(
+            place=np.concatenate((takes % count, gives % count + 1)),
+            before=np.concatenate([way[0] for way in ways]),
+            after=np.concatenate([way[1] for way in ways]),
+        )
 
 
-def _met(
-    places: list[int],
-    before: list[IntArray],
-    after: list[IntArray],
-    heavy: tuple[IntArray, IntArray],
-    light: tuple[IntArray, IntArray],
-    *,
-    forward: bool,
-) -> None:
-    """A place for each heavy node and size, tied to the light ones of that size up to the next one's; they hang
-    together in a chain, so that there are about as many ways as nodes."""
-    for one in np.unique(heavy[1]).tolist():
-        own = np.unique(heavy[0][heavy[1] == one])
-        others = np.unique(light[0][light[1] == one])
-        first = len(places)
-        places += (own + forward).tolist()
-        number = -1 - first - np.arange(len(own))
-        at = np.searchsorted(own, others, "left" if not forward else "right") - forward
-        near = (at >= 0) & (at < len(own)) & (others != own[np.clip(at, 0, len(own) - 1)])
-        pairs = (others[near], number[at[near]]), (number, own), (number[:-1], number[1:])
-        for index, (a, b) in enumerate(pairs):
-            turned = forward and index < 2
-            before.append(b if turned else a)
-            after.append(a if turned else b)
+def _same_size(keys: IntArray, others: IntArray, at: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Positions of the keys that have an other at their place of the same size, and of those others."""
+    there = np.flatnonzero((at >= 0) & (at < len(others)))
+    there = there[keys[there] // count == others[at[there]] // count]
+    return there, at[there]

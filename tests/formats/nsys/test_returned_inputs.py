@@ -153,3 +153,19 @@ def test_an_operator_that_launched_nothing_and_gives_something_ends_the_proof(tm
     nodes = flow(t).nodes
     assert [t.ops["name"][row].as_py() for row in nodes.op_row[~nodes.known].tolist()] == ["aten::abs"]
     assert illegal(grouped(t), made.needs) == []
+
+
+def test_what_reads_something_unknown_and_makes_a_new_tensor_is_in_nobodys_way(tmp_path: Path) -> None:
+    made = Recorded()
+    x = made.op("aten::neg", Tensor((16, 64), set()))
+    made.op("aten::abs", Tensor((9,), set(), maker=x.maker))  # whatever this was, it is not what neg gave
+    made.op("aten::exp", x)
+    assert grouped(timeline(tmp_path, made.export)) == [[1, 3]]
+
+
+def test_what_is_made_of_something_unknown_may_be_made_of_what_was_there_before(tmp_path: Path) -> None:
+    made = Recorded()
+    x = made.op("aten::neg", Tensor((16, 64), set()))
+    y = made.op("aten::abs", Tensor((64, 16), set(), maker=x.maker))
+    made.op("aten::add", x, made.view("aten::t", y, (16, 64), 0), scalars=1)
+    assert grouped(timeline(tmp_path, made.export)) == []
