@@ -48,8 +48,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
     # was allocated and written by nobody that is known.
     makes_only = ~flow.nodes.known & _makes_only(timeline, flow)
-    holes = flow.reads.node[np.isin(flow.reads.source, (Source.HOLE, Source.PARTLY_HOLE))]
-    holes = np.union1d(holes, np.flatnonzero(makes_only))
+    holes = np.union1d(_reads_hole(flow), np.flatnonzero(makes_only))
     first_hole = count + len(unowned)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
@@ -75,6 +74,15 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
         rank=rank,
         opaque=opaque,
     )
+
+
+def _reads_hole(flow: Flow) -> IntArray:
+    """Nodes that read what was allocated and written by nobody that is known; what they write themselves is no such."""
+    reads, writes, width = flow.reads, flow.writes, len(flow.nodes)
+    hole = np.flatnonzero(np.isin(reads.source, (Source.HOLE, Source.PARTLY_HOLE)))
+    own = np.isin(reads.buffer[hole] * width + reads.node[hole], writes.buffer * width + writes.node)
+    found: IntArray = reads.node[hole[~own]]
+    return found
 
 
 def _makes_only(timeline: Timeline, flow: Flow) -> BoolArray:

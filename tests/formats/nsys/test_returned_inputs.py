@@ -169,3 +169,12 @@ def test_what_is_made_of_something_unknown_may_be_made_of_what_was_there_before(
     y = made.op("aten::abs", Tensor((64, 16), set(), maker=x.maker))
     made.op("aten::add", x, made.view("aten::t", y, (16, 64), 0), scalars=1)
     assert grouped(timeline(tmp_path, made.export)) == []
+
+
+def test_what_a_copy_fills_is_nothing_that_it_reads(tmp_path: Path) -> None:
+    made = Recorded()
+    x = made.op("aten::neg", Tensor((16, 64), set()))
+    target = made.view("aten::empty_like", Tensor((16, 64), set()), (16, 64), 5)
+    made.op("aten::copy_", target, x, scalars=1)
+    made.op("aten::exp", x)
+    assert grouped(timeline(tmp_path, made.export)) == [[1, 3, 4]]
