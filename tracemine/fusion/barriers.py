@@ -42,13 +42,13 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     """
     count = len(flow.nodes)
     unowned = _unowned(timeline, flow) if count else np.zeros(0, np.int64)
+    makes_only = _makes_only(timeline, flow)
     # A place behind each node of which it is known what it reads, and not what it writes.
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
     guesses = _Guesses.of(timeline, flow, nodes)
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
     # was allocated and written by nobody that is known.
-    makes_only = ~flow.nodes.known & _makes_only(timeline, flow)
-    holes = np.union1d(_reads_hole(flow), np.flatnonzero(makes_only))
+    holes = np.union1d(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only))
     first_hole = count + len(unowned)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
@@ -86,9 +86,14 @@ def _reads_hole(flow: Flow) -> IntArray:
 
 
 def _makes_only(timeline: Timeline, flow: Flow) -> BoolArray:
-    """Nodes that write new tensors, and whose operator writes no other."""
+    """Nodes whose operator writes new tensors only, of which it is known who reads them.
+
+    NVTX names the maker of each tensor: what reads one of which nothing is known is not known itself.
+    """
     makes = np.zeros(len(flow.nodes), np.bool_)
     makes[flow.writes.node[flow.writes.fresh]] = True
+    sizes = timeline.tensors["itemsize_bytes"]
+    makes |= 0 < sizes.null_count == len(sizes)  # only NVTX gives none
     name, names = string_ids(timeline.ops.column("name"))
     pure = np.array([*map(_is_pure, names), False], np.bool_)
     found: BoolArray = makes & pure[name[flow.nodes.op_row]]

@@ -79,6 +79,7 @@ class _Walk:
         self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
         self.forward: dict[int, list[_Call]] = {}  # by sequence number
         self.outside: set[Shape] = set()  # shapes of tensors of no operator that were read so far
+        self.told_later: dict[int, Shape] = {}  # by storage: what its first reader says of one whose maker said none
 
     def begin(self, row: int, around: int) -> None:
         columns = self.ranges.columns
@@ -124,6 +125,7 @@ class _Walk:
         made = None if made_by is None else made_by.outputs.get(maker[1])
         if made is not None and made.shape is None and shape:
             made.shape = shape  # the first to read it says what its maker did not
+            self.told_later.setdefault(made.storage, shape)
             if self.numel[made.storage] < 0:
                 self.numel[made.storage] = prod(shape)
         if made is not None and made.shape != shape:
@@ -339,8 +341,10 @@ def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) 
                 position, index = (entry, -1) if known is None else known.place(entry)
                 rows.append(_Row(row, False, position, index, tensor, on_device[tensor.storage]))
         for number, tensor in sorted(call.outputs.items()):
-            if tensor.shape is not None and tensor.storage in on_device:
-                rows.append(_Row(row, True, number, -1, tensor, on_device[tensor.storage]))
+            shape = tensor.shape or walk.told_later.get(tensor.storage)
+            if shape is not None and tensor.storage in on_device:
+                given = _Tensor(tensor.storage, shape)
+                rows.append(_Row(row, True, number, -1, given, on_device[tensor.storage]))
     return rows
 
 
