@@ -79,7 +79,7 @@ class _Walk:
         self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
         self.forward: dict[int, list[_Call]] = {}  # by sequence number
         self.outside: set[Shape] = set()  # shapes of tensors of no operator that were read so far
-        self.told_later: dict[int, Shape] = {}  # by storage: what its first reader says of one whose maker said none
+        self.told_later: dict[int, Shape] = {}  # by storage: what others say of one whose maker said none
 
     def begin(self, row: int, around: int) -> None:
         columns = self.ranges.columns
@@ -212,7 +212,13 @@ class _Walk:
             elif not self.launches[call.row]:
                 self._hand_on(call, number, shape)
             elif (made := self._made_inside(call, number, shape)) is not None:
-                call.outputs[number] = _Tensor(made.storage, shape or made.shape)
+                call.outputs[number] = self._handed_up(made, shape)
+
+    def _handed_up(self, made: _Tensor, shape: Shape | None) -> _Tensor:
+        """What an operator inside made, as the one around it gives it, of which alone the shape may be known."""
+        if shape is not None and made.shape is None:
+            self.told_later.setdefault(made.storage, shape)
+        return _Tensor(made.storage, shape or made.shape)
 
     def _hand_on(self, call: _Call, number: int, shape: Shape | None) -> None:
         """Of an operator that launched nothing, and so computed nothing: its input, new memory, or what the last
@@ -225,7 +231,7 @@ class _Walk:
         elif _allocates(call.name):
             call.outputs[number] = self._new(shape)
         elif (made := self._made_inside(call, number, shape)) is not None:
-            call.outputs[number] = _Tensor(made.storage, shape or made.shape)
+            call.outputs[number] = self._handed_up(made, shape)
 
     def _argument(self, call: _Call, known: Arguments, position: int) -> _Tensor | None:
         at = known.entry(position)
