@@ -179,3 +179,12 @@ def test_what_one_product_made_another_may_read_by_a_guess() -> None:
 
     assert [each for each in fused(program(columns=64)) if {"sub0", "add4"} <= set(each)] == []
     assert ["sub0", "add4"] in fused(program(columns=16))
+
+
+def test_an_operator_with_a_schema_speaks_for_those_inside_it() -> None:
+    eager = Eager()
+    eager.call("aten::neg", ([32, 64], FLOAT))
+    eager.call("aten::exp", ([32, 64], FLOAT), inside=[("aten::_exp_helper", ([32, 64], FLOAT))])
+    found = eager.flow()
+    assert fused(found) == [["neg0", "exp1"]]
+    assert not {(0, 1), (1, 0)} & set(zip(found.order_before.tolist(), found.order_after.tolist(), strict=True))

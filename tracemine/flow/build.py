@@ -64,6 +64,7 @@ def _flow(timeline: Timeline) -> Flow:
     writes = replace(writes, live_out=_live_out(nodes, writes.node, writes.gone_node))
     silent = np.zeros(len(nodes), np.bool_)
     silent[calls.member[calls.silent]] = True
+    silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
     before, after = orders(reads, writes, silent)
     return Flow(
         timeline=timeline,
