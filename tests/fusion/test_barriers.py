@@ -188,3 +188,19 @@ def test_an_operator_with_a_schema_speaks_for_those_inside_it() -> None:
     found = eager.flow()
     assert fused(found) == [["neg0", "exp1"]]
     assert not {(0, 1), (1, 0)} & set(zip(found.order_before.tolist(), found.order_after.tolist(), strict=True))
+
+
+def test_norms_and_gates_of_a_serving_engine_are_told_apart_by_the_products_between_them() -> None:
+    eager = Eager()
+    for _ in range(2):
+        tensors = [([32, 64], BFLOAT)] * 4
+        eager.call("aiter::rmsnorm2d_fwd_with_add", *tensors, ([64], BFLOAT), ([], SCALAR), ([], SCALAR))
+        eager.call("aten::mm", ([32, 64], BFLOAT), ([64, 256], BFLOAT))
+        eager.call("sgl_kernel::silu_and_mul", ([32, 128], BFLOAT), ([32, 256], BFLOAT))
+        eager.call("aten::mm", ([32, 128], BFLOAT), ([128, 64], BFLOAT))
+    found = eager.flow()
+    assert found.nodes.known.all()
+    assert fused(found) == []
+    # The gate reads what the first product made, and the second product what the gate wrote into its argument.
+    edges = set(zip(found.edges.producer.tolist(), found.edges.consumer.tolist(), strict=True))
+    assert {(1, 2), (2, 3)} <= edges
