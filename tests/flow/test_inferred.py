@@ -107,6 +107,15 @@ def test_the_only_tensor_that_looks_so_is_consistent() -> None:
     assert eager.reads()["relu", 0] == (set(), Source.OUTSIDE, Evidence.CONSISTENT)
 
 
+def test_where_no_strides_were_recorded_results_are_told_without_them() -> None:
+    trace = Trace()
+    for at, (name, shapes) in enumerate((("aten::mm", [[8, 4], [4, 16]]), ("aten::relu", [[8, 16]]))):
+        op = trace.op(name, at * 10, 8, shapes=shapes, dtypes=[FLOAT] * len(shapes))
+        trace.kernel("k", at * 10 + 5, 4, op=op)
+    found = flow(trace.timeline())
+    assert list(zip(found.edges.producer.tolist(), found.edges.consumer.tolist(), strict=True)) == [(0, 1)]
+
+
 @pytest.mark.parametrize("other", [([4, 8], FLOAT), ([8, 4], HALF)])
 def test_another_shape_or_dtype_is_another_tensor(other: tuple[Any, str]) -> None:
     eager = Eager()

@@ -65,6 +65,69 @@ def test_near_misses_are_told_apart(name: str, expected: str) -> None:
     assert classify([name])[0].op_class == expected
 
 
+PRODUCTS = (
+    "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x256x128x1_swiglu",
+    "_p_matmul_ogs_NNT_bf16xbf16xmxfp4_64x256x128x1",
+    "fused_moe_kernel",
+    "fused_moe_kernel_gptq_awq",
+    "_ZN5aiter33fmoe_bf16_pertokenFp8_g1u1_vs_silu",
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<G, cutlass::epilogue::thread::SiLu>>(Params)",
+    "void cutlass::device_kernel<vllm::cutlass_3x_gemm<cutlass::gemm::collective::CollectiveMma<int>>>(Params)",
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_relu_MT256x128",
+    "Cijk_Ailk_Bljk_F8BS_BH_SAB_SCD_SAV_UserArgs_MT128x128x128",
+    "gemm_silu",
+    "gemm_silu_kernel",
+    "_gemm_a8w8_blockscale_kernel",
+    "_gemm_afp4wfp4_kernel_preshuffled_scales",
+    "_batched_gemm_a8w8_per_token_group_prequant_w_per_batched_tensor_quant_kernel",
+    "void marlin::Marlin<half, 256, 4, 16, 4>(int4 const*)",
+    "void marlin_moe_wna16::Marlin<half>(int4 const*)",
+    "awq_gemm_kernel",
+    "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_bias_gelu_TNT",
+    "void deep_gemm::sm90_fp8_gemm_1d2d_impl<7168u, 4096u>(float*)",
+    "tritonGEMM_kernel",
+    "_scaled_mm_gelu_kernel",
+    "grouped_gemm_swiglu_forward",
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_relu_f2f_stages_32x5_tn",
+    "triton_tem_fused_addmm_gelu_0",
+    "mxfp8_grouped_matmul",
+)
+NO_PRODUCTS = (
+    "_swiglu_forward_kernel",
+    "_geglu_tanh_forward_kernel",
+    "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel<c10::BFloat16>>(c10::BFloat16*)",
+    "silu_and_mul_per_block_quant",
+    "_act_mul_and_dynamic_mxfp4_quant_kernel",
+    "_dynamic_mxfp4_quant_kernel",
+    "_fused_rms_mxfp4_quant_kernel",
+    "scaled_fp4_quant_kernel",
+    "quantize_mmq_q8_1",
+    "void vllm::dynamic_per_token_scaled_fp8_quant_kernel<c10::BFloat16>()",
+    "void moe_align_block_size_kernel<int>(int*)",
+    "void vllm::moe::topkGatingSoftmax<4, 64, 4, 16>(float const*)",
+    "get_group_gemm_starts",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(X&)>(int)",
+    "void vllm::rms_norm_static_fp8_quant_kernel<c10::BFloat16>()",
+    "reshape_and_cache_kernel_flash",
+)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_is_one_whatever_its_epilogue_is_called(name: str) -> None:
+    assert classify([name])[0].op_class == "gemm"
+
+
+@pytest.mark.parametrize("name", NO_PRODUCTS)
+def test_what_only_serves_a_product_or_sounds_like_its_epilogue_is_none(name: str) -> None:
+    assert classify([name])[0].op_class not in ("gemm", "conv", "attention")
+
+
+def test_kernels_that_libraries_fused_by_hand_are_told_from_torchs_own() -> None:
+    ours = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<2>, X<float>>()"
+    theirs = "void multi_tensor_apply_kernel<TensorListMetadata<2>, ScaleFunctor<float, float>, float>(int)"
+    assert [each.family for each in classify([ours, theirs])] == ["multi_tensor", "apex"]
+
+
 def test_what_nothing_knows_is_other() -> None:
     assert classify(["zzz"]) == [KernelFamily("other", "other")]
 

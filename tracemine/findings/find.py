@@ -31,7 +31,7 @@ from tracemine.findings.sources import sources
 from tracemine.findings.step_savings import Reported, felt, with_steps
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
-from tracemine.fusion import Groups
+from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, merged
 from tracemine.matching.rule import Matches, Rule
@@ -72,6 +72,8 @@ def find(
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
+    if groups is not None:
+        book.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
     places: dict[str, Place] = {}
     facts: dict[str, dict[str, Fact]] = {}
     reported: list[Reported] = []

@@ -62,7 +62,10 @@ def _flow(timeline: Timeline) -> Flow:
     if not recorded:
         writes = replace(writes, gone_node=_gone_when_read(writes, edges))
     writes = replace(writes, live_out=_live_out(nodes, writes.node, writes.gone_node))
-    before, after = orders(reads, writes)
+    silent = np.zeros(len(nodes), np.bool_)
+    silent[calls.member[calls.silent]] = True
+    silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
+    before, after = orders(reads, writes, silent)
     return Flow(
         timeline=timeline,
         nodes=nodes,
@@ -114,7 +117,9 @@ class _Calls:
     says: BoolArray  # it has a schema
     shares: BoolArray  # what it gives in a storage that it took is written: collectives, and what has no schema
     closed: BoolArray  # the operator table has it: all that it reads it takes as arguments
-    silent: BoolArray  # it has neither a schema nor outputs: what it writes, nobody says
+    silent: (
+        BoolArray  # it has neither a schema nor outputs, or another library's marks nothing: nobody says what it writes
+    )
     allocates: BoolArray  # a new storage among its outputs is new memory, and no content of an operator inside it
     mutated: BoolArray  # tensors: an input that is written
     overwritten: BoolArray  # tensors: an input whose old content is not read
@@ -130,6 +135,7 @@ class _Calls:
         views = np.array([*(is_view(text) for text in op_names), False])[name]
         closed = np.array([*(lookup(text) is not None for text in op_names), False])[name]
         says, launches = schema >= 0, member >= 0
+        mute = np.array([one.mute for one in of_schema])[schema]
         shares = ~says | np.array([one.shares for one in of_schema])[schema]
         gives = np.zeros(len(schema), np.bool_)
         gives[tensors.op[tensors.is_output & (tensors.op >= 0)]] = True
@@ -148,7 +154,7 @@ class _Calls:
             says=says,
             shares=shares,
             closed=closed & says,
-            silent=launches & ~says & ~gives,
+            silent=launches & (~says | mute) & ~gives,
             allocates=np.where(launches, says & ~shares, order.leaf & order.joined & ~views),
             mutated=mutated,
             overwritten=overwritten,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tracemine.ops import Overload, lookup
+from tracemine.ops import Overload, is_custom, lookup
 
 _MARK = re.compile(r"Tensor\([^()!]*!")  # Tensor(a!), Tensor(a!)[], Tensor($0! -> )
 _OPEN, _CLOSE = "([", ")]"
@@ -24,6 +24,7 @@ class Effects:
     switched: frozenset[int]  # those of `mutates` that are written only where the input at `switch` is true
     switch: int | None
     shares: bool  # a collective: outputs that share an input's storage are written, whatever the schema marks
+    mute: bool = False  # another library's, in no table, which marks nothing: it may write whatever it takes
 
 
 NO_EFFECTS = Effects(frozenset(), frozenset(), frozenset(), None, False)
@@ -44,10 +45,12 @@ def effects(schema: str) -> Effects:
     base, _, overload_name = name.partition(".")
     operator = lookup(base)
     overloads = operator.overloads if operator is not None else ()
-    overload = next((o for o in overloads if o.name == overload_name), None)
-    if overload is None or len(overload.arguments) != len(arguments):
+    same = (o for o in overloads if o.name == overload_name and len(o.arguments) == len(arguments))
+    overload = next(same, None)
+    if overload is None:
         collective = operator is not None and operator.op_class == "collective"
-        return Effects(frozenset(marked), frozenset(), frozenset(), None, collective)
+        mute = is_custom(name) and not marked
+        return Effects(frozenset(marked), frozenset(), frozenset(), None, collective, mute)
     return _of_table(overload, marked)
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.flow.record import IntArray, Reads, Writes
+from tracemine.flow.record import BoolArray, IntArray, Reads, Writes
 
 
-def orders(reads: Reads, writes: Writes) -> tuple[IntArray, IntArray]:
+def orders(reads: Reads, writes: Writes, silent: BoolArray) -> tuple[IntArray, IntArray]:
     """Pairs of nodes, the earlier and the later, of which the later writes what the earlier reads or writes.
+
+    silent: nodes that do not say what they write: perhaps all that they read.
 
     What overlaps in a buffer, also by way of a third access, is taken for one place; of each place every write comes
     after all that stands between it and the write before. So there are about as many pairs as accesses.
     """
     node = np.concatenate((reads.node, writes.node))
-    is_write = np.repeat((False, True), (len(reads.node), len(writes.node)))
+    is_write = np.append(silent[reads.node], np.ones(len(writes.node), np.bool_))
     place = _places(
         np.concatenate((reads.buffer, writes.buffer)),
         np.concatenate((reads.begin_byte, writes.begin_byte)),

@@ -28,7 +28,7 @@ def groups(flow: Flow) -> Groups:
     timeline = flow.timeline  # with the tensors that the flow speaks of
     nodes, meanings, call = fusion_nodes(timeline, flow)
     pairs = pairs_of(timeline, flow, nodes, meanings, call)
-    first, stay_apart = merge(flow, nodes, pairs)
+    first, stay_apart = merge(timeline, flow, nodes, pairs)
     node_group, node, begin = _numbered(first)
     count, lasts, sized = len(begin) - 1, lasting(flow), sized_nodes(timeline, flow)
     found = traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.flow.record import Flow, IntArray, Source
+from tracemine.flow.record import Flow, IntArray
+from tracemine.fusion.barriers import MaybePaths, maybe_paths
 from tracemine.fusion.candidates import ALLOWED, Pairs
 from tracemine.fusion.nodes import FusionNodes
 from tracemine.fusion.record import REFUSALS, Refusal
 from tracemine.fusion.roles import Role
 from tracemine.fusion.topological_order import Ways
+from tracemine.timeline import Timeline
 
 MOST_MEMBERS = 64
 _ROUNDS = 10
@@ -26,15 +28,17 @@ _CODE = {refusal: code for code, refusal in enumerate(REFUSALS)}
 Rows = tuple[int, int, bool, int]  # rows, length, columns, and where the axes are not known, a number of their own
 
 
-def merge(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> tuple[IntArray, dict[tuple[int, int], int]]:
+def merge(
+    timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs
+) -> tuple[IntArray, dict[tuple[int, int], int]]:
     """For each node the first node of its group; and why groups that share data stay apart, by their first nodes."""
-    state = _State.of(flow, nodes, pairs)
+    state = _State.of(timeline, flow, nodes, pairs)
     open_pairs = pairs.where(pairs.refused == ALLOWED)
     refused: dict[tuple[int, int], int] = {}
     for _ in range(_ROUNDS):
         if not _one_round(state, open_pairs, refused):
             break
-    group = np.array(state.ways.group, np.int64)
+    group = np.array(state.ways.group[: len(flow.nodes)], np.int64)
     still = {pair: code for pair, code in refused.items() if state.ways.group[pair[0]] != state.ways.group[pair[1]]}
     return group, still
 
@@ -75,7 +79,7 @@ class _State:
     tried: dict[tuple[int, int], tuple[int, int, int]]
 
     @staticmethod
-    def of(flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _State:
+    def of(timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _State:
         count = len(flow.nodes)
         row_wise = (nodes.rows > 0).tolist()
         own = np.where(nodes.axes_known, -1, np.arange(count))
@@ -94,7 +98,7 @@ class _State:
             hazards[a].append(b)
             hazards[b].append(a)
         return _State(
-            ways=_ways(flow),
+            ways=_ways(flow, maybe_paths(timeline, flow, nodes)),
             reduced=reduced,
             sizes=sizes,
             blocked=blocked,
@@ -113,7 +117,7 @@ class _State:
         code = _CODE[space] if isinstance(space, Refusal) else self._refusal(a, b)
         between = self.ways.between(a, b) if code == ALLOWED else ([], [])
         if isinstance(between, Refusal):
-            code = _CODE[between]
+            code = _CODE[self.ways.told_apart(a, b, between)]
         if isinstance(space, Refusal) or isinstance(between, Refusal) or code != ALLOWED:
             self.tried[a, b] = (len(here), len(there), code)
             return code
@@ -195,27 +199,7 @@ class _Accesses:
         return list(zip(*columns, strict=True))
 
 
-def _ways(flow: Flow) -> Ways:
-    from_unknown, to_unknown = _ways_of_the_unknown(flow)
-    before = np.concatenate((flow.edges.producer, flow.order_before, from_unknown))
-    after = np.concatenate((flow.edges.consumer, flow.order_after, to_unknown))
-    return Ways(len(flow.nodes), before, after)
-
-
-def _ways_of_the_unknown(flow: Flow) -> tuple[IntArray, IntArray]:
-    """Ways that may lead through a node of which nobody knows what it reads and writes, such as Inductor's: from all
-    before it, and to those after it that read what may have been written there.
-
-    >>> from tracemine.flow import flow
-    >>> from tracemine.timeline import Meta, Timeline
-    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> [len(ends) for ends in _ways_of_the_unknown(flow(empty))]
-    [0, 0]
-    """
-    node, unknown = np.arange(len(flow.nodes)), np.flatnonzero(~flow.nodes.known)
-    doubtful = np.unique(flow.reads.node[flow.reads.source == Source.UNCERTAIN])
-    doubtful = doubtful[np.searchsorted(unknown, doubtful) > 0]
-    node = node[np.searchsorted(unknown, node, side="right") < len(unknown)]
-    next_one = unknown[np.searchsorted(unknown, node, side="right")]
-    last_one = unknown[np.searchsorted(unknown, doubtful) - 1]
-    return np.concatenate((node, last_one)), np.concatenate((next_one, doubtful))
+def _ways(flow: Flow, maybe: MaybePaths) -> Ways:
+    before = np.concatenate((flow.edges.producer, flow.order_before, maybe.before))
+    after = np.concatenate((flow.edges.consumer, flow.order_after, maybe.after))
+    return Ways(len(maybe.rank), before, after, rank=maybe.rank, opaque=maybe.opaque)

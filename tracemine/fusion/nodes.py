@@ -19,7 +19,7 @@ from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import REDUCTIONS
 from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
-from tracemine.ops import lookup
+from tracemine.ops import is_custom, lookup
 from tracemine.ops.infer.call import Call, Unknown
 from tracemine.ops.infer.costs import costs
 from tracemine.ops.infer.flops import flops
@@ -29,6 +29,8 @@ from tracemine.timeline import Timeline
 _MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
 _SIGNATURE = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 _MOST = 1 << 44  # elements: more is damage
+# Whose effects reach far, and which nothing may be moved across unless it is known what they read and write.
+HEAVY = ("gemm", "conv", "attention", "collective", "custom")
 _HOST_COPIES = ("HtoD", "DtoH", "PtoP", "HtoH")
 
 
@@ -180,7 +182,7 @@ def meaning_of(
     base = name.removeprefix("aten::")
     return Meaning(
         role=role,
-        library=(op_class or "unknown") if role is Role.LIBRARY else None,
+        library=_library(name, op_class) if role is Role.LIBRARY else None,
         space=space,
         steps=_steps(name, op_class, space),
         flops=-1 if count is None or count >= 1 << 62 else count,
@@ -190,6 +192,13 @@ def meaning_of(
         else frozenset(),
         target=0 if role is Role.SCATTER and base.endswith("_") else -1,
     )
+
+
+def _library(name: str, op_class: str | None) -> str:
+    """Why a library's kernel is left alone: a key of roles.toml's reasons."""
+    if is_custom(name) and op_class not in HEAVY:
+        return "custom"
+    return op_class or "unknown"
 
 
 def _json(text: str | None) -> Any:

@@ -27,6 +27,7 @@ class Refusal(Enum):
     SCANNED = "what follows a scan waits for whole rows"
     PLACE = "they run on different streams, threads or steps"
     FULL = "a group of 64 is full"
+    BARRIER = "something in between may need the one and be needed by the other: what it reads or writes is not known"
 
 
 REFUSALS = tuple(Refusal)
@@ -44,6 +45,10 @@ class Refusals:
     library: tuple[str, ...]  # of each pair refused for LIBRARY, what kind of kernel it is: a key of roles.reason_of
     library_code: npt.NDArray[np.int64]  # −1 for other reasons
     bytes: IntArray  # that stay in memory traffic because of it; −1 where not known
+
+    def count(self, refusal: Refusal) -> int:
+        """How many were refused for this reason."""
+        return int((self.reason == REFUSALS.index(refusal)).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

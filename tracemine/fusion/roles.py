@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from tracemine.ops import lookup
+from tracemine.ops import is_custom, lookup
 
 
 class Role(IntEnum):
@@ -43,7 +43,7 @@ def role_of(operator: str, op_class: str | None) -> Role:
     >>> role_of("aten::mul_", "pointwise"), role_of("aten::mm", "gemm"), role_of("aten::embedding_bag", "embedding")
     (<Role.POINTWISE: 1>, <Role.LIBRARY: 0>, <Role.LIBRARY: 0>)
     """
-    if op_class is None or lookup(operator) is None:
+    if op_class is None or lookup(operator) is None or is_custom(operator):
         return Role.LIBRARY
     by_class, by_name, _ = _tables()
     return by_name.get(base(operator), by_class.get(op_class, Role.LIBRARY))

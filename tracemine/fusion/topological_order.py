@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 
-from tracemine.flow.record import IntArray
+from tracemine.flow.record import BoolArray, IntArray
 from tracemine.fusion.record import Refusal
 
 _LOOKED_AT = 300  # groups between two, before it counts as too far
@@ -29,11 +29,23 @@ class Ways:
     ([], [])
     """
 
-    def __init__(self, count: int, before: IntArray, after: IntArray) -> None:
-        """count: nodes. The node `before` runs before the node `after`, which has a higher number."""
+    def __init__(
+        self,
+        count: int,
+        before: IntArray,
+        after: IntArray,
+        *,
+        rank: IntArray | None = None,
+        opaque: BoolArray | None = None,
+    ) -> None:
+        """count: nodes. The node `before` runs before the node `after`, which has a higher rank: by default, a higher
+        number. opaque: nodes through which a way is only possible, not known.
+        """
         self.group = list(range(count))  # of each node
         self.members = {node: [node] for node in range(count)}
-        self._rank = list(range(count))  # of each group: higher than those of all that it needs
+        # Of each group: higher than those of all that it needs.
+        self._rank: list[int] = list(range(count)) if rank is None else rank.tolist()
+        self._opaque: list[bool] = [False] * count if opaque is None else opaque.tolist()
         distinct = np.unique(before * max(count, 1) + after)
         before, after = distinct // max(count, 1), distinct % max(count, 1)
         self._after = _following(count, before, after)  # of each node
@@ -43,10 +55,10 @@ class Ways:
     def between(self, a: int, b: int) -> Between | Refusal:
         """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
         first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
-        behind = self._reached(first, second, self._after)
+        behind = self._reached(first, second, self._after, known_only=False)
         if isinstance(behind, Refusal) or not behind:
             return behind if isinstance(behind, Refusal) else ([], [])
-        ahead = self._reached(second, first, self._before)
+        ahead = self._reached(second, first, self._before, known_only=False)
         return ahead if isinstance(ahead, Refusal) else (ahead, behind)
 
     def unite(self, a: int, b: int, between: Between) -> None:
@@ -63,7 +75,15 @@ class Ways:
             self.group[node] = kept
         self.members[kept] = self.members[kept] + self.members.pop(gone)
 
-    def _reached(self, start: int, end: int, following: list[list[int]]) -> list[int] | Refusal:
+    def told_apart(self, a: int, b: int, refused: Refusal) -> Refusal:
+        """The refusal; BARRIER where only a way through something opaque makes them wait in a circle."""
+        if refused is not Refusal.CYCLE:
+            return refused
+        first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
+        known = self._reached(first, second, self._after, known_only=True)
+        return refused if known is Refusal.CYCLE else Refusal.BARRIER
+
+    def _reached(self, start: int, end: int, following: list[list[int]], *, known_only: bool) -> list[int] | Refusal:
         """The groups to which ways lead from `start` and whose ranks lie between, by rank; none may lead to `end`."""
         group, members, rank = self.group, self.members, self._rank
         low, high = rank[start], rank[end]
@@ -77,7 +97,7 @@ class Ways:
             if followed > _FOLLOWED:
                 return Refusal.FAR
             for other in ways:
-                if low < rank[group[other]] < high:
+                if low < rank[group[other]] < high and not (known_only and self._opaque[other]):
                     seen.add(group[other])
         if not seen:
             return []
@@ -91,7 +111,7 @@ class Ways:
                     to = group[other]
                     if to == end:
                         return Refusal.CYCLE
-                    if low < rank[to] < high and to not in seen:
+                    if low < rank[to] < high and to not in seen and not (known_only and self._opaque[other]):
                         seen.add(to)
                         stack.append(to)
         return sorted(seen, key=rank.__getitem__)

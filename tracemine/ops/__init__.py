@@ -10,6 +10,7 @@ dtype("c10::BFloat16")              → "bfloat16"
 from __future__ import annotations
 
 from tracemine.ops.classes import CLASSES, COMPUTE_BOUND_CLASSES, MEMORY_BOUND_CLASSES, OpClass
+from tracemine.ops.custom import is_custom
 from tracemine.ops.dtypes import dtype, itemsize, scalar_type
 from tracemine.ops.kernels import KernelFamily, classify, functor
 from tracemine.ops.operators import (
@@ -37,6 +38,7 @@ __all__ = [
     "classify",
     "dtype",
     "functor",
+    "is_custom",
     "is_view",
     "itemsize",
     "lookup",

@@ -1,7 +1,8 @@
 """The operator table: what an aten operator is, what it is called with, which storage it shares and what it writes.
 
-`table.json` is made by tools/generate_ops.py from torch's own schemas; `names.toml` is written by hand for the
-names that torch does not register. Both are read on the first question, so importing this module costs nothing.
+`table.json` is made by tools/generate_ops.py from torch's own schemas; `custom.toml` is written by hand for operators
+of other libraries, and `names.toml` for names of which only the class is known. All are read on the first question, so
+importing this module costs nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from tracemine.ops.classes import CLASSES
+from tracemine.ops.custom import custom_signatures
 
 TABLE_SCHEMA = 2
 _LONGEST_NAME = 512  # longer names are no operators; they are classed by their start
@@ -74,6 +76,7 @@ class Overload:
     aliases: tuple[int | None, ...]  # per output: the argument whose storage it shares, or may share
     mutates: tuple[int, ...]  # arguments whose elements are written
     overwrites: tuple[int, ...]  # those of them whose old elements are not read: out=, copy_, fill_
+    likes: tuple[int | None, ...] = ()  # of another library's, per output: the argument whose shape and dtype it has
 
     @property
     def tensors(self) -> tuple[int, ...]:
@@ -238,6 +241,13 @@ def _lookup(name: str) -> Operator | None:
         wanted = "" if overload_name == "default" else overload_name
         chosen = tuple(o for o in operator.overloads if o.name == wanted)
         return replace(operator, op_class=chosen[0].op_class, overloads=chosen) if chosen else operator
+    custom = custom_signatures(name)
+    if custom:
+        return Operator(
+            name,
+            custom[0].op_class,
+            tuple(replace(_overload(s.op_class, "", s.arguments, s.outputs), likes=s.likes) for s in custom),
+        )
     row = next((row for row in name_rows() if row.pattern.fullmatch(name)), None)
     return None if row is None else Operator(name, row.op_class, ())
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracemine.fusion.record import Groups
 from tracemine.rows.activities import place_codes
-from tracemine.rows.table import Column, Flags, Numbers, Rows
+from tracemine.rows.table import BoolArray, Column, Flags, IntArray, Numbers, Rows
 
 
 def chain_columns(activities: Rows, groups: Groups | None) -> dict[str, Column]:
@@ -23,7 +23,21 @@ def chain_columns(activities: Rows, groups: Groups | None) -> dict[str, Column]:
     if groups is None:
         return {"chain": Numbers(stretch), "grouped": Flags(np.zeros(activities.count, np.bool_))}
     group, known = groups.activity_group, groups.activity_known
+    stretch = _cut(stretch, known)
     stretches = int(stretch.max(initial=-1)) + 1
     alone = stretches + len(groups) + np.arange(activities.count)
     chain = np.where(group >= 0, stretches + group, np.where(known, alone, stretch))
     return {"chain": Numbers(chain), "grouped": Flags(group >= 0)}
+
+
+def _cut(stretch: IntArray, known: BoolArray) -> IntArray:
+    """Stretches that end where something runs of which the dataflow is known: what is behind it may need that.
+
+    >>> _cut(np.array([0, 0, 0, 1]), np.array([False, True, False, False])).tolist()
+    [0, 1, 1, 2]
+    """
+    order = np.argsort(stretch, kind="stable")
+    new = np.append(True, stretch[order][1:] != stretch[order][:-1])[: len(order)] | known[order]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(new) - 1
+    return found

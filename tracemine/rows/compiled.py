@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tracemine.ops import lookup
+from tracemine.ops import classify, is_custom, lookup
 from tracemine.rows.ancestors import first_known, taken, within
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
 from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling_on, find_breaks, is_marked
@@ -17,6 +17,9 @@ from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray,
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
+# Families and namespaces of kernels that are fused by hand, where no operator says whose they are.
+_LIBRARIES = frozenset({"fbgemm", "apex", "transformer_engine", "liger"})
+_OF_LIBRARY = re.compile(r"(?:void )?(?:vllm|flashinfer|sglang|sgl_kernel|tensorrt_llm|aiter)::|_ZN5aiter")
 _C_NAME = re.compile(r"[A-Za-z_]\w*$")
 
 
@@ -104,17 +107,27 @@ def gap_columns(timeline: Timeline, found: Compiled, gaps: Rows) -> dict[str, Co
 
 
 def _handwritten(timeline: Timeline) -> BoolArray:
-    """Kernels that are nobody's operator's: with a plain C name, as Triton's have, and launched outside every operator
-    that the operator table knows, although operators were recorded.
+    """Kernels that somebody wrote for the purpose: another library's operator launched them, their family is such a
+    library's, or they are nobody's operator's: with a plain C name, as Triton's have, and launched outside every
+    operator that the operator table knows, although operators were recorded.
     """
     activities = timeline.activities
     kernel = _in(categories(activities.column("kind")), "kernel")
     name = categories(activities.column("name"))
     plain = np.array([*(_C_NAME.match(each) is not None for each in name.values), False], np.bool_)[name.codes]
     op_row = rows_of(activities.column("op_row"))
-    op = mapped(take(categories(timeline.ops.column("name")), op_row), lambda each: None if lookup(each) else each)
+    owner = take(categories(timeline.ops.column("name")), op_row)
+    op = mapped(owner, lambda each: None if lookup(each) else each)
     reason = categories(activities.column("unowned_reason"))
-    return kernel & plain & ((op.codes >= 0) | _in(reason, "outside_any_op"))
+    families = [
+        family.family in _LIBRARIES or _OF_LIBRARY.match(each) is not None
+        for family, each in zip(classify(name.values), name.values, strict=True)
+    ]
+    library = np.array([*families, False], np.bool_)[name.codes]
+    custom = np.array([*(is_custom(each) for each in owner.values), False], np.bool_)[owner.codes]
+    # torch's own lists of tensors (`_foreach_*`) are not fused by hand; whose a kernel is, its operator says.
+    library &= owner.codes < 0
+    return kernel & (custom | library | (plain & ((op.codes >= 0) | _in(reason, "outside_any_op"))))
 
 
 def _in(column: Categories, wanted: str) -> BoolArray:

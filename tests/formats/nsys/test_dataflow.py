@@ -140,6 +140,16 @@ def test_an_operator_inside_another_reads_only_what_that_one_was_given(tmp_path:
     }
 
 
+def test_what_is_made_inside_is_written_though_only_the_operator_around_tells_its_shape(tmp_path: Path) -> None:
+    export = Export().range("aten::rms_norm, op_id = 1, sizes = [[4, 8], [], [8], []], input_op_ids = "
+                            "[(0,-1), (0,-1), (0,-1), (0,-1)]", 100, 140)  # fmt: skip
+    export.op(2, "aten::_fused_rms_norm", 110, "[[4, 8], [], [8], []]", "[(0,-1), (0,-1), (0,-1), (0,-1)]")
+    export.op(3, "aten::abs", 200, "[[4, 8]]", "[(1,0)]")
+    t = timeline(tmp_path, export)
+    assert reads(t) == {("aten::_fused_rms_norm#2", "aten::abs#3")}
+    assert unknown(t) == []
+
+
 def test_a_node_of_the_backward_pass_reads_what_its_forward_operator_had(tmp_path: Path) -> None:
     export = Export().op(1, "aten::neg", 100, "[[4, 8]]", "[(0,-1)]")
     export.range("aten::exp, seq = 9, op_id = 2, sizes = [[4, 8]], input_op_ids = [(1,0)]", 200, 210)

@@ -154,7 +154,9 @@ def _decoded(
     at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
     mutated = frozenset(i for position in mutates for i in at.get(position, ()))
     made = infer(name, shapes, dtypes, strides, texts, lists.dtype)
-    results = None if made.outputs is None else _results(overload, made.outputs, at, slots, texts)
+    # Where no strides were recorded, what is made has none to be told by either.
+    outputs = made.outputs if strides is not None or made.outputs is None else tuple(map(_unstrided, made.outputs))
+    results = None if outputs is None else _results(overload, outputs, at, slots, texts)
     return Call(
         name=name,
         known=True,
@@ -219,6 +221,10 @@ def _spec(shape: Any, dtype: str | None, strides: Any) -> TensorSpec | None:
 def _can_be(spec: TensorSpec) -> bool:
     """Whether a GPU could hold it: sums of what does stay within 64 bits."""
     return spec.elements <= _LARGEST and all(0 <= size <= _LARGEST for size in (*spec.shape, *(spec.strides or ())))
+
+
+def _unstrided(spec: TensorSpec | None) -> TensorSpec | None:
+    return spec if spec is None or not spec.shape else TensorSpec(spec.shape, spec.dtype, None)
 
 
 def _is_size(value: Any) -> bool:

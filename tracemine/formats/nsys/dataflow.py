@@ -29,12 +29,22 @@ from tracemine.formats.nsys import nvtx
 from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
 from tracemine.formats.nsys.device_rows import Columns, Reasons
 from tracemine.formats.nsys.ranges import Ranges
+from tracemine.ops import lookup
 from tracemine.timeline import TABLES
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
+_NEW_MEMORY = frozenset({"allocate", "fill", "random"})  # of the last two those that ran on the host
 NOT_BELIEVED = "operator that reads a tensor whose maker NVTX does not tell beyond doubt"
+# What these give without a kernel is their first input: dropout in evaluation, casts and copies with nothing to do.
+_RETURN_THEIR_INPUT = frozenset(
+    (
+        *("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"),
+        *("aten::to", "aten::contiguous", "aten::type_as", "aten::sum_to_size", "aten::positive"),
+        *("aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision"),
+    )
+)
 _PARTLY_WRITTEN = "operator whose storage was written through a view of a part"
 
 
@@ -69,6 +79,7 @@ class _Walk:
         self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
         self.forward: dict[int, list[_Call]] = {}  # by sequence number
         self.outside: set[Shape] = set()  # shapes of tensors of no operator that were read so far
+        self.told_later: dict[int, Shape] = {}  # by storage: what others say of one whose maker said none
 
     def begin(self, row: int, around: int) -> None:
         columns = self.ranges.columns
@@ -114,6 +125,7 @@ class _Walk:
         made = None if made_by is None else made_by.outputs.get(maker[1])
         if made is not None and made.shape is None and shape:
             made.shape = shape  # the first to read it says what its maker did not
+            self.told_later.setdefault(made.storage, shape)
             if self.numel[made.storage] < 0:
                 self.numel[made.storage] = prod(shape)
         if made is not None and made.shape != shape:
@@ -195,10 +207,31 @@ class _Walk:
             elif aliased is not None and not self.launches[call.row]:
                 if source is not None:
                     call.outputs[number] = _Tensor(source.storage, shape)
-            elif self.device[call.row] >= 0 or not call.last_inside:
+            elif self.device[call.row] >= 0:
                 call.outputs[number] = self._new(shape)
+            elif not self.launches[call.row]:
+                self._hand_on(call, number, shape)
             elif (made := self._made_inside(call, number, shape)) is not None:
-                call.outputs[number] = _Tensor(made.storage, shape or made.shape)
+                call.outputs[number] = self._handed_up(made, shape)
+
+    def _handed_up(self, made: _Tensor, shape: Shape | None) -> _Tensor:
+        """What an operator inside made, as the one around it gives it, of which alone the shape may be known."""
+        if shape is not None and made.shape is None:
+            self.told_later.setdefault(made.storage, shape)
+        return _Tensor(made.storage, shape or made.shape)
+
+    def _hand_on(self, call: _Call, number: int, shape: Shape | None) -> None:
+        """Of an operator that launched nothing, and so computed nothing: its input, new memory, or what the last
+        operator inside it gave. What another gives nobody says, and its readers read something unknown.
+        """
+        given = call.inputs[0] if call.inputs else None
+        if call.name in _RETURN_THEIR_INPUT:
+            if given is not None:
+                call.outputs[number] = _Tensor(given.storage, given.shape)
+        elif _allocates(call.name):
+            call.outputs[number] = self._new(shape)
+        elif (made := self._made_inside(call, number, shape)) is not None:
+            call.outputs[number] = self._handed_up(made, shape)
 
     def _argument(self, call: _Call, known: Arguments, position: int) -> _Tensor | None:
         at = known.entry(position)
@@ -240,6 +273,12 @@ def tensors_of(
         walk = _walked(_Walk(ranges, launches, device, numel), own, around)
         rows += _rows(walk, own, device, node, report)
     return node, _table(rows, numel)
+
+
+def _allocates(name: str) -> bool:
+    """Whether an operator without a kernel gives new memory: what others give without one was there before."""
+    operator = lookup(name)
+    return operator is not None and operator.op_class in _NEW_MEMORY
 
 
 def _operator_around(parent: Array, is_op: Array) -> Array:
@@ -308,8 +347,10 @@ def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) 
                 position, index = (entry, -1) if known is None else known.place(entry)
                 rows.append(_Row(row, False, position, index, tensor, on_device[tensor.storage]))
         for number, tensor in sorted(call.outputs.items()):
-            if tensor.shape is not None and tensor.storage in on_device:
-                rows.append(_Row(row, True, number, -1, tensor, on_device[tensor.storage]))
+            shape = tensor.shape or walk.told_later.get(tensor.storage)
+            if shape is not None and tensor.storage in on_device:
+                given = _Tensor(tensor.storage, shape)
+                rows.append(_Row(row, True, number, -1, given, on_device[tensor.storage]))
     return rows
 
 

@@ -55,10 +55,18 @@ def outputs(call: Call) -> tuple[TensorSpec | None, ...]:
     reshapes = overload.op_class == "view" or call.name == "resize_"  # t_ and the like write no element
     if len(written) == len(targets) and (min(written) >= overload.positional or not reshapes):
         return _into(call, written, row)
+    if any(like is not None for like in overload.likes):
+        return tuple(_like(call, like) for like in overload.likes)
     if row is None:
         raise Unknown("the operator has no output rule")
     function, parameters = row
     return tuple(function(call, **parameters))
+
+
+def _like(call: Call, argument: int | None) -> TensorSpec | None:
+    """A new tensor of an argument's shape and dtype; None where it has no such argument."""
+    given = None if argument is None else call.at(argument)
+    return TensorSpec(given.shape, given.dtype, contiguous(given.shape)) if isinstance(given, TensorSpec) else None
 
 
 def _into(call: Call, targets: Sequence[int], row: tuple[Rule, dict[str, Any]] | None) -> tuple[TensorSpec | None, ...]:

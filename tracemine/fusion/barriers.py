@@ -1,0 +1,224 @@
+"""Paths that may exist: through what reads and writes nobody knows, and where a product's inputs were guessed.
+
+A path that is not known counts as a path. What is not known to read and write (an operator of another library that no
+table describes, a CUDA graph's replay, a kernel that no operator owns, a collective whose tensors are not recorded) may
+read all that was written before it, and may have written all that is read after it, but for what was surely written in
+between. A matrix product, convolution or attention whose inputs are guesses may read whatever was written before it
+with as many elements, and what reads such a guess may read whatever such a product wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import numbers, string_ids
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
+from tracemine.fusion.nodes import HEAVY, FusionNodes
+from tracemine.ops import lookup
+from tracemine.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class MaybePaths:
+    """Ways beside those that dataflow knows. Numbers from `nodes` on are not nodes: places where unknown paths meet."""
+
+    before: IntArray
+    after: IntArray
+    rank: IntArray  # of each node and place: its turn in the order of launching
+    opaque: BoolArray  # of each node and place: a way through it is only possible, not known
+
+
+def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePaths:
+    """All ways that may exist.
+
+    >>> from tracemine.flow import flow
+    >>> from tracemine.fusion.nodes import fusion_nodes
+    >>> from tracemine.timeline import Meta
+    >>> empty = flow(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
+    >>> maybe_paths(empty.timeline, empty, fusion_nodes(empty.timeline, empty)[0]).rank.tolist()
+    []
+    """
+    count = len(flow.nodes)
+    unowned = _unowned(timeline, flow) if count else np.zeros(0, np.int64)
+    makes_only = _makes_only(timeline, flow)
+    # A place behind each node of which it is known what it reads, and not what it writes.
+    gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
+    guesses = _Guesses.of(timeline, flow, nodes)
+    # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
+    # was allocated and written by nobody that is known.
+    holes = np.union1d(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only))
+    first_hole = count + len(unowned)
+    first_result = first_hole + len(holes)
+    first_guess = first_result + len(gives)
+    results = np.arange(first_result, first_guess)
+    rank = np.concatenate(_ranks(count, np.concatenate((unowned, holes, gives + 1, guesses.place))))
+    barriers = np.concatenate((np.flatnonzero(~flow.nodes.known & ~makes_only), np.arange(count, first_hole)))
+    filled = np.arange(first_hole, first_result)
+    ways = (
+        _needed(flow, barriers, rank),
+        _awaited(count, barriers, rank),
+        _awaited(count, filled, rank),
+        (filled, holes),
+        (gives, results),
+        (results[:-1], results[1:]),
+        _needed(flow, results, rank),
+        tuple(np.where(ends < 0, first_guess - ends - 1, ends) for ends in (guesses.before, guesses.after)),
+    )
+    opaque = np.ones(len(rank), np.bool_)
+    opaque[:count] = ~flow.nodes.known
+    return MaybePaths(
+        before=np.concatenate([way[0] for way in ways]),
+        after=np.concatenate([way[1] for way in ways]),
+        rank=rank,
+        opaque=opaque,
+    )
+
+
+def _reads_hole(flow: Flow) -> IntArray:
+    """Nodes that read what was allocated and written by nobody that is known; what they write themselves is no such."""
+    reads, writes, width = flow.reads, flow.writes, len(flow.nodes)
+    hole = np.flatnonzero(np.isin(reads.source, (Source.HOLE, Source.PARTLY_HOLE)))
+    own = np.isin(reads.buffer[hole] * width + reads.node[hole], writes.buffer * width + writes.node)
+    found: IntArray = reads.node[hole[~own]]
+    return found
+
+
+def _makes_only(timeline: Timeline, flow: Flow) -> BoolArray:
+    """Nodes whose operator writes new tensors only, of which it is known who reads them.
+
+    NVTX names the maker of each tensor: what reads one of which nothing is known is not known itself.
+    """
+    makes = np.zeros(len(flow.nodes), np.bool_)
+    makes[flow.writes.node[flow.writes.fresh]] = True
+    sizes = timeline.tensors["itemsize_bytes"]
+    makes |= 0 < sizes.null_count == len(sizes)  # only NVTX gives none
+    name, names = string_ids(timeline.ops.column("name"))
+    pure = np.array([*map(_is_pure, names), False], np.bool_)
+    found: BoolArray = makes & pure[name[flow.nodes.op_row]]
+    return found
+
+
+def _is_pure(name: str) -> bool:
+    operator = lookup(name)
+    overloads = () if operator is None else [each for each in operator.overloads if not each.name.endswith("out")]
+    return bool(overloads) and not any(overload.mutates for overload in overloads)
+
+
+def _gives_unknown(flow: Flow, nodes: FusionNodes) -> BoolArray:
+    """Nodes of which nobody knows what they write: nothing at all, although they are no copy to the host."""
+    writes = np.zeros(len(flow.nodes), np.bool_)
+    writes[flow.writes.node] = True
+    host = [nodes.library.index(key) for key in ("host", "sync") if key in nodes.library]
+    return ~writes & ~np.isin(nodes.library_code, host)
+
+
+def _ranks(count: int, place: IntArray) -> tuple[IntArray, IntArray]:
+    """The turns of nodes, and of places; a place stands before the node of that number."""
+    order = np.argsort(place, kind="stable")
+    rank = np.arange(count) + np.searchsorted(place[order], np.arange(count), "right")
+    of_place = np.empty(len(place), np.int64)
+    of_place[order] = place[order] + np.arange(len(place))
+    return rank, of_place
+
+
+def _unowned(timeline: Timeline, flow: Flow) -> IntArray:
+    """Before which nodes something was launched that no operator owns: replays, compiled graphs, kernels of others."""
+    activities, api, nodes = timeline.activities, timeline.api, flow.nodes
+    rows = np.flatnonzero(flow.activity_node < 0)
+    call = numbers(activities.column("launch_row"), -1)[rows]
+    launched = np.append(numbers(api.column("start_ns")), 0)[np.where(call < 0, -1, call)]
+    began = numbers(activities.column("start_ns"))
+    on_host = np.maximum.accumulate(numbers(timeline.ops.column("start_ns"))[nodes.op_row])
+    on_device = np.maximum.accumulate(began[nodes.activity[nodes.activity_begin[:-1]]])
+    by_call, by_start = np.searchsorted(on_host, launched, "right"), np.searchsorted(on_device, began[rows], "right")
+    found: IntArray = np.unique(np.where(call >= 0, by_call, by_start))
+    return found[(found > 0) & (found < len(nodes))]  # before all or behind all there is nothing to keep apart
+
+
+def _awaited(count: int, barriers: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:
+    """Ways from each node, and from each barrier, to the next barrier."""
+    barriers = barriers[np.argsort(rank[barriers])]
+    waits = np.union1d(np.arange(count), barriers)
+    next_one = np.searchsorted(rank[barriers], rank[waits], "right")
+    there = next_one < len(barriers)
+    return waits[there], barriers[next_one[there]]
+
+
+def _needed(flow: Flow, sources: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:
+    """Ways from each source to all up to the next one that may need what it may have written."""
+    if not len(sources):
+        return sources, sources
+    count = len(flow.nodes)
+    sources = sources[np.argsort(rank[sources])]
+    last_one = np.searchsorted(rank[sources], rank[:count]) - 1  # of each node the source in front of it, −1: none
+    doubtful = _doubtful(flow, np.append(rank[sources], -1)[last_one], rank)
+    doubtful = doubtful[last_one[doubtful] >= 0]
+    return sources[last_one[doubtful]], doubtful
+
+
+def _doubtful(flow: Flow, turn: IntArray, rank: IntArray) -> IntArray:
+    """Nodes that may need what was written at a turn (of each node: its own), or write over what was read there."""
+    reads, writes, edges = flow.reads, flow.writes, flow.edges
+    oldest = np.full(len(reads.node), np.iinfo(np.int64).max)
+    np.minimum.at(oldest, edges.read, rank[edges.producer])
+    sure = (reads.source == Source.WRITTEN) & (reads.evidence >= Evidence.CONSISTENT)
+    sure &= oldest > turn[reads.node]
+    born = np.full(int(writes.buffer.max(initial=-1)) + 1, -1)
+    fresh = np.flatnonzero(writes.fresh)
+    np.maximum.at(born, writes.buffer[fresh], rank[writes.node[fresh]])
+    in_place = ~writes.fresh & (born[writes.buffer] <= turn[writes.node])
+    found: IntArray = np.union1d(reads.node[~sure], writes.node[in_place])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Guesses:
+    """Ways by which a product may read what was made before it, and be read after it, where that is only guessed.
+
+    Places are numbered from −1 downwards.
+    """
+
+    place: IntArray  # each stands before the node of this number
+    before: IntArray
+    after: IntArray
+
+    @staticmethod
+    def of(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> _Guesses:
+        heavy = np.isin(nodes.library_code, [nodes.library.index(key) for key in HEAVY if key in nodes.library])
+        if not heavy.any():
+            none = np.zeros(0, np.int64)
+            return _Guesses(none, none, none)
+        reads, writes, count = flow.reads, flow.writes, len(heavy)
+        size = np.unique(numbers(timeline.tensors.column("numel"), 0), return_inverse=True)[1]
+        unsure = reads.evidence == Evidence.ADJACENT
+        read, wrote = size[reads.tensor_row] * count + reads.node, size[writes.tensor_row] * count + writes.node
+        # A place in front of each product for what it reads, behind it for what it writes, size by size.
+        takes, gives = np.unique(read[unsure & heavy[reads.node]]), np.unique(wrote[heavy[writes.node]])
+        takes_at, gives_at = -1 - np.arange(len(takes)), -1 - len(takes) - np.arange(len(gives))
+        wrote, read = np.unique(wrote), np.unique(read[unsure & ~heavy[reads.node]])
+        writer, taken = _same_size(wrote, takes, np.searchsorted(takes, wrote, "right"), count)
+        reader, given = _same_size(read, gives, np.searchsorted(gives, read, "left") - 1, count)
+        earlier, later = _same_size(takes[:-1], takes, np.arange(1, len(takes)), count)
+        first, second = _same_size(gives[:-1], gives, np.arange(1, len(gives)), count)
+        ways = (
+            (wrote[writer] % count, takes_at[taken]),
+            (takes_at[earlier], takes_at[later]),
+            (takes_at, takes % count),
+            (gives % count, gives_at),
+            (gives_at[first], gives_at[second]),
+            (gives_at[given], read[reader] % count),
+        )
+        return _Guesses(
+            place=np.concatenate((takes % count, gives % count + 1)),
+            before=np.concatenate([way[0] for way in ways]),
+            after=np.concatenate([way[1] for way in ways]),
+        )
+
+
+def _same_size(keys: IntArray, others: IntArray, at: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Positions of the keys that have an other at their place of the same size, and of those others."""
+    there = np.flatnonzero((at >= 0) & (at < len(others)))
+    there = there[keys[there] // count == others[at[there]] // count]
+    return there, at[there]
