@@ -28,6 +28,7 @@ _DROPPED = {
     "below_threshold": "below --min-saving",
     "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",
+    "spread_out": "spread over more than a hundred times their own time",
     "device_unknown": "on a GPU that is not in the device table",
     "compute_bound": "bound by arithmetic",
     "bytes_unknown": "whose size is not recorded",
