@@ -94,7 +94,7 @@ class _State:
             hazards[a].append(b)
             hazards[b].append(a)
         return _State(
-            ways=_ways(flow),
+            ways=_ways(flow, nodes),
             reduced=reduced,
             sizes=sizes,
             blocked=blocked,
@@ -195,11 +195,22 @@ class _Accesses:
         return list(zip(*columns, strict=True))
 
 
-def _ways(flow: Flow) -> Ways:
+def _ways(flow: Flow, nodes: FusionNodes) -> Ways:
     from_unknown, to_unknown = _ways_of_the_unknown(flow)
     before = np.concatenate((flow.edges.producer, flow.order_before, from_unknown))
     after = np.concatenate((flow.edges.consumer, flow.order_after, to_unknown))
-    return Ways(len(flow.nodes), before, after)
+    host = (Refusal.HOST, *_ways_through_the_host(nodes))
+    return Ways(len(flow.nodes), before, after, (host, (Refusal.UNSURE, flow.perhaps_before, flow.perhaps_after)))
+
+
+def _ways_through_the_host(nodes: FusionNodes) -> tuple[IntArray, IntArray]:
+    """From each node of which the host reads something to all after it, up to the next one: what is launched then may
+    depend on what was read.
+    """
+    reading = np.flatnonzero(nodes.read_by_host)
+    node = np.arange(len(nodes.read_by_host))
+    last = np.searchsorted(reading, node) - 1
+    return reading[last[last >= 0]], node[last >= 0]
 
 
 def _ways_of_the_unknown(flow: Flow) -> tuple[IntArray, IntArray]:

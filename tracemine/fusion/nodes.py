@@ -49,6 +49,7 @@ class FusionNodes:
     steps_code: IntArray
     flops: IntArray  # −1 where not known
     duration_ns: IntArray
+    read_by_host: BoolArray  # it copies something to the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
         steps=tuple(steps) or ((),),
         steps_code=steps_code if count else np.zeros(0, np.int64),
         flops=each[call] if count else np.zeros(0, np.int64),
+        read_by_host=_any_activity(flow, _codes_in(timeline.activities.column("copy_kind"), ("DtoH",))),
         duration_ns=_sum_of_activities(flow, numbers(timeline.activities.column("dur_ns"), 0)),
     )
     return nodes, meanings, call

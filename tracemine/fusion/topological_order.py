@@ -5,6 +5,7 @@ circle. (Pearce and Kelly's dynamic topological order, for groups that become on
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,30 +25,55 @@ class Ways:
     >>> ways = Ways(4, np.array([0, 1, 2]), np.array([2, 3, 3]))
     >>> ways.between(0, 3)
     <Refusal.CYCLE: 'something in between needs the one and is needed by the other'>
+    >>> host = Refusal.HOST, np.array([1]), np.array([2])
+    >>> Ways(3, np.array([0]), np.array([1]), [host]).between(0, 2).name
+    'HOST'
     >>> ways.unite(0, 2, ways.between(0, 2))
     >>> ways.between(0, 3)
     ([], [])
     """
 
-    def __init__(self, count: int, before: IntArray, after: IntArray) -> None:
-        """count: nodes. The node `before` runs before the node `after`, which has a higher number."""
+    def __init__(
+        self, count: int, before: IntArray, after: IntArray, weaker: Sequence[tuple[Refusal, IntArray, IntArray]] = ()
+    ) -> None:
+        """count: nodes. The node `before` runs before the node `after`, which has a higher number. weaker: more such
+        pairs, and what to say where two groups wait for each other through these alone, the strongest first.
+        """
+        layers = [(Refusal.CYCLE, before, after)]
+        for reason, one, other in weaker:
+            before, after = np.concatenate((before, one)), np.concatenate((after, other))
+            layers.append((reason, before, after))
+        self._layers = [(reason, *self._both(count, one, other)) for reason, one, other in layers[:-1]]
+        self._weakest, self._after, self._before = layers[-1][0], *self._both(count, before, after)
         self.group = list(range(count))  # of each node
         self.members = {node: [node] for node in range(count)}
         self._rank = list(range(count))  # of each group: higher than those of all that it needs
+
+    @staticmethod
+    def _both(count: int, before: IntArray, after: IntArray) -> tuple[list[list[int]], list[list[int]]]:
+        """For each node those that run after it, and those that run before it."""
         distinct = np.unique(before * max(count, 1) + after)
         before, after = distinct // max(count, 1), distinct % max(count, 1)
-        self._after = _following(count, before, after)  # of each node
         order = np.argsort(after, kind="stable")
-        self._before = _following(count, after[order], before[order])
+        return _following(count, before, after), _following(count, after[order], before[order])
 
     def between(self, a: int, b: int) -> Between | Refusal:
         """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
         first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
         behind = self._reached(first, second, self._after)
-        if isinstance(behind, Refusal) or not behind:
-            return behind if isinstance(behind, Refusal) else ([], [])
+        if isinstance(behind, Refusal):
+            return self._why(first, second) if behind is Refusal.CYCLE else behind
+        if not behind:
+            return [], []
         ahead = self._reached(second, first, self._before)
         return ahead if isinstance(ahead, Refusal) else (ahead, behind)
+
+    def _why(self, first: int, second: int) -> Refusal:
+        """What the way that is there from the first to the second goes through."""
+        for reason, after, _ in self._layers:
+            if self._reached(first, second, after) is Refusal.CYCLE:
+                return reason
+        return self._weakest
 
     def unite(self, a: int, b: int, between: Between) -> None:
         """Make one group of two, which goes by the lower of both."""
