@@ -159,6 +159,25 @@ def test_an_unknown_gpu_is_said_once_and_leaves_gaps_without_loss() -> None:
     assert sum("'Brand New' is not in the device table" in text for text in scan.warnings) == 1
 
 
+def test_an_occurrence_spread_over_a_hundred_times_its_own_time_is_no_finding() -> None:
+    """Of three, one waited while a module was loaded; and one that is alone was never together."""
+    three = chains(3)
+    for one in three[1:]:
+        one["start_ns"] += 200 * 3 * 60 * US
+    timeline = timeline_of(three)
+    scan = scanned(timeline, in_threes(timeline))
+    assert [finding.occurrences for finding in scan.findings] == [2]
+    assert scan.dropped == {"spread_out": 1}
+    alone = timeline_of(three[:3])
+    assert scanned(alone, in_threes(alone)).dropped == {"spread_out": 1}
+
+
+def test_occurrences_that_are_all_spread_alike_are_a_slow_host_and_stay() -> None:
+    slow = [kernel(at * 400 * US, US, shapes=((512, 512), (512, 512))) for at in range(6)]
+    timeline = timeline_of(slow)
+    assert "spread_out" not in scanned(timeline, in_threes(timeline), min_saving_ns=0).dropped
+
+
 def test_a_group_that_takes_no_longer_than_one_kernel_would_is_not_reported() -> None:
     timeline = timeline_of(chains(3, dur_ns=1 * US))
     scan = scanned(timeline, in_threes(timeline), groups=groups(flow(timeline)))

@@ -36,11 +36,12 @@ from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Traffic
-from tracemine.rows.table import IntArray, Rows
+from tracemine.rows.table import BoolArray, IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.
 _DEFAULT_SHARE, _DEFAULT_LEAST_NS = 1_000, 1_000
+_SPREAD_OUT, _OUT_OF_LINE = 100, 10
 _MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
@@ -129,6 +130,11 @@ def _of_rule(
     named_rows[matched] = True
     variants: dict[str, list[tuple[Identity, Estimated]]] = {}
     for matrix in _classes(book, rule, members, offsets):
+        together = _together(book, rule, matrix)
+        book.drop("spread_out", len(matrix) - len(together))
+        matrix = together
+        if not len(matrix):
+            continue
         estimated = ESTIMATES[rule.saving](book, rule, matrix)
         if isinstance(estimated, Abstained):
             book.drop(estimated.reason, len(matrix))
@@ -289,6 +295,20 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
     for block in sorted(np.split(order, starts[1:]), key=lambda block: int(block[0])):
         length = int(offsets[block[0] + 1] - offsets[block[0]])
         yield members[offsets[block][:, None] + np.arange(length)]
+
+
+def _together(book: Book, rule: Rule, matrix: IntArray) -> IntArray:
+    """The occurrences but for those that lie far apart: over a hundred times their own time, alone or ten times what
+    another one takes. A module was loaded in between, or a model warmed up: that is nothing to win by one kernel.
+    """
+    if rule.saving != "fuse":
+        return matrix
+    rows = book.rows[rule.rows]
+    start, dur = (number(rows, name)[matrix] for name in ("start_ns", "dur_ns"))
+    span = (start + dur).max(axis=1) - start.min(axis=1)
+    out_of_line = span > _OUT_OF_LINE * span.min() if len(span) > 1 else np.ones(1, np.bool_)
+    kept: IntArray = matrix[~((span > _SPREAD_OUT * dur.sum(axis=1)) & out_of_line)]
+    return kept
 
 
 def _finding(book: Book, rule: Rule, identity: Identity, classes: Sequence[Estimated]) -> Finding:

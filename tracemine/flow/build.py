@@ -12,6 +12,7 @@ from tracemine.columns import numbers, string_ids
 from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
+from tracemine.flow.inferred.perhaps import perhaps
 from tracemine.flow.order import Order, order_of
 from tracemine.flow.record import Array, BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
@@ -66,6 +67,9 @@ def _flow(timeline: Timeline) -> Flow:
     silent[calls.member[calls.silent]] = True
     silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
     before, after = orders(reads, writes, silent)
+    open_before, open_after = before[:0], before[:0]
+    if not recorded:
+        open_before, open_after = perhaps(found.guesses, timeline, order, nodes, reads, writes)
     return Flow(
         timeline=timeline,
         nodes=nodes,
@@ -75,6 +79,8 @@ def _flow(timeline: Timeline) -> Flow:
         order_before=before,
         order_after=after,
         activity_node=activity_node,
+        perhaps_before=open_before,
+        perhaps_after=open_after,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -107,6 +107,10 @@ class Edges:
     bytes: IntArray  # of the read that lie in the write, at most
 
 
+def _none() -> IntArray:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """Who reads what which other wrote. Where neither tensors nor shapes were recorded there are no nodes.
@@ -125,6 +129,9 @@ class Flow:
     order_before: IntArray
     order_after: IntArray
     activity_node: IntArray  # for each activity its node, −1: none owns it
+    # The same of pairs that may be such, or not: it is a guess what the later one reads or writes.
+    perhaps_before: IntArray = field(default_factory=_none)
+    perhaps_after: IntArray = field(default_factory=_none)
 
     @property
     def read_by_others(self) -> BoolArray:

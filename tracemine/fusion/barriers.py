@@ -27,7 +27,6 @@ class MaybePaths:
     before: IntArray
     after: IntArray
     rank: IntArray  # of each node and place: its turn in the order of launching
-    opaque: BoolArray  # of each node and place: a way through it is only possible, not known
 
 
 def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePaths:
@@ -66,13 +65,10 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
         _needed(flow, results, rank),
         tuple(np.where(ends < 0, first_guess - ends - 1, ends) for ends in (guesses.before, guesses.after)),
     )
-    opaque = np.ones(len(rank), np.bool_)
-    opaque[:count] = ~flow.nodes.known
     return MaybePaths(
         before=np.concatenate([way[0] for way in ways]),
         after=np.concatenate([way[1] for way in ways]),
         rank=rank,
-        opaque=opaque,
     )
 
 

@@ -98,7 +98,7 @@ class _State:
             hazards[a].append(b)
             hazards[b].append(a)
         return _State(
-            ways=_ways(flow, maybe_paths(timeline, flow, nodes)),
+            ways=_ways(flow, maybe_paths(timeline, flow, nodes), nodes),
             reduced=reduced,
             sizes=sizes,
             blocked=blocked,
@@ -117,7 +117,7 @@ class _State:
         code = _CODE[space] if isinstance(space, Refusal) else self._refusal(a, b)
         between = self.ways.between(a, b) if code == ALLOWED else ([], [])
         if isinstance(between, Refusal):
-            code = _CODE[self.ways.told_apart(a, b, between)]
+            code = _CODE[between]
         if isinstance(space, Refusal) or isinstance(between, Refusal) or code != ALLOWED:
             self.tried[a, b] = (len(here), len(there), code)
             return code
@@ -199,7 +199,24 @@ class _Accesses:
         return list(zip(*columns, strict=True))
 
 
-def _ways(flow: Flow, maybe: MaybePaths) -> Ways:
-    before = np.concatenate((flow.edges.producer, flow.order_before, maybe.before))
-    after = np.concatenate((flow.edges.consumer, flow.order_after, maybe.after))
-    return Ways(len(maybe.rank), before, after, rank=maybe.rank, opaque=maybe.opaque)
+def _ways(flow: Flow, maybe: MaybePaths, nodes: FusionNodes) -> Ways:
+    before = np.concatenate((flow.edges.producer, flow.order_before))
+    after = np.concatenate((flow.edges.consumer, flow.order_after))
+    known = flow.nodes.known[before] & flow.nodes.known[after]
+    through = (np.concatenate((before[~known], maybe.before)), np.concatenate((after[~known], maybe.after)))
+    weaker = (
+        (Refusal.BARRIER, *through),
+        (Refusal.HOST, *_ways_through_the_host(nodes)),
+        (Refusal.UNSURE, flow.perhaps_before, flow.perhaps_after),
+    )
+    return Ways(maybe.rank, before[known], after[known], weaker)
+
+
+def _ways_through_the_host(nodes: FusionNodes) -> tuple[IntArray, IntArray]:
+    """From each node of which the host reads something to all after it, up to the next one: what is launched then may
+    depend on what was read.
+    """
+    reading = np.flatnonzero(nodes.read_by_host)
+    node = np.arange(len(nodes.read_by_host))
+    last = np.searchsorted(reading, node) - 1
+    return reading[last[last >= 0]], node[last >= 0]

@@ -41,7 +41,7 @@ class FusionNodes:
     role: IntArray  # Role
     library: tuple[str, ...]  # of each code in `library_code`, the key of the reason in roles.toml
     library_code: IntArray  # −1 where the role is not LIBRARY
-    size: IntArray  # elements of the largest tensor that it writes
+    size: IntArray  # elements of the largest tensor that it writes; of what scatters, of the largest that it scatters
     rows: IntArray  # rows that it reduces; 0: none
     length: IntArray
     columns: BoolArray
@@ -51,6 +51,7 @@ class FusionNodes:
     steps_code: IntArray
     flops: IntArray  # −1 where not known
     duration_ns: IntArray
+    read_by_host: BoolArray  # it copies something to the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Meaning:
     looked_up: int  # position of the argument of which only what is looked up is read, −1
     unread: frozenset[int]  # positions of arguments whose elements are not read
     target: int  # position of the argument that is written at computed places, −1
+    into: int  # of what scatters, position of the argument that it scatters into, or a copy of it; −1
 
 
 def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Meaning], IntArray]:
@@ -88,6 +90,9 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
     steps: dict[tuple[str, ...], int] = {}
     steps_code = np.array([steps.setdefault(m.steps, len(steps)) for m in meanings] or [0], np.int64)
     size = _sizes(timeline, flow)
+    if count:
+        into = np.array([m.into for m in meanings], np.int64)[call]
+        size = np.where(role == Role.SCATTER, _scattered(timeline, flow, into, size), size)
     axes_known = np.ones(count, np.bool_)
     if count:
         rows, length, columns, steps_code = rows[call], length[call], columns[call], steps_code[call]
@@ -119,6 +124,7 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
         steps=tuple(steps) or ((),),
         steps_code=steps_code if count else np.zeros(0, np.int64),
         flops=each[call] if count else np.zeros(0, np.int64),
+        read_by_host=_any_activity(flow, _codes_in(timeline.activities.column("copy_kind"), ("DtoH",))),
         duration_ns=_sum_of_activities(flow, numbers(timeline.activities.column("dur_ns"), 0)),
     )
     return nodes, meanings, call
@@ -191,6 +197,7 @@ def meaning_of(
         if role is not Role.GATHER
         else frozenset(),
         target=0 if role is Role.SCATTER and base.endswith("_") else -1,
+        into=positions.get("self", -1) if role is Role.SCATTER else -1,
     )
 
 
@@ -219,6 +226,14 @@ def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, .
 def _sizes(timeline: Timeline, flow: Flow) -> IntArray:
     """Elements of the largest thing that each node writes; the members of a list count together."""
     return _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
+
+
+def _scattered(timeline: Timeline, flow: Flow, into: IntArray, size: IntArray) -> IntArray:
+    """Elements of the largest that each node reads but for what is at `into`; `size` where it reads nothing else."""
+    position = numbers(timeline.tensors.column("position"), 0)[flow.reads.tensor_row]
+    source = np.flatnonzero(position != into[flow.reads.node])
+    found = _largest(timeline, flow.reads.node[source], flow.reads.tensor_row[source], len(flow.nodes))
+    return np.where(found > 0, found, size)
 
 
 def _largest_read(timeline: Timeline, flow: Flow) -> IntArray:

@@ -5,10 +5,11 @@ circle. (Pearce and Kelly's dynamic topological order, for groups that become on
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
-from tracemine.flow.record import BoolArray, IntArray
+from tracemine.flow.record import IntArray
 from tracemine.fusion.record import Refusal
 
 _LOOKED_AT = 300  # groups between two, before it counts as too far
@@ -21,9 +22,12 @@ class Ways:
     """Ways between groups; a group goes by its first node.
 
     >>> import numpy as np
-    >>> ways = Ways(4, np.array([0, 1, 2]), np.array([2, 3, 3]))
+    >>> ways = Ways(np.arange(4), np.array([0, 1, 2]), np.array([2, 3, 3]))
     >>> ways.between(0, 3)
     <Refusal.CYCLE: 'something in between needs the one and is needed by the other'>
+    >>> host = Refusal.HOST, np.array([1]), np.array([2])
+    >>> Ways(np.arange(3), np.array([0]), np.array([1]), [host]).between(0, 2).name
+    'HOST'
     >>> ways.unite(0, 2, ways.between(0, 2))
     >>> ways.between(0, 3)
     ([], [])
@@ -31,35 +35,50 @@ class Ways:
 
     def __init__(
         self,
-        count: int,
+        rank: IntArray,
         before: IntArray,
         after: IntArray,
-        *,
-        rank: IntArray | None = None,
-        opaque: BoolArray | None = None,
+        weaker: Sequence[tuple[Refusal, IntArray, IntArray]] = (),
     ) -> None:
-        """count: nodes. The node `before` runs before the node `after`, which has a higher rank: by default, a higher
-        number. opaque: nodes through which a way is only possible, not known.
+        """rank: of each node its turn. The node `before` runs before the node `after`, whose turn is later. weaker:
+        more such pairs, and what to say where groups wait for each other through these alone, the strongest first.
         """
+        count = len(rank)
+        layers = [(Refusal.CYCLE, before, after)]
+        for reason, one, other in weaker:
+            before, after = np.concatenate((before, one)), np.concatenate((after, other))
+            layers.append((reason, before, after))
+        self._layers = [(reason, *self._both(count, one, other)) for reason, one, other in layers[:-1]]
+        self._weakest, self._after, self._before = layers[-1][0], *self._both(count, before, after)
         self.group = list(range(count))  # of each node
         self.members = {node: [node] for node in range(count)}
-        # Of each group: higher than those of all that it needs.
-        self._rank: list[int] = list(range(count)) if rank is None else rank.tolist()
-        self._opaque: list[bool] = [False] * count if opaque is None else opaque.tolist()
+        self._rank: list[int] = rank.tolist()  # of each group: higher than those of all that it needs
+
+    @staticmethod
+    def _both(count: int, before: IntArray, after: IntArray) -> tuple[list[list[int]], list[list[int]]]:
+        """For each node those that run after it, and those that run before it."""
         distinct = np.unique(before * max(count, 1) + after)
         before, after = distinct // max(count, 1), distinct % max(count, 1)
-        self._after = _following(count, before, after)  # of each node
         order = np.argsort(after, kind="stable")
-        self._before = _following(count, after[order], before[order])
+        return _following(count, before, after), _following(count, after[order], before[order])
 
     def between(self, a: int, b: int) -> Between | Refusal:
         """What would have to make room if two groups became one; or why they cannot: one would wait for itself."""
         first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
-        behind = self._reached(first, second, self._after, known_only=False)
-        if isinstance(behind, Refusal) or not behind:
-            return behind if isinstance(behind, Refusal) else ([], [])
-        ahead = self._reached(second, first, self._before, known_only=False)
+        behind = self._reached(first, second, self._after)
+        if isinstance(behind, Refusal):
+            return self._why(first, second) if behind is Refusal.CYCLE else behind
+        if not behind:
+            return [], []
+        ahead = self._reached(second, first, self._before)
         return ahead if isinstance(ahead, Refusal) else (ahead, behind)
+
+    def _why(self, first: int, second: int) -> Refusal:
+        """What the way that is there from the first to the second goes through."""
+        for reason, after, _ in self._layers:
+            if self._reached(first, second, after) is Refusal.CYCLE:
+                return reason
+        return self._weakest
 
     def unite(self, a: int, b: int, between: Between) -> None:
         """Make one group of two, which goes by the lower of both."""
@@ -75,15 +94,7 @@ class Ways:
             self.group[node] = kept
         self.members[kept] = self.members[kept] + self.members.pop(gone)
 
-    def told_apart(self, a: int, b: int, refused: Refusal) -> Refusal:
-        """The refusal; BARRIER where only a way through something opaque makes them wait in a circle."""
-        if refused is not Refusal.CYCLE:
-            return refused
-        first, second = (a, b) if self._rank[a] < self._rank[b] else (b, a)
-        known = self._reached(first, second, self._after, known_only=True)
-        return refused if known is Refusal.CYCLE else Refusal.BARRIER
-
-    def _reached(self, start: int, end: int, following: list[list[int]], *, known_only: bool) -> list[int] | Refusal:
+    def _reached(self, start: int, end: int, following: list[list[int]]) -> list[int] | Refusal:
         """The groups to which ways lead from `start` and whose ranks lie between, by rank; none may lead to `end`."""
         group, members, rank = self.group, self.members, self._rank
         low, high = rank[start], rank[end]
@@ -97,7 +108,7 @@ class Ways:
             if followed > _FOLLOWED:
                 return Refusal.FAR
             for other in ways:
-                if low < rank[group[other]] < high and not (known_only and self._opaque[other]):
+                if low < rank[group[other]] < high:
                     seen.add(group[other])
         if not seen:
             return []
@@ -111,7 +122,7 @@ class Ways:
                     to = group[other]
                     if to == end:
                         return Refusal.CYCLE
-                    if low < rank[to] < high and to not in seen and not (known_only and self._opaque[other]):
+                    if low < rank[to] < high and to not in seen:
                         seen.add(to)
                         stack.append(to)
         return sorted(seen, key=rank.__getitem__)

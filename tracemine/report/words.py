@@ -41,6 +41,7 @@ _DROPPED = {
     "nothing_to_win": "with nothing to win",
     "of_the_recorder": "that exist only because an execution trace was recorded",
     "path_not_known": "pairs with something unknown between them",
+    "spread_out": "spread over more than a hundred times their own time",
     "device_unknown": "on a GPU that is not in the device table",
     "compute_bound": "bound by arithmetic",
     "bytes_unknown": "whose size is not recorded",

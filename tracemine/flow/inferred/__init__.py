@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
+from tracemine.flow.inferred.perhaps import Guesses
 from tracemine.flow.inferred.simulate import Program
 from tracemine.flow.inferred.tables import tensors_table, texts
 from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST
@@ -30,6 +31,7 @@ class Inferred:
     order: Order  # of which `joined` says whether the operator's schema is known
     consistent: BoolArray  # for each row of `tensors`: exactly one candidate was left; else it is a guess
     reasons: list[str]  # for each row how it was found; empty unless asked for
+    guesses: Guesses
 
 
 def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Inferred:
@@ -47,6 +49,11 @@ def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Infe
         order=replace(order, joined=joined),
         consistent=sure,
         reasons=reasons,
+        guesses=Guesses(
+            bound=simulation.bound,
+            root_of=program.root_of,
+            inside=~sure & np.array([*simulation.bound.sure, False], np.bool_)[found_at],
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.autograd_engine import Engine
 from tracemine.flow.inferred.calls import NOTHING, Lists
-from tracemine.flow.inferred.choices import CONSISTENT, NEWEST, Choices
+from tracemine.flow.inferred.choices import CONSISTENT, NEWEST, REWRITTEN, TOLD, UNNAMED, Choices
 from tracemine.flow.inferred.hints import Hints, Origins
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
@@ -91,12 +91,22 @@ class Simulation:
         """
         self._choices.now += 1
         self._choices.root = root
+        bound = self.bound
+        if update is not None:
+            bound.updates.add(root)
         if self._trains:
             self._lasting.begin(wiring)
         taken: list[Token] = []
         sure: list[bool] = []
         for need in wiring.needs:
+            alike = self._pools.storages(need)
             token, why = self._bind(need, wiring, taken, apart=apart, update=update)
+            place = len(self.bound.sure) + len(sure)
+            if alike and alike != (token.storage,):
+                self.bound.alike[place] = alike
+            for reasons, places in ((UNNAMED, bound.unnamed), (TOLD, bound.told), ((REWRITTEN,), bound.rewritten)):
+                if why in reasons:
+                    places.add(place)
             token.claim = NO_CLAIM
             if why == NEWEST and wiring.call.op_class in ("pointwise", "view"):
                 token.claim, token.claimed = len(self.bound.sure) + len(sure), self._choices.now
@@ -104,6 +114,9 @@ class Simulation:
             sure.append(token.sure and why in CONSISTENT)
             if self._choices.reasons is not None:
                 self._choices.reasons.append(why)
+        for look in wiring.numbers:
+            if storages := self._pools.looking(look):
+                self.bound.numbers[root] = (*self.bound.numbers.get(root, ()), *storages)
         ran = self._recorded(root, wiring, taken, sure)
         self._taken(ran)
         self._written_by(ran, update)

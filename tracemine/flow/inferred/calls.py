@@ -59,7 +59,9 @@ class Call:
     overwritten: frozenset[int]  # slots
     arguments: tuple[str, ...] = ()  # their names, by position
     lists: tuple[int, ...] = ()  # positions
+    numbers: tuple[TensorSpec, ...] = ()  # what may be Python's numbers, or tensors of one element
     writes_unknown: bool = False  # it writes into a list whose members were not recorded, as long ones are not
+    reads_unknown: bool = False  # the same of one that it reads
 
     def argument(self, slot: int) -> str:
         """The name of the argument that a slot belongs to; empty where it is not known."""
@@ -137,7 +139,7 @@ def _decoded(
             shapes[position] = [list(spec.shape) for spec in members]
             if strides is not None:
                 strides[position] = [list(spec.strides or ()) for spec in members]
-    slots = _slots(shapes, dtypes, strides)
+    slots = _slots(shapes, dtypes, strides, reads_back=op_class == "sync")
     if slots is None:
         return unknown
     overload = None
@@ -166,9 +168,18 @@ def _decoded(
         results=results,
         mutated=mutated,
         overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
+        numbers=tuple(
+            TensorSpec((), kind, ())
+            for kind in {canonical_dtype(d) for d, shape in zip(dtypes, shapes, strict=True) if shape == []}
+            if kind in _NUMBERS and op_class != "sync"
+        ),
         arguments=tuple(argument.name for argument in overload.arguments),
         lists=tuple(position for position, dtype in enumerate(dtypes) if dtype in _LISTS),
         writes_unknown=any(dtypes[p] in _LISTS and not at[p] for p in mutates if p < len(dtypes)),
+        reads_unknown=any(
+            argument.is_tensor and argument.is_list and not at[position]
+            for position, argument in enumerate(overload.arguments[: len(dtypes)])
+        ),
     )
 
 
@@ -182,7 +193,10 @@ def _list(text: str | None) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _slots(shapes: list[Any], dtypes: list[str], strides: list[Any] | None) -> tuple[Slot, ...] | None:
+def _slots(
+    shapes: list[Any], dtypes: list[str], strides: list[Any] | None, *, reads_back: bool
+) -> tuple[Slot, ...] | None:
+    """reads_back: it takes tensors alone, so that none is a Python number."""
     found: list[Slot] = []
     for position, (shape, recorded) in enumerate(zip(shapes, dtypes, strict=True)):
         step = None if strides is None else strides[position]
@@ -199,7 +213,7 @@ def _slots(shapes: list[Any], dtypes: list[str], strides: list[Any] | None) -> t
                 found.append(Slot(position, index, spec))
             continue
         dtype = canonical_dtype(recorded)
-        if dtype is None or (not shape and dtype in _NUMBERS):
+        if dtype is None or (not shape and dtype in _NUMBERS and not reads_back):
             continue
         spec = _spec(shape, dtype, step)
         if spec is None:

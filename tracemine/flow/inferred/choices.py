@@ -36,6 +36,13 @@ CONSISTENT = frozenset(
     }
 )
 
+# What was taken, or made for it, may be what an operator made of which nobody knows what it makes.
+UNNAMED = frozenset({"before an unknown one", "made by an unknown one", "none fits that is known", "the same again"})
+
+# Autograd tells them; a hook, or a function that is written by hand, may have taken another one.
+TOLD = frozenset({"by its gradient", "made for the gradient"})
+REWRITTEN = "parameter, perhaps written"
+
 
 class Choices:
     """The tensors that are there, and what is known of those that nobody has seen."""
@@ -154,7 +161,7 @@ class Choices:
             return twins[-1], "the same again"
         vague = self._keys.shape_of[need.key] in self.vague
         self.unknown_unseen = max(self.unknown_unseen - 1, 0)
-        known = self.unknown_made < 0 and not (vague or need.listed or pool.forgot)
+        known = self.unknown_made < 0 and not (vague or need.listed or pool.forgot or self._pools.of_shape(need))
         return self.outside(need, remember=True), "none fits" if known else "none fits that is known"
 
     def parameter(self, need: Need) -> tuple[Token, str]:
@@ -165,7 +172,7 @@ class Choices:
         token = self.outside(need, remember=False)
         if self.unknown_wrote >= 0 or (need.loose in self.written and self.root not in self._own):
             token.sure = False
-            return token, "parameter, perhaps written"
+            return token, REWRITTEN
         return token, "parameter"
 
     def outside(self, need: Need, *, remember: bool) -> Token:

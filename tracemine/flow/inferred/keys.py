@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable
 
 from tracemine.ops.infer import TensorSpec
@@ -32,6 +33,7 @@ class Keys:
         self.shape_of: list[int] = []  # a number for shape and dtype
         self.vague: list[bool] = []  # strides are not known
         self.spec_of: list[TensorSpec] = []  # one that looks so
+        self._of_shape: defaultdict[int, list[int]] = defaultdict(list)
 
     def __call__(self, spec: TensorSpec) -> int:
         key = key_of(spec)
@@ -43,4 +45,20 @@ class Keys:
             self.shape_of.append(self._shapes.setdefault((spec.dtype, spec.shape), len(self._shapes)))
             self.vague.append(spec.strides is None)
             self.spec_of.append(spec)
+            self._of_shape[self.shape_of[-1]].append(found)
         return found
+
+    def perhaps_equal(self, key: int) -> list[int]:
+        """Itself, and others of its shape and dtype of which one has strides that are not known.
+
+        >>> keys = Keys()
+        >>> row, column, vague = (keys(TensorSpec((4, 2), "float32", strides)) for strides in ((2, 1), (1, 4), None))
+        >>> keys.perhaps_equal(row), keys.perhaps_equal(vague)
+        ([0, 2], [2, 0, 1])
+        """
+        others = self._of_shape[self.shape_of[key]]
+        return [key, *(other for other in others if other != key and (self.vague[key] or self.vague[other]))]
+
+    def of_shape(self, key: int) -> list[int]:
+        """All of its shape and dtype."""
+        return self._of_shape[self.shape_of[key]]

@@ -111,7 +111,7 @@ class Lasting:
             token = self._parameter(update, need, index) if source == PARAMETER else self.outside(need)
             token.sure &= not lost and (update.whole or source == PARAMETER)
             self._kept[update.instance, source, index] = token
-        return token, _STATE if token.sure else _PERHAPS
+        return token, _STATE if token.sure and update.whole else _PERHAPS
 
     def updated(self, update: Update, gave: list[Token]) -> None:
         """An operator of an optimizer has run."""

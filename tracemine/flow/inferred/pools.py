@@ -65,6 +65,16 @@ class Bound:
     storages: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     sure: list[bool] = field(default_factory=list)
+    alike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by place, the storages of all that looked right
+    numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by root, storages that its numbers may be
+    told: set[int] = field(
+        default_factory=set
+    )  # places where autograd told what was taken, which it may have got wrong
+    updates: set[int] = field(default_factory=set)  # roots that are part of an optimizer
+    rewritten: set[int] = field(
+        default_factory=set
+    )  # places where a parameter was taken that an optimizer may have written
+    unnamed: set[int] = field(default_factory=set)  # places where what was taken may be what nobody can name
 
 
 @dataclass(slots=True)
@@ -91,6 +101,22 @@ class Pools:
     def of(self, need: Need) -> Pool:
         """Those that look like what an operator takes."""
         return self._loose.get(need.loose, Pool()) if need.listed else self._by_key[need.key]
+
+    def storages(self, need: Need) -> tuple[int, ...]:
+        """The storages of all that look like what an operator takes, those included whose strides are not known."""
+        if need.listed:
+            return _storages(self.of(need))
+        found = tuple(one for key in self._keys.perhaps_equal(need.key) for one in self.looking(key))
+        return found or self.of_shape(need)
+
+    def of_shape(self, need: Need) -> tuple[int, ...]:
+        """The storages of all of its shape and dtype, whatever strides they were taken to have."""
+        return tuple(one for key in self._keys.of_shape(need.key) for one in self.looking(key))
+
+    def looking(self, key: int) -> tuple[int, ...]:
+        """The storages of all that look so."""
+        pool = self._by_key.get(key)
+        return () if pool is None else _storages(pool)
 
     def both(self, need: Need) -> list[Pool]:
         """The same, with and without the dtype."""
@@ -132,6 +158,10 @@ class Pools:
             kept = [[token for token in side if token.born <= born] for side in (pool.unread, pool.read)]
             pool.forgot |= len(kept[0]) + len(kept[1]) < len(pool.unread) + len(pool.read)
             pool.unread, pool.read = kept
+
+
+def _storages(pool: Pool) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(token.storage for side in (pool.unread, pool.read) for token in side))
 
 
 def fitting(pool: Pool | None, tokens: list[Token], need: Need, taken: list[Token]) -> list[Token]:

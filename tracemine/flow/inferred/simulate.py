@@ -34,6 +34,7 @@ class Program:
     subtrees: Subtrees
     builder: Builder
     roots: IntArray  # positions of what stands for itself
+    root_of: IntArray  # for each position the root around it, −1: none
     around: IntArray  # of what launches work of its own around such: nobody knows what that makes
     gradients: Gradients
     updates: dict[int, Update]
@@ -51,13 +52,15 @@ class Program:
         first = at[np.unique(subtrees.number[at], return_index=True)[1]]
         stands = np.full(len(known), -1)
         stands[at] = at
+        root_of = order.inherited(stands)
         return Program(
             timeline=timeline,
             order=order,
             subtrees=subtrees,
             builder=builder,
             roots=at,
-            around=np.flatnonzero((launches > 0) & (order.inherited(stands) < 0)),
+            root_of=root_of,
+            around=np.flatnonzero((launches > 0) & (root_of < 0)),
             gradients=Gradients.of(timeline, order, at, subtrees.place),
             updates=updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call),
             wirings={(int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()},

@@ -104,6 +104,8 @@ class Wiring:
     new: int = 0  # storages that it makes
     barrier: bool = False  # it may have made or written what nobody can name
     wrote_unknown: bool = False  # it writes into tensors that were not recorded
+    numbers: list[int] = field(default_factory=list)  # looks of what may be Python's numbers, or tensors
+    reads_unknown: bool = False  # it reads tensors that were not recorded
     has_list: bool = False  # it takes a list, whose members' dtype nobody recorded
 
 
@@ -142,6 +144,7 @@ class Builder:
             wiring.inside[op] = Inside(inner, took, made)
         wiring.needs = self._needs(call, wiring)
         wiring.mutated = sorted(call.mutated)
+        wiring.numbers = [self.keys(spec) for spec in call.numbers]
         wiring.new = self._next - len(call.slots)
         wiring.number = self._built = self._built + 1
         wiring.parameters = rules().parameters.get(call.name, frozenset())
@@ -234,6 +237,7 @@ class Builder:
                 if given is not None:
                     wiring.place[given.storage] = GPU
         wiring.wrote_unknown |= bool(launched) and call.writes_unknown
+        wiring.reads_unknown |= bool(launched) and call.reads_unknown
         return results
 
     def _children_of(self, position: int, bound: Sequence[Local | None], inside: bool, depth: int) -> list[Local]:

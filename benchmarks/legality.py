@@ -1,0 +1,192 @@
+"""Could each fusion group be one kernel? Held against the def-use closure that the execution trace proves.
+
+    python benchmarks/legality.py [FOLDER]... [--variants et,shapes] [--quiet] [--json FILE]
+
+Without arguments: the recordings under fixtures/, and those of TRACEMINE_COMPAT_TRACES where it is set. A folder holds
+recordings: folders with trace.json and et.json, each perhaps gzipped, or NAME.sqlite beside NAME.et.json.gz.
+
+Each recording is mined as it is (`et`), without its execution trace (`shapes`), and without strides too (`bare`); or as
+an export of Nsight Systems (`nsys`). The groups are then judged by `benchmarks/def_use.py`, which reads the files by
+itself and imports nothing of tracemine. A group is illegal where a way leads from a member through what is no member to
+a member (`path`; through the host or what nobody names: `path (host)`, `path (unknown)`), a member overwrites what
+another reads elsewhere (`hazard`), its members reduce differently (`reductions`), one of them takes nothing in
+(`library`), or two groups wait for each other (`circle`).
+
+The opposite bar is beside it: the GPU time that legal groups hold, as a share of what they hold with the execution
+trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.dataflow import known_pairs, pairs_below, without_execution_trace
+from benchmarks.def_use import Fault, Launch, Recording, read_nodes
+from tracemine.columns import numbers
+from tracemine.flow import flow
+from tracemine.flow.record import IntArray
+from tracemine.formats import open_trace
+from tracemine.fusion import Groups, groups
+from tracemine.timeline import Timeline
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@dataclass
+class Verdict:
+    """The groups of one recording, mined in one way."""
+
+    groups: int = 0
+    illegal: int = 0
+    legal_ns: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    faults: list[tuple[Fault, list[str]]] = field(default_factory=list)
+
+    def __iadd__(self, other: Verdict) -> Verdict:
+        self.groups += other.groups
+        self.illegal += other.illegal
+        self.legal_ns += other.legal_ns
+        self.kinds += other.kinds
+        return self
+
+
+def judged(recording: Recording, timeline: Timeline, found: Groups) -> Verdict:
+    """Hold the groups of a timeline against what the recording proves."""
+    correlation = _correlations(timeline).tolist()
+    dur = numbers(timeline.activities.column("dur_ns"), 0).tolist()
+    unit_of = [recording.of_launch.get(each, -1) for each in correlation]
+    activities = [
+        found.activity[begin:end].tolist()
+        for begin, end in zip(found.activity_begin[:-1].tolist(), found.activity_begin[1:].tolist(), strict=True)
+    ]
+    members = [sorted({unit_of[each] for each in group if unit_of[each] >= 0}) for group in activities]
+    faults = recording.faults(members)
+    broken = {fault.group for fault in faults}
+    verdict = Verdict(
+        groups=len(members),
+        illegal=len(broken),
+        legal_ns=sum(dur[each] for at, group in enumerate(activities) if at not in broken for each in group),
+        kinds=Counter(fault.kind for fault in faults),
+    )
+    verdict.faults = [(fault, [recording.units[unit].name for unit in members[fault.group]]) for fault in faults]
+    return verdict
+
+
+def _correlations(timeline: Timeline) -> IntArray:
+    return numbers(timeline.activities.column("correlation"), -1)
+
+
+def launches_of(timeline: Timeline) -> list[Launch]:
+    """The launches of a timeline whose operators have record function ids, in order of time."""
+    parent, function, start = (
+        numbers(timeline.ops.column(name), -1).tolist() for name in ("parent_row", "record_function_id", "start_ns")
+    )
+    began = sorted((at, one) for at, one in zip(start, function, strict=True) if one > 0)
+    called = numbers(timeline.api.column("start_ns"), 0).tolist()
+    names, kinds = (timeline.activities.column(name).to_pylist() for name in ("name", "copy_kind"))
+    op, launch = (numbers(timeline.activities.column(name), -1).tolist() for name in ("op_row", "launch_row"))
+    found = []
+    for row, correlation in enumerate(_correlations(timeline).tolist()):
+        if launch[row] < 0:
+            continue
+        at, around, inside = called[launch[row]], op[row], list[int]()
+        while around >= 0:
+            inside.append(function[around])
+            around = parent[around]
+        last = bisect_right(began, (at, 1 << 62))
+        before = tuple(one for _, one in began[max(last - 8, 0) : last][::-1])
+        functions = tuple(one for one in inside if one > 0)
+        found.append((at, Launch(correlation, functions, before, names[row], to_host=kinds[row] == "DtoH")))
+    return [one for _, one in sorted(found, key=lambda one: one[0])]
+
+
+def without_strides(timeline: Timeline) -> Timeline:
+    """The timeline as profilers wrote it that did not record strides, and without an execution trace."""
+    bare = without_execution_trace(timeline)
+    place = bare.ops.schema.get_field_index("input_strides")
+    field_ = bare.ops.schema.field(place)
+    return replace(bare, ops=bare.ops.set_column(place, field_, pa.nulls(bare.ops.num_rows, field_.type)))
+
+
+VARIANTS = {"et": lambda timeline: timeline, "shapes": without_execution_trace, "bare": without_strides}
+
+
+def verdicts(trace: Path, execution_trace: Path, variants: Sequence[str] = tuple(VARIANTS)) -> dict[str, Verdict]:
+    """Each variant's verdict."""
+    timeline = open_trace(trace, execution_trace=execution_trace)
+    if trace.suffix == ".sqlite":
+        recording = Recording(read_nodes(execution_trace), launches_of(timeline))
+        both = {"et": timeline, "nsys": open_trace(trace)}
+        return {name: judged(recording, one, groups(flow(one))) for name, one in both.items()}
+    recording = Recording.of(trace, execution_trace)
+    return {name: judged(recording, timeline, groups(flow(VARIANTS[name](timeline)))) for name in variants}
+
+
+def named(folder: Path) -> Iterator[tuple[str, Path, Path]]:
+    """Every recording below a folder, by the last parts of its path."""
+    for _, trace, execution_trace in pairs_below(folder):
+        yield "/".join(trace.parent.parts[-2:]), trace, execution_trace
+    for trace in sorted(folder.rglob("*.sqlite")):
+        execution_trace = trace.with_suffix(".et.json.gz")
+        if execution_trace.is_file():
+            yield trace.name, trace, execution_trace
+
+
+def default_pairs() -> Iterator[tuple[str, Path, Path]]:
+    yield from known_pairs()
+    for name in ("memory", "nsys"):
+        yield from named(FIXTURES / name)
+
+
+def main() -> int:
+    """Print a row for each recording and variant, each illegal group, and the sums."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, help="folders that hold recordings")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="which of " + ", ".join(VARIANTS))
+    parser.add_argument("--quiet", action="store_true", help="leave out the paths")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    options = parser.parse_args()
+    pairs = [pair for folder in options.folders for pair in named(folder)] or list(default_pairs())
+    names = options.variants.split(",")
+    sums: defaultdict[str, Verdict] = defaultdict(Verdict)
+    rows: list[dict[str, Any]] = []
+    print(f"{'recording':<34} {'variant':<8}{'groups':>7}{'illegal':>8}{'legal µs':>10}{'of et':>8}")
+    for title, trace, execution_trace in pairs:
+        found = verdicts(trace, execution_trace, names)
+        for name, verdict in found.items():
+            sums[name] += verdict
+            _print(title, name, verdict, found.get("et"), quiet=options.quiet)
+            row = {"recording": title, "variant": name, "groups": verdict.groups, "illegal": verdict.illegal}
+            rows.append(row | {"legal_ns": verdict.legal_ns, "kinds": dict(verdict.kinds)})
+    for name, total in sums.items():
+        _print(f"all {len(pairs)}", name, total, sums.get("et"), quiet=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(total.illegal for total in sums.values()) else 0
+
+
+def _print(title: str, name: str, verdict: Verdict, whole: Verdict | None, *, quiet: bool) -> None:
+    share = f"{100 * verdict.legal_ns / whole.legal_ns:.1f} %" if whole and whole.legal_ns else "–"
+    kinds = ", ".join(f"{kind} {count}" for kind, count in verdict.kinds.most_common())
+    counts = f"{verdict.groups:>7}{verdict.illegal:>8}{verdict.legal_ns / 1e3:>10.1f}{share:>8}"
+    print(f"{title[-34:]:<34} {name:<8}{counts}  {kinds}", flush=True)
+    if quiet:
+        return
+    for fault, members in verdict.faults:
+        print(f"    group {fault.group} [{', '.join(members)}]\n        {fault.kind}: {fault.says}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

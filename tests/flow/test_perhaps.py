@@ -1,0 +1,80 @@
+"""Where it is a guess who reads what, every way that may be there counts as one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.flow.test_inferred import FLOAT, LONG, Eager
+from tracemine.flow import Evidence
+
+
+def without_strides(eager: Eager) -> Eager:
+    for op in eager.trace.rows["ops"]:
+        op["input_strides"] = None
+    return eager
+
+
+def perhaps(eager: Eager) -> set[tuple[str, str]]:
+    """Operators of which the first may have to run before the second, though no read says so."""
+    found = eager.flow()
+    names = found.timeline.ops.column("name").to_pylist()
+    label = [names[row].removeprefix("aten::") for row in found.nodes.op_row.tolist()]
+    known = set(zip(found.edges.producer.tolist(), found.edges.consumer.tolist(), strict=True))
+    pairs = set(zip(found.perhaps_before.tolist(), found.perhaps_after.tolist(), strict=True))
+    return {(label[before], label[after]) for before, after in pairs - known}
+
+
+def test_each_tensor_that_looks_right_may_be_the_one_that_is_read() -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([8, 4], FLOAT))
+    eager.call("aten::exp", ([2, 4], FLOAT))
+    eager.call("aten::sigmoid", ([8, 4], FLOAT))  # of what relu made
+    eager.call("aten::tanh", ([8, 4], FLOAT))  # of sigmoid's, relu's or another one
+    eager.call("aten::cos", ([8, 4], FLOAT))
+    eager.call("aten::mul", ([8, 4], FLOAT), ([8, 4], FLOAT))
+    assert ("tanh", "mul") in perhaps(eager) or ("sigmoid", "mul") in perhaps(eager)
+    assert not any(before == "exp" for before, _ in perhaps(eager))
+
+
+def test_a_tensor_whose_indices_were_not_recorded_may_have_been_looked_up_by_anything_before() -> None:
+    eager = Eager()
+    eager.call("aten::bitwise_not", ([64], LONG))
+    eager.call("aten::index", ([100, 8], FLOAT), ([], ""))
+    assert ("bitwise_not", "index") in perhaps(eager)
+
+
+def test_a_number_may_be_a_tensor_of_one_element_that_a_kernel_made() -> None:
+    eager = Eager()
+    eager.call("aten::sum", ([64], LONG), ([], ""))
+    eager.call("aten::div", ([64, 8], FLOAT), ([], LONG))
+    eager.call("aten::mul", ([64, 8], FLOAT), ([], "double"))
+    assert ("sum", "div") in perhaps(eager)
+    assert ("sum", "mul") not in perhaps(eager)
+
+
+def test_what_the_host_reads_is_a_tensor_and_no_number() -> None:
+    eager = Eager()
+    eager.call("aten::sum", ([64], LONG), ([], ""))
+    eager.call("aten::_local_scalar_dense", ([], LONG))
+    assert eager.reads()["_local_scalar_dense", 0][0] == {"sum"}
+
+
+def test_without_strides_a_result_is_what_the_next_operator_takes() -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([8, 8], FLOAT))
+    eager.call("aten::addmm", ([8], FLOAT), ([8, 8], FLOAT), ([8, 8], FLOAT))
+    eager.call("aten::gelu", ([8, 8], FLOAT))
+    reads = without_strides(eager).reads()
+    assert reads["addmm", 1][0] == {"relu"}
+    assert reads["gelu", 0][0] == {"addmm"}
+
+
+def test_what_fits_in_other_strides_alone_is_not_known_to_come_from_outside() -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([8, 4], FLOAT))
+    eager.call("aten::exp", ([8, 4], FLOAT))
+    ops: list[dict[str, Any]] = eager.trace.rows["ops"]
+    ops[-1]["input_strides"] = json.dumps([[1, 8]])
+    assert eager.reads()["exp", 0][2] == Evidence.ADJACENT
+    assert ("relu", "exp") in perhaps(eager)

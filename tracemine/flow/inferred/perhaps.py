@@ -1,0 +1,171 @@
+"""What may have to run before what, where it is a guess who reads what: a way that is not known counts as a way.
+
+A guess took one of the tensors that look right. Each of the others may be the right one, so whoever wrote it stays in
+front of the reader; and so does whatever made something that nobody can name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracemine.columns import numbers
+from tracemine.flow.inferred.pools import Bound
+from tracemine.flow.inferred.wiring import Wiring
+from tracemine.flow.order import Order
+from tracemine.flow.record import BoolArray, IntArray, Nodes, Reads, Writes
+from tracemine.timeline import Timeline
+
+_MOST = 32  # of what was written, read or made before, the latest
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """What the simulation guessed."""
+
+    bound: Bound
+    root_of: IntArray  # for each operator's position the outermost that was simulated, −1: none
+    inside: BoolArray  # for each row of `tensors`: it is a guess which of its root's tensors it is
+
+
+def perhaps(
+    guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes
+) -> tuple[IntArray, IntArray]:
+    """Pairs of nodes of which the first may have to run before the second. timeline: with the inferred tensors."""
+    walk = _Walk(guesses, timeline, order, nodes, reads, writes)
+    walk.run()
+    before, after = _in_front_of(np.unique(np.array(walk.takes_anything, np.int64)), len(nodes))
+    pairs = np.array(sorted(walk.pairs), np.int64).reshape(-1, 2)
+    return np.concatenate((before, pairs[:, 0])), np.concatenate((after, pairs[:, 1]))
+
+
+class _Walk:
+    """Goes through all that was simulated, in order."""
+
+    def __init__(
+        self, guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes
+    ) -> None:
+        storage = numbers(timeline.tensors.column("storage_id"), -1)
+        at = order.position[nodes.op_row]
+        root = guesses.root_of[at] if len(at) else at
+        self.pairs: set[tuple[int, int]] = set()
+        self.takes_anything: list[int] = []  # nodes that read what was not recorded
+        self._bound = guesses.bound
+        self._of_root: defaultdict[int, list[int]] = defaultdict(list)
+        for node, one in enumerate(root.tolist()):
+            self._of_root[one].append(node)
+        self._begins = at.tolist()
+        self._apart = np.flatnonzero(~nodes.known & (root < 0)).tolist()  # unknown, and in nothing that was simulated
+        self._written = _by_node(writes.node, storage[writes.tensor_row])
+        self._read = _by_node(reads.node, storage[reads.tensor_row])
+        self._has_writer = set(storage[writes.tensor_row].tolist())
+        self._inside = set(reads.node[guesses.inside[reads.tensor_row]].tolist())
+        # By storage, in order: nodes that wrote it, that may have, and that read it.
+        self._writers: defaultdict[int, list[int]] = defaultdict(list)
+        self._perhaps_writers: defaultdict[int, list[int]] = defaultdict(list)
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)
+        self._step = nodes.step_row.tolist()
+        self._updated: list[int] = []  # nodes that are part of an optimizer
+        self._unnamed: list[int] = []  # nodes that made what nobody can name
+        self._instead: defaultdict[int, set[int]] = defaultdict(set)  # a view of one may be a view of these instead
+        self._in_doubt: set[int] = set()  # or of what nobody can name
+
+    def run(self) -> None:
+        """Find the pairs."""
+        bound, first = self._bound, 0
+        apart = self._apart[::-1]
+        for root, wiring in zip(bound.root, bound.wiring, strict=True):
+            while apart and self._begins[apart[-1]] < root:
+                self._unnamed.append(apart.pop())
+            count = len(wiring.needs)
+            nodes = self._of_root.get(root, [])
+            for storage in bound.numbers.get(root, ()):
+                self._before(self._writers[storage], nodes)
+            if root in bound.updates:
+                self._updated.extend(nodes)
+            self._root(nodes, wiring, first, bound.storages[first : first + count + wiring.new])
+            first += count + wiring.new
+
+    def _root(self, nodes: list[int], wiring: Wiring, first: int, storages: list[int]) -> None:
+        written = set(wiring.mutated)
+        viewed = {give.slot for give in wiring.gives} if nodes else set(range(len(wiring.needs)))
+        for slot in range(len(wiring.needs)):
+            place = first + slot
+            if self._bound.sure[place] and place not in self._bound.told:
+                continue
+            if place in self._bound.rewritten:
+                self._rewritten(nodes)
+            self._guess(nodes, place, storages[slot], written=slot in written)
+            if slot in viewed:
+                self._instead[storages[slot]].update(self._bound.alike.get(place, ()))
+                if place in self._bound.unnamed:
+                    self._in_doubt.add(storages[slot])
+        for node in nodes:
+            if node in self._inside:
+                for storage in storages:
+                    self._before(self._writers[storage], [node])
+                self._before(nodes, [node])
+            for storage in self._read.get(node, ()):
+                self._before(self._perhaps_writers[storage], [node])
+                self._readers[storage].append(node)
+            for storage in self._written.get(node, ()):
+                self._writers[storage].append(node)
+        if wiring.reads_unknown:
+            self.takes_anything.extend(nodes)
+        if wiring.barrier or wiring.wrote_unknown:
+            self._unnamed.extend(nodes)
+        for storage in storages[len(wiring.needs) :]:
+            if storage not in self._has_writer:  # whoever reads it comes after who made it
+                self._perhaps_writers[storage] += nodes
+
+    def _guess(self, nodes: list[int], place: int, chosen: int, *, written: bool) -> None:
+        """The nodes read one of those that look right, and perhaps write it."""
+        if not nodes:
+            return
+        alike = {chosen, *self._bound.alike.get(place, ())}
+        waiting = list(alike)
+        while waiting:
+            more = self._instead.get(waiting.pop(), set()) - alike
+            alike |= more
+            waiting += more
+        for storage in sorted(alike):
+            self._before(self._writers[storage], nodes)
+            self._before(self._perhaps_writers[storage], nodes)
+            if written:
+                self._before(self._readers[storage], nodes)
+                self._perhaps_writers[storage] += nodes
+        if place in self._bound.unnamed or not self._in_doubt.isdisjoint(alike):
+            self._before(self._unnamed, nodes)
+
+    def _rewritten(self, nodes: list[int]) -> None:
+        """They read a parameter that an optimizer may have written in this step."""
+        for node in nodes:
+            self.pairs.update(
+                (one, node) for one in self._updated if one < node and self._step[one] == self._step[node]
+            )
+
+    def _before(self, earlier: Sequence[int], later: Iterable[int]) -> None:
+        for node in later:
+            self.pairs.update((one, node) for one in earlier[-_MOST:] if one < node)
+
+
+def _in_front_of(chosen: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Each node, and the next of the chosen ones behind it; so all that are in front of one come before it.
+
+    >>> [each.tolist() for each in _in_front_of(np.array([1, 3]), 5)]
+    [[0, 1, 2], [1, 3, 3]]
+    """
+    node = np.arange(count)
+    behind = np.searchsorted(chosen, node, side="right")
+    node = node[behind < len(chosen)]
+    return node, chosen[behind[behind < len(chosen)]]
+
+
+def _by_node(node: IntArray, storage: IntArray) -> dict[int, list[int]]:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for one, other in zip(node.tolist(), storage.tolist(), strict=True):
+        found[one].append(other)
+    return found
