@@ -65,7 +65,7 @@ def test_more_elements_never_take_less_time(elements, more, item, warm, steps) -
 def test_an_interval_holds_its_middle_and_no_kernel_is_faster_than_an_empty_one(count, length, steps, warm) -> None:
     got = H200.predict(rows(count, length, steps), warm)
     assert 0 < got.low_ns <= got.mid_ns <= got.high_ns
-    assert got.mid_ns >= 0.5 * H200.calibration.launch.empty_kernel_ns
+    assert got.low_ns >= H200.least_ns(rows(count, length, steps).nbytes, got.kernels)
     assert np.isfinite(got.high_ns)
 
 
@@ -104,8 +104,14 @@ def test_a_channel_is_reduced_in_pieces_and_its_elements_are_written_by_a_kernel
 def test_what_lies_beyond_the_calibration_says_so_and_widens() -> None:
     beyond = H200.predict(pointwise(1 << 34))
     assert beyond.notes
-    assert beyond.low_ns <= 0.6 * beyond.mid_ns
+    assert beyond.low_ns == H200.least_ns(4 << 34) < 0.95 * beyond.mid_ns
     assert beyond.high_ns >= 1.6 * beyond.mid_ns
+
+
+def test_without_a_row_in_the_device_table_the_highest_rate_measured_is_the_memorys_peak() -> None:
+    unknown = Curves(msgspec.structs.replace(H200.calibration, gpu="Brand New"))
+    nbytes = 4 << 30
+    assert H200.least_ns(nbytes) < unknown.least_ns(nbytes) < 1.1 * H200.least_ns(nbytes)
 
 
 def test_a_device_known_from_its_data_sheet_has_a_wider_interval_than_a_calibrated_one() -> None:

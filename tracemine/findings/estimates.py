@@ -60,9 +60,9 @@ def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     groups = book.groups
     group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
     if groups is None or group < 0:
-        estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.device), Evidence.ADJACENT
+        estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves), Evidence.ADJACENT
     elif groups.kernel[group] < 0:  # its bytes are not known
-        estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.device, legal=True)
+        estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves, legal=True)
         evidence = Evidence(int(groups.evidence[group]))
     else:
         estimate = _one_kernel(book, groups, group, matrix[0], mean_ns)

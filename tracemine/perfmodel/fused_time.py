@@ -78,9 +78,10 @@ class Curves:
     247
     """
 
-    def __init__(self, calibration: Calibration, scaled_from: str | None = None) -> None:
+    def __init__(self, calibration: Calibration, scaled_from: str | None = None, device: Device | None = None) -> None:
         self.calibration = calibration
         self.scaled_from = scaled_from
+        self._device = device or find_device(calibration.gpu, sm_count=calibration.sm_count)
         self.wave = calibration.sm_count * _THREADS_PER_SM  # elements that are computed at once
         by_pattern: dict[str, list[Point]] = defaultdict(list)
         for point in calibration.points:
@@ -134,7 +135,7 @@ class Curves:
         known = None if base is None else find_device(base.gpu, sm_count=base.sm_count)
         if base is None or known is None:
             return None
-        return cls(scaled(base, known, device), scaled_from=base.gpu)
+        return cls(scaled(base, known, device), scaled_from=base.gpu, device=device)
 
     def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
         """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
@@ -181,6 +182,31 @@ class Curves:
         elif cold <= warm:
             return 0.0
         return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
+
+    def least_ns(self, nbytes: float, kernels: int = 1) -> float:
+        """The least that `kernels` launches can take that move so many bytes: what launching takes, and what the L2
+        cache does not hold at the memory's peak bandwidth.
+
+        >>> from tracemine.perfmodel.calibration import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> curves.least_ns(1 << 20), round(curves.least_ns(4_800_000_000 + curves.calibration.l2_bytes))
+        (576, 1000000)
+        """
+        beyond = max(nbytes - self.calibration.l2_bytes, 0)
+        return max(kernels * self._empty_ns, beyond / self._peak_bytes_per_ns)
+
+    @cached_property
+    def _empty_ns(self) -> int:
+        """A kernel that does nothing, or the smallest that moves anything, whichever was shorter."""
+        return min(self.calibration.launch.empty_kernel_ns, *(p.warm_ns for p in self.calibration.points))
+
+    @cached_property
+    def _peak_bytes_per_ns(self) -> float:
+        """Of the data sheet; where the GPU is not in the device table, the highest that was measured."""
+        if self._device is not None:
+            return self._device.bandwidth_bytes_per_s / 1e9
+        beyond = ((p, p.nbytes - self.calibration.l2_bytes) for p in self.calibration.points)
+        return max(1.0, *(more / min(p.cold_ns, p.warm_ns) for p, more in beyond))
 
     @cached_property
     def floor_ns(self) -> tuple[float, float]:
@@ -245,7 +271,9 @@ class Curves:
         if self.scaled_from is not None:
             low, high = low * SCALED[0], high * SCALED[1]
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
-        return Prediction(low_ns=mid * low, mid_ns=mid, high_ns=mid * high, kind=kind, kernels=kernels, notes=notes)
+        least = self.least_ns(kernel.nbytes, kernels)
+        low_ns, mid_ns, high_ns = (max(ns, least) for ns in (mid * low, mid, mid * high))
+        return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
         """A matrix product and what follows it: `kernel` is all of that as one, reading the product's `product_bytes`.

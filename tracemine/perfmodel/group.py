@@ -5,6 +5,7 @@ The unfused time is never modelled: it is what the trace measured. How warm the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,13 +46,13 @@ def one_kernel(
     if curves is None:
         return Abstained("device_unknown")
     warm = curves.warmth(kernel, members)
-    found = curves.predict(kernel, warm)
+    found, least_ns = curves.predict(kernel, warm), curves.least_ns(kernel.nbytes)
     low_ns, high_ns = found.low_ns, found.high_ns
     assumptions = [_source(curves), *found.notes]
     if not sure:
         fewer = replace(kernel, reads=tuple(dict.fromkeys(kernel.reads)))
         more = replace(kernel, writes=(*kernel.writes, max((*kernel.reads, *kernel.writes), default=0)))
-        low_ns = min(low_ns, curves.predict(fewer, warm).low_ns)
+        low_ns, least_ns = min(low_ns, curves.predict(fewer, warm).low_ns), curves.least_ns(fewer.nbytes)
         high_ns = max(high_ns, curves.predict(more, warm).high_ns)
         assumptions.append(
             "which tensor feeds which kernel is the likeliest of several; low end: inputs of equal size are one, high "
@@ -68,7 +69,8 @@ def one_kernel(
         assumptions.append("only the low end lets it ride on the product in front, for what else it must read")
     if found.kernels > 1:
         assumptions.append(f"few rows for so long a reduction: {found.kernels} kernels are counted")
-    return Estimate(after_ns=outwards(low_ns, found.mid_ns, high_ns), assumptions=tuple(assumptions))
+    after_ns = outwards(low_ns, found.mid_ns, high_ns).at_least(math.ceil(least_ns))
+    return Estimate(after_ns=after_ns, assumptions=tuple(assumptions))
 
 
 def _source(curves: Curves) -> str:
