@@ -67,7 +67,7 @@ def test_a_device_that_nobody_calibrated_has_a_wider_interval_and_says_whose_cur
     borrowed = after(relu(steps=("simple",)), curves=Curves.of(device) if device else None)
     own = after(relu(steps=("simple",)))
     assert borrowed.after_ns.high / borrowed.after_ns.mid > own.after_ns.high / own.after_ns.mid
-    assert any("NVIDIA H200" in text for text in borrowed.assumptions)
+    assert any("NVIDIA H100" in text for text in borrowed.assumptions)
 
 
 def test_without_dataflow_durations_bound_the_estimate() -> None:

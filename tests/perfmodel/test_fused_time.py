@@ -235,11 +235,43 @@ def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
         msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], cold_ns=0),)),
         msgspec.structs.replace(good, schema_version=2),
         msgspec.structs.replace(good, columns=("pattern",)),
+        msgspec.structs.replace(good, points=()),
+        msgspec.structs.replace(good, points=(good.points[0],) * 20_001),
+        msgspec.structs.replace(good, gpu=""),
+        msgspec.structs.replace(good, gpu="x" * 201),
+        msgspec.structs.replace(good, sm_count=0),
+        msgspec.structs.replace(good, l2_bytes=-1),
+        msgspec.structs.replace(good, launch=msgspec.structs.replace(good.launch, empty_kernel_ns=0)),
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], bytes_read=1 << 62),)),
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], warm_ns=1 << 62),)),
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], bytes_written=-1),)),
     ):
         with pytest.raises(InputError):
             parse_calibration(bad.to_json())
     with pytest.raises(InputError, match="there is no such file"):
         read_calibration(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("pattern", ["copy", "exp", "row_norm", "widen"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
+def test_a_pattern_with_points_of_one_type_or_size_alone_is_used_or_refused_by_name(pattern: str, dtype: str) -> None:
+    good = shipped_calibrations()[0]
+    for kept in (lambda p: p.dtype != dtype, lambda p: p.elements < 1 << 20):
+        some = tuple(p for p in good.points if p.pattern != pattern or kept(p))
+        try:
+            curves = Curves(msgspec.structs.replace(good, points=some))
+        except InputError as error:
+            assert f"lacks {pattern}" in error.message
+        else:
+            assert curves.predict(rows(4096, 1024, ("exp", "sum"))).mid_ns > 0
+            assert curves.predict(pointwise(1 << 20, steps=("exp",))).mid_ns > 0
+
+
+def test_a_pattern_that_is_not_known_changes_nothing() -> None:
+    good = shipped_calibrations()[0]
+    strange = msgspec.structs.replace(good.points[0], pattern="row_of_ducks")
+    curves = Curves(msgspec.structs.replace(good, points=(*good.points, strange)))
+    assert curves.predict(pointwise(1 << 20)) == Curves(good).predict(pointwise(1 << 20))
 
 
 def test_a_calibration_without_a_pattern_is_refused_by_name() -> None:

@@ -30,7 +30,7 @@ from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching import find as match
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Traffic
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Traffic
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 
@@ -47,6 +47,7 @@ def find(
     device: Device | None,
     *,
     groups: Groups | None = None,
+    curves: Curves | None = None,
     judge: Judge | None = None,
     min_saving_ns: int | None = None,
     path: str | None = None,
@@ -57,12 +58,13 @@ def find(
     the one that the step feels.
 
     `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
-    `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
+    `device` is the trace's GPU (see `device_of`), and `curves` what fused times are read off, by default what the
+    package has for it; without both, GPU time has no estimates. A finding whose savings (mid)
     are both below `min_saving_ns` is counted in `dropped` and not reported; the default is a thousandth of the span.
     `judge` gives the verdict on a finding. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan.
     """
-    book = Book(timeline, rows, device, measure(timeline), groups)
+    book = Book(timeline, rows, device, measure(timeline), groups, curves)
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
@@ -89,7 +91,7 @@ def find(
         summary=summarise(book.accounts, findings),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], book.accounts, device, book.steps.slowdown),
+        warnings=warnings_of(timeline, rows["gaps"], book.accounts, book.curves, book.steps.slowdown),
     )
 
 

@@ -10,8 +10,9 @@ The time of one fused kernel is read off what a device was measured to do with i
     calibration = calibration_of("NVIDIA H200 SXM")         # or read_calibration(path)
     Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
 
-`calibration` is the file of one device, `interpolation` reads it between its points, `fused_time` is the model,
-`intervals` how far off it is, `scaled_device` makes a calibration for a device that was not measured.
+`calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` reads one
+between its points, `fused_time` is the model, `intervals` how far off it is, `scaled_device` makes a calibration for a
+device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
@@ -23,15 +24,27 @@ from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, close
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+from tracemine.perfmodel.user_calibrations import (
+    GPU,
+    Chosen,
+    Measured,
+    chosen,
+    data_folder,
+    of_this_user,
+    read_measured,
+)
 
 __all__ = [
+    "GPU",
     "NOTHING",
     "REPLAY_FLOOR_NS",
     "SLOWDOWNS",
     "Abstained",
     "Calibration",
+    "Chosen",
     "Curves",
     "Estimate",
+    "Measured",
     "Neighbour",
     "Prediction",
     "Range",
@@ -39,12 +52,16 @@ __all__ = [
     "Traffic",
     "Unfused",
     "calibration_of",
+    "chosen",
     "closed_gaps",
+    "data_folder",
     "fitted_slowdown",
     "fused_run",
+    "of_this_user",
     "one_kernel",
     "parse_calibration",
     "pinned",
     "read_calibration",
+    "read_measured",
     "with_launches",
 ]

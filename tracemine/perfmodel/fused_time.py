@@ -42,6 +42,8 @@ _TIMED_NS = 6000  # from here on the better shape is found
 _TELLING = 1.15  # of the cold time: a kernel that takes longer is slow for another reason
 _DIFFER = 1.01  # warm and cold times of more than the cache that can be told apart
 _BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
+_FUNCTION_DTYPE = "bfloat16"  # of the points that tell what a function takes
+_LARGE_WAVES = 16  # of threads: from here on memory's own time is steady
 _PICO = 1e-3  # ns
 
 _FUNCTIONS = ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
@@ -78,8 +80,16 @@ class Curves:
     247
     """
 
-    def __init__(self, calibration: Calibration, scaled_from: str | None = None, device: Device | None = None) -> None:
+    def __init__(
+        self,
+        calibration: Calibration,
+        scaled_from: str | None = None,
+        device: Device | None = None,
+        file: str | None = None,
+    ) -> None:
+        """`scaled_from`: the GPU whose curves these are, scaled to `device`. `file`: the name of a user's own file."""
         self.calibration = calibration
+        self.file = file
         self.scaled_from = scaled_from
         self._device = device or find_device(calibration.gpu, sm_count=calibration.sm_count)
         self.wave = calibration.sm_count * _THREADS_PER_SM  # elements that are computed at once
@@ -87,7 +97,7 @@ class Curves:
         for point in calibration.points:
             by_pattern[point.pattern].append(point)
         self._points = dict(by_pattern)
-        if missing := sorted(_NEEDED - set(self._points)):
+        if missing := self._missing():
             raise InputError(f"the calibration of {calibration.gpu} lacks {', '.join(missing)}")
 
         def in_cache(point: Point) -> bool:
@@ -107,19 +117,37 @@ class Curves:
         self._beyond = {
             (name, item): Beyond([p for p in points if _item_bytes(p) == item], self._own_ns, self._missed(item))
             for name, points in self._points.items()
-            if name.startswith("row_")
+            if name in _NEEDED and name.startswith("row_")
             for item in (2, 4)
         }
 
+    def _missing(self) -> list[str]:
+        """Patterns without a point that is needed of them: of all types that are asked for, and large ones."""
+        missing = []
+        for name in sorted(_NEEDED):
+            points = self._points.get(name, [])
+            items = {_item_bytes(point) for point in points}
+            large = {point.dtype for point in points if point.elements > _LARGE_WAVES * self.wave}
+            if name in _FUNCTIONS:
+                there = _FUNCTION_DTYPE in large
+            elif name.startswith("row_"):
+                there = bool(large) and items >= {2, 4}
+            else:
+                there = name == "widen" or any(point.dtype == _BASE_DTYPE for point in points)
+            if not points or not there:
+                missing.append(name)
+        return missing
+
     @classmethod
     def of(cls, device: Device) -> Curves | None:
-        """The curves of a row of the device table: measured, or another device's scaled; None where nothing is.
+        """The curves of a row of the device table: measured, or scaled from the measured device whose bandwidth is
+        nearest; None where nothing is.
 
         >>> from tracemine.devices import find_device
         >>> Curves.of(find_device("NVIDIA H200")).scaled_from is None
         True
-        >>> Curves.of(find_device("NVIDIA H100 80GB HBM3")).scaled_from
-        'NVIDIA H200'
+        >>> Curves.of(find_device("NVIDIA A100-SXM4-80GB")).scaled_from
+        'NVIDIA H100 80GB HBM3'
         """
         ready = _READY.get(device.title)
         if ready is None or ready[0] != device:  # made once a device: it takes longer than scanning a small trace
@@ -131,11 +159,12 @@ class Curves:
         own = calibration_of(device.title)
         if own is not None:
             return cls(own)
-        base = next(iter(shipped_calibrations()), None)
-        known = None if base is None else find_device(base.gpu, sm_count=base.sm_count)
-        if base is None or known is None:
+        found = ((base, find_device(base.gpu, sm_count=base.sm_count)) for base in shipped_calibrations())
+        known = [(base, row) for base, row in found if row is not None]
+        if not known:
             return None
-        return cls(scaled(base, known, device), scaled_from=base.gpu, device=device)
+        base, row = min(known, key=lambda one: abs(math.log(one[1].achieved_bytes_per_s / device.achieved_bytes_per_s)))
+        return cls(scaled(base, row, device), scaled_from=base.gpu, device=device)
 
     def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
         """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
@@ -225,7 +254,7 @@ class Curves:
             name: min(
                 (t - floor) / p.elements / _PICO
                 for p in self._points[name]
-                if p.dtype == "bfloat16" and p.elements > 16 * self.wave
+                if p.dtype == _FUNCTION_DTYPE and p.elements > _LARGE_WAVES * self.wave
                 for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
             )
             for name in _FUNCTIONS
@@ -243,7 +272,7 @@ class Curves:
         return min(
             (t - floor) / p.elements / _PICO
             for p in self._points[pattern]
-            if p.elements > 16 * self.wave
+            if p.elements > _LARGE_WAVES * self.wave
             for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
         )
 

@@ -76,4 +76,5 @@ def one_kernel(
 def _source(curves: Curves) -> str:
     if curves.scaled_from is not None:
         return f"the fused time is read off the calibration of {curves.scaled_from}, scaled by the data sheets"
-    return f"the fused time is read off the calibration of {curves.calibration.gpu}"
+    own = "" if curves.file is None else f" in {curves.file}"
+    return f"the fused time is read off the calibration of {curves.calibration.gpu}{own}"
