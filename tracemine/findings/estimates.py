@@ -89,6 +89,7 @@ def _one_kernel(
         sure=groups.evidence[group] != Evidence.ADJACENT,
         in_model=book.has_products,
         product_bytes=int(groups.product_bytes[group]),
+        more=(int(groups.more_reads[group]), int(groups.more_writes[group])),
     )
     if isinstance(estimate, Abstained):
         return estimate

@@ -199,6 +199,7 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
         figures = (
             *(kind, book.groups.bytes_before, book.groups.bytes_after),
             *(book.groups.intermediate_bytes, book.groups.product_bytes),
+            *(book.groups.more_reads, book.groups.more_writes),
         )
         columns += [np.append(each, -1)[book.groups.activity_group] for each in figures]
     op_row = facts.op_row[members]

@@ -27,10 +27,12 @@ def one_kernel(
     sure: bool = True,
     in_model: bool = True,
     product_bytes: int = 0,
+    more: tuple[int, int] = (0, 0),
 ) -> Estimate | Abstained:
     """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed. `in_model`: whether
     products and convolutions run in the same steps, as in whole models, or memory-bound kernels alone. `product_bytes`:
-    of the result of a product whose epilogue it could be.
+    of the result of a product whose epilogue it could be. `more`: bytes that it reads and writes on top, if tensors
+    that are written in place and look alike are not one.
 
     Where it is guessed, the interval reaches from inputs of equal size being one to the largest result being wanted by
     somebody else.
@@ -51,13 +53,17 @@ def one_kernel(
     assumptions = [_source(curves), *found.notes]
     if not sure:
         fewer = replace(kernel, reads=tuple(dict.fromkeys(kernel.reads)))
-        more = replace(kernel, writes=(*kernel.writes, max((*kernel.reads, *kernel.writes), default=0)))
+        wanted = replace(kernel, writes=(*kernel.writes, max((*kernel.reads, *kernel.writes), default=0)))
         low_ns, least_ns = min(low_ns, curves.predict(fewer, warm).low_ns), curves.least_ns(fewer.nbytes)
-        high_ns = max(high_ns, curves.predict(more, warm).high_ns)
+        high_ns = max(high_ns, curves.predict(wanted, warm).high_ns)
         assumptions.append(
             "which tensor feeds which kernel is the likeliest of several; low end: inputs of equal size are one, high "
             "end: somebody else reads the largest result"
         )
+    if any(more):
+        apart = replace(kernel, reads=(*kernel.reads, more[0]), writes=(*kernel.writes, more[1]))
+        high_ns = max(high_ns, curves.predict(apart, warm).high_ns)
+        assumptions.append("high end: tensors that are written in place and look alike are each a tensor of its own")
     if in_model:
         low_ns, high_ns = low_ns / IN_A_STEP, high_ns * IN_A_STEP
         assumptions.append(
