@@ -4,9 +4,9 @@
 
 DIR holds recordings as record_models.py makes them, a folder each: both/trace.json.gz and both/et.json.gz are of the
 same steps. Each trace is read with its execution trace and without. Groups of the same activities are compared, those
-is predicted from the proven bytes (mid) beside the interval without. How often it holds, and how wide it
-is predicted from the proven bytes (mid) beside the interval without. How often that holds and its opposite, how wide it
-is as a share of the saving, stand in one line.
+from 256 KB on: the bytes that the execution trace proves beside those that are inferred from shapes, and the fused time
+predicted of the proven bytes (mid) beside the interval without. How often that holds it, and the opposite, how wide
+it is as a share of the saving, stand in one line.
 """
 
 from __future__ import annotations
