@@ -2,6 +2,7 @@
 
 one_kernel(…)    one kernel in place of a fusion group
 fused_run(…)     one kernel in place of adjacent kernels whose reads are not recorded
+hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
 
@@ -19,6 +20,7 @@ from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
+from tracemine.perfmodel.data_loading import hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown, with_launches
 from tracemine.perfmodel.group import one_kernel
@@ -57,6 +59,7 @@ __all__ = [
     "data_folder",
     "fitted_slowdown",
     "fused_run",
+    "hidden_by_workers",
     "of_this_user",
     "one_kernel",
     "parse_calibration",
