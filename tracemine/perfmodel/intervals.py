@@ -34,6 +34,8 @@ INTERVALS = {
     "rows_looped_small": (0.77, 1.45),
     "softmax_looped": (0.68, 1.12),
     "softmax_looped_small": (0.8, 1.15),
+    "masked": (0.5, 1.95),
+    "masked_small": (0.5, 1.95),
     "scan": (0.7, 1.4),
     "scan_small": (0.65, 1.8),
     "columns": (0.75, 1.5),
