@@ -6,7 +6,7 @@ DIR holds recordings as record_models.py makes them, a folder each: both/trace.j
 same steps. Each trace is read with its execution trace and without. Groups of the same activities are compared, those
 from 256 KB on: the bytes that the execution trace proves beside those that are inferred from shapes, and the fused time
 predicted of the proven bytes (mid) beside the interval without. How often that holds it, and the opposite, how wide
-it is as a share of the saving, stand in one line.
+it is as a share of the saving (median, and of all together), without and with an execution trace, stand in one line.
 """
 
 from __future__ import annotations
@@ -98,22 +98,23 @@ def pairs(folder: Path) -> list[Pair]:
 
 def line(name: str, own: list[Pair]) -> str:
     if not own:
-        return f"| {name} | 0 | | | | | | |"
+        return f"| {name} | 0 | | | | | | | |"
     ratio = np.array([pair.inferred.nbytes / pair.proven.nbytes for pair in own])
     error = [100 * abs(p.inferred.after_ns.mid - p.proven.after_ns.mid) / p.proven.measured_ns for p in own]
     held = [p.inferred.after_ns.low <= p.proven.after_ns.mid <= p.inferred.after_ns.high for p in own]
     return (
         f"| {name} | {len(own)} | {np.mean(np.abs(ratio - 1) < 0.02):.0%} | {np.mean(ratio < 0.98):.0%} | "
         f"{np.mean(ratio > 1.02):.0%} | {np.mean(error):.1f}, {np.percentile(error, 90):.1f} | {np.mean(held):.0%} | "
-        f"{width([p.inferred for p in own]):.2f} (with: {width([p.proven for p in own]):.2f}) |"
+        f"{width([p.inferred for p in own])} | {width([p.proven for p in own])} |"
     )
 
 
-def width(groups: list[Group]) -> float:
-    """Median of the interval as a share of the saving."""
-    shares = [(g.after_ns.high - g.after_ns.low) / (g.measured_ns - g.after_ns.mid) for g in groups
-              if g.measured_ns > g.after_ns.mid]  # fmt: skip
-    return float(np.median(shares)) if shares else float("nan")
+def width(groups: list[Group]) -> str:
+    """The interval as a share of the saving: of a group, median, and of all together."""
+    winning = [g for g in groups if g.measured_ns > g.after_ns.mid]
+    saved = np.array([g.measured_ns - g.after_ns.mid for g in winning])
+    wide = np.array([g.after_ns.high - g.after_ns.low for g in winning])
+    return f"{np.median(wide / saved):.2f}, {wide.sum() / saved.sum():.2f}" if winning else ""
 
 
 def main() -> None:
@@ -125,8 +126,8 @@ def main() -> None:
     for folder in sorted(chosen.folder.iterdir()):
         if (folder / "both" / "et.json.gz").exists() and (not chosen.names or folder.name in chosen.names):
             found += pairs(folder)
-    print("| evidence without | groups | bytes right | fewer | more | error, points: mean, p90 | held | width |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| evidence without | groups | bytes right | fewer | more | error, points: mean, p90 | held | width | with |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for evidence in Evidence:
         print(line(evidence.name.lower(), [pair for pair in found if pair.inferred.evidence == evidence]))
     print(line("all", found))

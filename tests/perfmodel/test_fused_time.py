@@ -127,6 +127,18 @@ def test_a_device_known_from_its_data_sheet_has_a_wider_interval_than_a_calibrat
             assert got.mid_ns * device.achieved_bytes_per_s == pytest.approx(ours.mid_ns * 4.3e12, rel=0.2)
 
 
+def test_a_gpu_with_its_own_file_is_surer_than_a_borrowed_one_and_less_sure_than_the_one_constants_were_set_on() -> (
+    None
+):
+    kernel = pointwise(1 << 26)
+    a100 = find_device("NVIDIA A100-SXM4-80GB")
+    assert a100 is not None
+    own, borrowed = Curves(calibration_of("NVIDIA H100 SXM")).predict(kernel), Curves.of(a100).predict(kernel)
+    spread = [found.high_ns / found.mid_ns for found in (H200.predict(kernel), own, borrowed)]
+    assert spread[0] < spread[1] < spread[2]
+    assert "was set on an NVIDIA H200" in own.notes[-1]
+
+
 def test_a_plain_kernel_tells_whether_its_inputs_were_in_the_cache() -> None:
     cold, warm = H200.memory_ns(1 << 22, 1 << 22, 0), H200.memory_ns(1 << 22, 1 << 22, 1)
     assert H200.residency(1 << 22, 1 << 22, 2 * cold) == 0
