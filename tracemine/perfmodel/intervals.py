@@ -43,9 +43,9 @@ INTERVALS = {
     "split": (0.9, 1.3),
     "split_small": (0.82, 1.35),
 }
-# The constants of arithmetic, and the intervals, were set by points of one GPU. Of patterns that are left out of the fit
-# the intervals hold 84 to 87 % (prediction_points.py --left-out); on another GPU, with its own calibration, they are
-# asked of what is further from the fit than that.
+# The constants of arithmetic, and the intervals, were set by points of one GPU. Of patterns that are left out of the
+# fit the intervals hold 84 to 87 % (prediction_points.py --left-out); another GPU, with its own calibration, is further
+# from the fit than that.
 FITTED_ON = "NVIDIA H200"
 ELSEWHERE = (1 / 1.15, 1.15)
 OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
