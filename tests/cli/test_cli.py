@@ -371,6 +371,24 @@ def test_a_scan_reads_fused_times_off_the_named_calibration_else_the_users_else_
     assert "in named.json" in run("scan", TRACE, "--format", "json", "--calibration", named)[1]
 
 
+def test_calibrate_writes_where_scan_looks_unless_it_is_told_another_place(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = pytest.importorskip("tracemine.calibrate.measure", reason="torch and Triton are not installed")
+    monkeypatch.setattr(measure, "measure", lambda progress: calibration_of("NVIDIA H200 SXM"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("calibrate")
+    own = tmp_path / "data/tracemine/calibration/nvidia_h200.json"
+    assert (code, own.is_file()) == (0, True)
+    assert str(own) in out
+    assert json.loads(run("scan", TRACE, "--format", "json")[1])["trace"]["calibration"] == str(own)
+    own.unlink()
+    assert run("calibrate", "-q", "-o", "mine.json")[0] == 0
+    assert (tmp_path / "mine.json").is_file()
+    assert not own.exists()
+
+
 def test_a_calibration_that_is_none_is_an_error_where_it_is_named_and_a_note_in_the_users_folder(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
