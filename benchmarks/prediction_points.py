@@ -1,6 +1,6 @@
 """Predicted beside measured: what fusing each recorded pattern saves, and how far off the prediction is.
 
-    python benchmarks/prediction_points.py [-v] [--by-durations] [--fit] [FILE...]
+    python benchmarks/prediction_points.py [-v] [--by-durations] [--fit] [--left-out] [FILE...]
 
 FILE is benchmarks/results/h200/points_*.json by default.
 
@@ -10,7 +10,9 @@ tracemine.perfmodel predicts. Whole patterns are held out: DEVELOPMENT is what t
 `third` ones after those were known; THIRD_SEEN of them taught what kinds of kernel had no class, `third, unseen` are
 the other half; `gemm` is a matrix product and what follows it. --by-durations takes how warm the cache is from the
 unfused kernels' durations, as a scan does. --fit prints the intervals' factors, from the residuals of all patterns but
-the unseen ones, the cache's state known and told by durations.
+the unseen ones, the cache's state known and told by durations. --left-out prints how often intervals hold that are
+fitted so, but without any point of the pattern that they are asked of: what to expect of a pattern that nobody
+recorded. The width is of the interval, as a share of the measured saving, the median of patterns of two operators.
 """
 
 from __future__ import annotations
@@ -77,6 +79,11 @@ class Outcome:
     def of_saving(self) -> float:
         """The same as a share of the saving."""
         return abs(self.mid - self.fused) / abs(self.unfused - self.fused)
+
+    @property
+    def width(self) -> float:
+        """The interval as a share of the saving that was measured."""
+        return (self.high - self.low) / max(self.unfused - self.fused, 1)
 
     @property
     def right_sign(self) -> bool:
@@ -150,13 +157,13 @@ def score(name: str, rows: list[Outcome]) -> str:
     sign = np.mean([row.right_sign for row in rows])
     covered = np.mean([row.low <= row.fused <= row.high for row in rows])
     ratio = np.array([abs(math.log(row.mid / row.fused)) for row in rows])
-    width = np.median([(row.high - row.low) / row.mid for row in rows])
+    width = np.median([row.width for row in rows if row.operators > 1 and row.unfused > row.fused] or [math.nan])
     return (
         f"| {name} | {len(rows)} | {error.mean():.1f} | {np.percentile(error, 90):.1f} | "
         f"{100 * np.median(several) if several else math.nan:.0f} % ({len(several)}) | "
         f"{100 * np.median([r.of_saving for r in close]) if close else math.nan:.0f} % ({len(close)}) | "
         f"{100 * sign:.1f} % | "
-        f"{100 * covered:.0f} % | {100 * width:.0f} % | {100 * ratio.mean():.1f} % |"
+        f"{100 * covered:.0f} % | {width:.2f} | {100 * ratio.mean():.1f} % |"
     )
 
 
@@ -176,6 +183,22 @@ def interval_factors(rows: list[Outcome]) -> dict[str, tuple[float, float]]:
     return factors
 
 
+def left_out(rows: list[Outcome], fitted_to: list[Outcome]) -> str:
+    """How often the intervals hold, and how wide they are, when each pattern's own points are left out of the fit."""
+    held, widths = [], []
+    for pattern in sorted({row.pattern for row in rows}):
+        factors = interval_factors([row for row in fitted_to if row.pattern != pattern])
+        for row in rows:
+            if row.pattern == pattern and row.kind in factors:
+                low, high = (factor * row.mid for factor in factors[row.kind])
+                held.append(low <= row.fused <= high)
+                if row.operators > 1 and row.unfused > row.fused:
+                    widths.append((high - low) / (row.unfused - row.fused))
+    return (
+        f"each pattern left out in turn: {np.mean(held):.0%} of {len(held)} held, median width {np.median(widths):.2f}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
@@ -184,12 +207,11 @@ def main() -> None:
     )
     parser.add_argument("--by-durations", action="store_true", help="cold or warm as the unfused kernels tell it")
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--left-out", action="store_true", help="intervals that were fitted without the pattern")
     chosen = parser.parse_args()
     files = chosen.files or sorted((Path(__file__).parent / "results" / "h200").glob("points_*.json"))
     rows = [row for path in files for row in outcomes(path, chosen.by_durations)]
-    print(
-        "| | points | mean error | p90 | ratio < 2 | one operator, too | sign | in interval | its width | fused time |"
-    )
+    print("| | points | mean error | p90 | ratio < 2 | one operator, too | sign | in interval | width | fused time |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for group in GROUPS:
         own = [row for row in rows if row.group == group]
@@ -198,6 +220,9 @@ def main() -> None:
             print(score(f"{group}, {state}", [row for row in own if row.label.endswith(state)]))
     for kind in sorted({row.kind for row in rows}):
         print(score(f"not development: {kind}", [r for r in rows if r.kind == kind and r.group != "development"]))
+    if chosen.left_out:
+        other = [row for path in files for row in outcomes(path, not chosen.by_durations)]
+        print(left_out(rows, [*rows, *other]))
     if chosen.fit:
         other = [row for path in files for row in outcomes(path, not chosen.by_durations)]
         print(interval_factors([row for row in (*rows, *other) if row.group != "third, unseen"]))

@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from tracemine.cli import main
 
+os.environ["XDG_DATA_HOME"] = str(Path(__file__).parent / "no data")  # calibrations of whoever runs the tests
 os.environ["TRITON_INTERPRET"] = "1"  # triton asks when it is imported, by whichever test comes first
 settings.register_profile("busy", deadline=None)  # an example takes 200 ms where other programs are running
 settings.load_profile("busy")

@@ -20,7 +20,7 @@ from tracemine.files import path_text
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounting import measure
 from tracemine.findings.measured import with_counters
-from tracemine.findings.notes import gpu_name
+from tracemine.findings.notes import gpu_name, sm_count
 from tracemine.findings.why_not import with_refusals
 from tracemine.flow import flow
 from tracemine.flow.record import Flow
@@ -28,6 +28,7 @@ from tracemine.formats import open_trace
 from tracemine.formats.format import Progress
 from tracemine.fusion import Groups, groups
 from tracemine.matching import Rule, load_rules, mine
+from tracemine.perfmodel import GPU, Measured, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 from tracemine.units import Threshold
@@ -67,6 +68,7 @@ class Options:
     threshold: Threshold | None = None  # below which nothing is reported; None: as `find` says
     evidence: Evidence | None = None  # verdicts, whose measured savings take the place of predicted ones
     why_not: bool = False  # also what shares data and is not one kernel
+    calibrations: Sequence[Measured] | None = None  # not the package's; None: those of the user's data folder
 
 
 def analyse(
@@ -124,18 +126,24 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
     timeline, evidence = analysis.timeline, options.evidence
     device = analysis.device or options.device
     gpu = gpu_name(timeline) or (None if options.device is None else options.device.title)
+    own, unread = of_this_user() if options.calibrations is None else (options.calibrations, ())
+    calibrated = chosen(GPU(gpu, sm_count(timeline), device), own)
     found = find(
         timeline,
         analysis.rows,
         mine(analysis.rows, load_rules() if options.rules is None else options.rules),
         device,
         groups=analysis.groups,
+        curves=calibrated.curves,
         judge=None if evidence is None else lambda finding: evidence.on(finding, gpu),
         min_saving_ns=None if options.threshold is None else options.threshold.of(measure(timeline).span_ns),
         path=analysis.path,
     )
-    if analysis.execution_trace is not None:
-        found = replace(found, trace=replace(found.trace, execution_trace=analysis.execution_trace))
+    if analysis.execution_trace is not None or calibrated.path is not None:
+        about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
+        found = replace(found, trace=about)
+    if notes := (*unread, *calibrated.notes):
+        found = replace(found, warnings=(*found.warnings, *notes))
     if evidence is not None:
         found = replace(found, evidence=evidence.account(found, gpu))
     if analysis.counters is not None:

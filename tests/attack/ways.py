@@ -14,10 +14,14 @@ def read_calibration(args: Sequence[str]) -> int:
     """A calibration file is read by the package alone: as the command line would."""
     from tracemine.cli.console import say_error
     from tracemine.errors import TracemineError
-    from tracemine.perfmodel.calibration import read_calibration
+    from tracemine.fusion import FusedKernel
+    from tracemine.perfmodel import read_measured
 
+    kernel = FusedKernel(reads=(1 << 20,), writes=(1 << 20,), rows=512, length=1024, item_bytes=2, steps=("exp", "sum"))
     try:
-        read_calibration(Path(args[-1]))
+        found = read_measured(Path(args[-1])).curves.predict(kernel)
+        if not 0 < found.low_ns <= found.mid_ns <= found.high_ns:
+            raise AssertionError(found)
     except TracemineError as error:
         say_error(error)
         return error.exit_code

@@ -15,11 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 
 from tracemine.cli import app
 from tracemine.cli.page import cli_page
+from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -368,6 +370,66 @@ def test_without_a_gpu_nothing_is_estimated_and_the_hint_says_how(run: Run, tmp_
         assert "--gpu h100" in " ".join(out.split())
         named = run("scan", tmp_path / "new.json", "--format", report, "--min-saving", "1s", "--gpu", "h100")[1]
         assert "Nothing worth fusing or closing was found." in named
+def _slower(factor: int) -> bytes:
+    """A calibration of an H200 on which everything takes so many times as long."""
+    one = calibration_of("NVIDIA H200 SXM")
+    assert one is not None
+    points = (msgspec.structs.replace(p, cold_ns=factor * p.cold_ns, warm_ns=factor * p.warm_ns) for p in one.points)
+    return msgspec.structs.replace(one, points=tuple(points)).to_json()
+
+
+def test_a_scan_reads_fused_times_off_the_named_calibration_else_the_users_else_the_packages(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(*more: object) -> tuple[int, str | None]:
+        scan = json.loads(run("scan", TRACE, "--format", "json", "--min-saving", "0ms", *more)[1])
+        return scan["summary"]["gpu_saving_ns"]["mid"], scan["trace"].get("calibration")
+
+    shipped, of_package = found()
+    own, named = tmp_path / "tracemine/calibration/mine.json", tmp_path / "named.json"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(_slower(2))
+    named.write_bytes(_slower(4))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    of_user, path = found()
+    of_file, named_path = found("--calibration", named)
+    assert 0 < of_file < of_user < shipped
+    assert (of_package, path, named_path) == (None, str(own), str(named))
+    assert "in named.json" in run("scan", TRACE, "--format", "json", "--calibration", named)[1]
+
+
+def test_calibrate_writes_where_scan_looks_unless_it_is_told_another_place(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = pytest.importorskip("tracemine.calibrate.measure", reason="torch and Triton are not installed")
+    monkeypatch.setattr(measure, "measure", lambda progress: calibration_of("NVIDIA H200 SXM"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("calibrate")
+    own = tmp_path / "data/tracemine/calibration/nvidia_h200.json"
+    assert (code, own.is_file()) == (0, True)
+    assert str(own) in out
+    assert json.loads(run("scan", TRACE, "--format", "json")[1])["trace"]["calibration"] == str(own)
+    own.unlink()
+    assert run("calibrate", "-q", "-o", "mine.json")[0] == 0
+    assert (tmp_path / "mine.json").is_file()
+    assert not own.exists()
+
+
+def test_a_calibration_that_is_none_is_an_error_where_it_is_named_and_a_note_in_the_users_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "tracemine/calibration/mine.json"
+    own.parent.mkdir(parents=True)
+    own.write_text("{}")
+    code, _, err = run("scan", CLEAN, "--calibration", own)
+    assert (code, len(err.splitlines())) == (2, 2)
+    assert err.startswith(f"{own}: no calibration: ")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    code, _, err = run("scan", CLEAN)
+    assert code == 0
+    assert f"A calibration was not used: {own}: no calibration: " in err
+    assert run("scan", "-q", CLEAN)[2] == ""
 
 
 @pytest.mark.parametrize(
@@ -379,6 +441,7 @@ def test_without_a_gpu_nothing_is_estimated_and_the_hint_says_how(run: Run, tmp_
         ["scan", CLEAN, "--output="],
         ["scan", CLEAN, "--et", ""],
         ["scan", CLEAN, "--rules", ""],
+        ["scan", CLEAN, "--calibration", ""],
         ["ingest", "", "-o", "timeline"],
         ["ingest", CLEAN, "-o", ""],
         ["counters", ""],

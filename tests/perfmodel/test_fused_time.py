@@ -65,7 +65,7 @@ def test_more_elements_never_take_less_time(elements, more, item, warm, steps) -
 def test_an_interval_holds_its_middle_and_no_kernel_is_faster_than_an_empty_one(count, length, steps, warm) -> None:
     got = H200.predict(rows(count, length, steps), warm)
     assert 0 < got.low_ns <= got.mid_ns <= got.high_ns
-    assert got.mid_ns >= 0.5 * H200.calibration.launch.empty_kernel_ns
+    assert got.low_ns >= H200.least_ns(rows(count, length, steps).nbytes, got.kernels)
     assert np.isfinite(got.high_ns)
 
 
@@ -104,8 +104,14 @@ def test_a_channel_is_reduced_in_pieces_and_its_elements_are_written_by_a_kernel
 def test_what_lies_beyond_the_calibration_says_so_and_widens() -> None:
     beyond = H200.predict(pointwise(1 << 34))
     assert beyond.notes
-    assert beyond.low_ns <= 0.6 * beyond.mid_ns
+    assert beyond.low_ns == H200.least_ns(4 << 34) < 0.95 * beyond.mid_ns
     assert beyond.high_ns >= 1.6 * beyond.mid_ns
+
+
+def test_without_a_row_in_the_device_table_the_highest_rate_measured_is_the_memorys_peak() -> None:
+    unknown = Curves(msgspec.structs.replace(H200.calibration, gpu="Brand New"))
+    nbytes = 4 << 30
+    assert H200.least_ns(nbytes) < unknown.least_ns(nbytes) < 1.1 * H200.least_ns(nbytes)
 
 
 def test_a_device_known_from_its_data_sheet_has_a_wider_interval_than_a_calibrated_one() -> None:
@@ -119,6 +125,43 @@ def test_a_device_known_from_its_data_sheet_has_a_wider_interval_than_a_calibrat
             assert got.high_ns / got.low_ns > ours.high_ns / ours.low_ns
             assert "not calibrated" in got.notes[-1]
             assert got.mid_ns * device.achieved_bytes_per_s == pytest.approx(ours.mid_ns * 4.3e12, rel=0.2)
+
+
+def test_a_gpu_with_its_own_file_is_surer_than_a_borrowed_one_and_less_sure_than_the_one_constants_were_set_on() -> (
+    None
+):
+    kernel = pointwise(1 << 26)
+    a100 = find_device("NVIDIA A100-SXM4-80GB")
+    assert a100 is not None
+    own, borrowed = Curves(calibration_of("NVIDIA H100 SXM")).predict(kernel), Curves.of(a100).predict(kernel)
+    spread = [found.high_ns / found.mid_ns for found in (H200.predict(kernel), own, borrowed)]
+    assert spread[0] < spread[1] < spread[2]
+    assert "was set on an NVIDIA H200" in own.notes[-1]
+
+
+GELU = ("scale", "simple", "scale", "simple", "scale", "tanh", "simple", "scale")
+MISH = ("simple", "exp", "log", "tanh", "scale", "tanh", "scale", "sigmoid", "scale", "simple")
+NORM = ("sum", "simple", "simple", "sum", "scale")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "warm", "took_ns"),
+    [
+        (pointwise(1 << 17, steps=GELU), 0.54, 1386),
+        (pointwise(1 << 25, steps=GELU), 0.25, 42_717),
+        (pointwise(1 << 19, steps=MISH), 0.22, 3064),
+        (pointwise(1 << 25, steps=MISH), 0.63, 121_382),
+        (rows(256, 512, NORM), 0.47, 1598),
+        (rows(8192, 4096, NORM), 1.0, 47_933),
+        (rows(16384, 2048, ("softmax", "divide", "scale")), 1.0, 89_902),
+    ],
+)
+def test_kernels_of_torch_compile_on_an_h100_lie_in_the_intervals_of_its_own_calibration(
+    kernel: FusedKernel, warm: float, took_ns: int
+) -> None:
+    """Recorded in steps on an H100 80GB HBM3 (torch 2.11), which no constant was set by; warm as the members told."""
+    found = Curves(calibration_of("NVIDIA H100 SXM")).predict(kernel, warm)
+    assert found.low_ns <= took_ns <= found.high_ns
 
 
 def test_a_plain_kernel_tells_whether_its_inputs_were_in_the_cache() -> None:
@@ -210,6 +253,18 @@ def test_softmax_of_what_was_scaled_is_spelled_out_and_of_a_plain_maximum_merged
     assert online_softmax(steps_of("add") + steps_of("_softmax")) == ("simple", "softmax")
 
 
+def test_a_softmax_with_a_mask_that_is_computed_on_the_way_is_slower_and_less_certain() -> None:
+    """As five models' kernels under torch.compile: 1.7 to 3.8 times as long as a plain softmax's."""
+    plain = H200.predict(rows(65536, 512, ("scale", "simple", "softmax", "simple")))
+    masked = H200.predict(rows(65536, 512, ("compare", "scale", "simple", "softmax", "simple")))
+    assert masked.kind == "masked"
+    assert plain.mid_ns < masked.low_ns * 1.1
+    for times in (1.74, 1.88, 2.82, 3.15, 3.83):
+        assert masked.low_ns < times * plain.mid_ns < masked.high_ns
+    assert H200.predict(rows(65536, 512, ("softmax", "compare"))).kind == "rows"
+    assert H200.predict(rows(65536, 512, ("compare", "welford"))).kind == "rows"
+
+
 def test_unknown_operators_are_one_instruction() -> None:
     assert steps_of("aten::never_heard_of") == ("simple",)
 
@@ -229,11 +284,43 @@ def test_times_and_versions_that_cannot_be_are_refused(tmp_path: Path) -> None:
         msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], cold_ns=0),)),
         msgspec.structs.replace(good, schema_version=2),
         msgspec.structs.replace(good, columns=("pattern",)),
+        msgspec.structs.replace(good, points=()),
+        msgspec.structs.replace(good, points=(good.points[0],) * 20_001),
+        msgspec.structs.replace(good, gpu=""),
+        msgspec.structs.replace(good, gpu="x" * 201),
+        msgspec.structs.replace(good, sm_count=0),
+        msgspec.structs.replace(good, l2_bytes=-1),
+        msgspec.structs.replace(good, launch=msgspec.structs.replace(good.launch, empty_kernel_ns=0)),
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], bytes_read=1 << 62),)),
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], warm_ns=1 << 62),)),
+        msgspec.structs.replace(good, points=(msgspec.structs.replace(good.points[0], bytes_written=-1),)),
     ):
         with pytest.raises(InputError):
             parse_calibration(bad.to_json())
     with pytest.raises(InputError, match="there is no such file"):
         read_calibration(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("pattern", ["copy", "exp", "row_norm", "widen"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
+def test_a_pattern_with_points_of_one_type_or_size_alone_is_used_or_refused_by_name(pattern: str, dtype: str) -> None:
+    good = shipped_calibrations()[0]
+    for kept in (lambda p: p.dtype != dtype, lambda p: p.elements < 1 << 20):
+        some = tuple(p for p in good.points if p.pattern != pattern or kept(p))
+        try:
+            curves = Curves(msgspec.structs.replace(good, points=some))
+        except InputError as error:
+            assert f"lacks {pattern}" in error.message
+        else:
+            assert curves.predict(rows(4096, 1024, ("exp", "sum"))).mid_ns > 0
+            assert curves.predict(pointwise(1 << 20, steps=("exp",))).mid_ns > 0
+
+
+def test_a_pattern_that_is_not_known_changes_nothing() -> None:
+    good = shipped_calibrations()[0]
+    strange = msgspec.structs.replace(good.points[0], pattern="row_of_ducks")
+    curves = Curves(msgspec.structs.replace(good, points=(*good.points, strange)))
+    assert curves.predict(pointwise(1 << 20)) == Curves(good).predict(pointwise(1 << 20))
 
 
 def test_a_calibration_without_a_pattern_is_refused_by_name() -> None:

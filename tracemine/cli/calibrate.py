@@ -11,24 +11,33 @@ from tracemine.cli.console import write
 from tracemine.cli.progress import reading
 from tracemine.cli.scan import QuietOption
 from tracemine.errors import UsageError
-from tracemine.files import write_file
+from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import line
 
 
 def calibrate(
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The calibration, as JSON; a file there is replaced."),
-    ] = Path("calibration.json"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The calibration, as JSON; a file there is replaced. Default: a file named after the GPU in "
+            "$XDG_DATA_HOME/tracemine/calibration (~/.local/share/tracemine/calibration), where scan finds it.",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> int:
     """Measure this machine's GPU: bandwidth by pattern, size and cache state, arithmetic, and what launching costs.
+
+    From then on scan reads the fused times of this GPU's traces off it.
 
     Needs a CUDA device, torch and Triton; takes a minute or two, most of it to compile. Run it on an idle GPU.
 
     \b
     Example:
-      tracemine calibrate -o h200.json
+      tracemine calibrate
+      tracemine calibrate -o h200.json   # for another machine: tracemine scan --calibration h200.json
     """
     try:
         from tracemine.calibrate.measure import measure
@@ -36,8 +45,14 @@ def calibrate(
         hint = "pip install 'tracemine[verify]'"
         raise UsageError(f"calibrating needs torch and Triton: {error}", hint=hint) from error
 
-    with reading(output, quiet=quiet) as progress:
+    with reading(output or Path("calibration"), quiet=quiet) as progress:
         calibration = measure(progress)
+    if output is None:
+        from tracemine.perfmodel.user_calibrations import data_folder, file_name
+
+        output = data_folder() / file_name(calibration.gpu)
+        with writing(output.parent):
+            make_folder(output.parent)
     write_file(output, calibration.to_json())
     if not quiet:
         sizes = f"{len(calibration.points)} points"

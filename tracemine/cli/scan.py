@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.devices import Device
     from tracemine.findings import Scan
+    from tracemine.perfmodel import Measured
     from tracemine.pipeline import Options
     from tracemine.verdicts.evidence import Evidence
 
@@ -56,6 +57,15 @@ EvidenceOption = Annotated[
         "--evidence",
         metavar="DIR",
         help="Verdicts that verify wrote, or what reproductions printed: a folder of them, or a file. May be repeated.",
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="What `tracemine calibrate` wrote, for traces of that GPU. Default: what it wrote into your data folder, "
+        "else what comes with tracemine.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no notes on standard error.")]
@@ -100,6 +110,7 @@ def scan(
     graph_capture: GraphCaptureOption = None,
     counters: CountersOption = None,
     evidence: EvidenceOption = None,
+    calibration: CalibrationOption = None,
     why_not: Annotated[
         bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
     ] = False,
@@ -136,6 +147,7 @@ def scan(
         threshold=threshold,
         evidence=evidence_in(evidence or (), quiet=quiet),
         why_not=why_not,
+        calibrations=calibrations_in(calibration, quiet=quiet),
     )
     reports = reports_in(counters or (), quiet=quiet)
     to_file = StringIO()
@@ -228,6 +240,18 @@ def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
     if not paths:
         return ()
     return [report for path in paths for report in said_reports(path, quiet=quiet)]
+
+
+def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[Measured]:
+    """The calibrations that did not come with the package, read once; what is none in the user's folder is said."""
+    from tracemine.perfmodel import of_this_user, read_measured
+
+    given = () if named is None else (read_measured(named),)
+    own, notes = of_this_user()
+    if not quiet:
+        for note in notes:
+            say(note)
+    return (*given, *own)
 
 
 def evidence_in(paths: Sequence[Path], *, quiet: bool) -> Evidence | None:

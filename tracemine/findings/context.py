@@ -28,11 +28,11 @@ class Book:
     device: Device | None
     accounts: Accounts
     groups: Groups | None = None  # where dataflow is known
+    curves: Curves | None = None  # None: those that the package has for the device
     dropped: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Facts] = field(init=False)
     claimed: dict[str, BoolArray] = field(init=False)
     kernel_names: Categories = field(init=False)
-    curves: Curves | None = field(init=False)
     has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
     steps: Steps = field(init=False)
     environment: Environment = field(init=False)  # facts that advice depends on
@@ -50,7 +50,8 @@ class Book:
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
         self.claimed["gaps"] = of_recorder(self.timeline, self.rows["gaps"])  # nobody's: production has none
         self.drop("of_the_recorder", int(self.claimed["gaps"].sum()))
-        self.curves = None if self.device is None else Curves.of(self.device)
+        if self.curves is None and self.device is not None:
+            self.curves = Curves.of(self.device)
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}

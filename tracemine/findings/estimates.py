@@ -24,11 +24,13 @@ from tracemine.perfmodel import (
     Unfused,
     closed_gaps,
     fused_run,
+    hidden_by_workers,
     one_kernel,
     pinned,
 )
 from tracemine.rows.table import FloatArray, IntArray
 
+_WITH_WORKERS = "_MultiProcessingDataLoaderIter"
 _RECORDED_CAUSES = frozenset(
     {"launch_latency", "host_bound", "synchronisation", "allocator", "compilation", "data_loading", "graph_launch"}
 )
@@ -60,9 +62,9 @@ def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     groups = book.groups
     group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
     if groups is None or group < 0:
-        estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.device), Evidence.ADJACENT
+        estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves), Evidence.ADJACENT
     elif groups.kernel[group] < 0:  # its bytes are not known
-        estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.device, legal=True)
+        estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves, legal=True)
         evidence = Evidence(int(groups.evidence[group]))
     else:
         estimate = _one_kernel(book, groups, group, matrix[0], mean_ns)
@@ -89,6 +91,7 @@ def _one_kernel(
         sure=groups.evidence[group] != Evidence.ADJACENT,
         in_model=book.has_products,
         product_bytes=int(groups.product_bytes[group]),
+        more=(int(groups.more_reads[group]), int(groups.more_writes[group])),
     )
     if isinstance(estimate, Abstained):
         return estimate
@@ -140,8 +143,13 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
     if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
         most = np.minimum(most, number(rows, "break_ns")[matrix].reshape(-1))
-    shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in book.alone_ns)
-    saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), book.steps.slowdown)
+    if cause == "data_loading" and not _has_workers(book, matrix):
+        saving, assumptions = hidden_by_workers(
+            most, number(rows, "host_work_ns")[matrix].reshape(-1), _rest(book, matrix)
+        )
+    else:
+        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in book.alone_ns)
+        saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), book.steps.slowdown)
     devices = max(book.accounts.devices, 1)
     return Estimated(
         matrix=matrix,
@@ -157,6 +165,23 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
         label=label_of(book.timeline, facts, matrix[0]),
     )
+
+
+def _has_workers(book: Book, matrix: IntArray) -> bool:
+    """Whether the loop that a gap waits for has workers already: how much faster more are, nobody recorded."""
+    op = category(book.rows["gaps"], "op")
+    return _WITH_WORKERS in (text_at(op, int(matrix[0, 0])) or "")
+
+
+def _rest(book: Book, matrix: IntArray) -> IntArray:
+    """For each gap how long the step around it takes without it: up to the next such gap."""
+    rows = book.rows["gaps"]
+    begin, dur = number(rows, "start_ns")[matrix[:, 0]], number(rows, "dur_ns")[matrix].sum(axis=1)
+    if len(begin) < 2:
+        rest: IntArray = number(rows, "busy_before_ns")[matrix].sum(axis=1)
+    else:
+        rest = np.maximum(int(np.median(np.diff(begin))) - dur, 0)
+    return rest
 
 
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {

@@ -35,7 +35,7 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Traffic
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Traffic
 from tracemine.rows.table import BoolArray, IntArray, Rows
 from tracemine.timeline import Timeline
 
@@ -53,6 +53,7 @@ def find(
     device: Device | None,
     *,
     groups: Groups | None = None,
+    curves: Curves | None = None,
     judge: Judge | None = None,
     min_saving_ns: int | None = None,
     path: str | None = None,
@@ -63,13 +64,14 @@ def find(
     the one that the step feels.
 
     `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
-    `device` is the trace's GPU (see `device_of`); None leaves GPU time without estimates. A finding whose savings (mid)
+    `device` is the trace's GPU (see `device_of`), and `curves` what fused times are read off, by default what the
+    package has for it; without both, GPU time has no estimates. A finding whose savings (mid)
     are both below `min_saving_ns` claims nothing before all others have, is counted in `dropped` and not `reported`;
     the default is a thousandth of the span to claim, and a hundredth of the step or of GPU time to be reported.
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan.
     """
-    book = Book(timeline, rows, device, measure(timeline), groups)
+    book = Book(timeline, rows, device, measure(timeline), groups, curves)
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
@@ -115,7 +117,7 @@ def find(
         ),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], book.accounts, device, book.steps.slowdown),
+        warnings=warnings_of(timeline, rows["gaps"], book.accounts, book.curves, book.steps.slowdown),
     )
 
 
@@ -283,6 +285,7 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
         figures = (
             *(kind, book.groups.bytes_before, book.groups.bytes_after),
             *(book.groups.intermediate_bytes, book.groups.product_bytes),
+            *(book.groups.more_reads, book.groups.more_writes),
         )
         columns += [np.append(each, -1)[book.groups.activity_group] for each in figures]
     op_row = facts.op_row[members]

@@ -7,7 +7,7 @@ import numpy as np
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.facts import category, number
-from tracemine.perfmodel import Slowdown
+from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows
@@ -33,12 +33,16 @@ def _is_rocm(timeline: Timeline) -> bool:
     return name.startswith("amd ") or any("hip" in each.casefold() for each in timeline.meta.versions)
 
 
+def sm_count(timeline: Timeline) -> int | None:
+    return next((d.sm_count for d in _active(timeline) if d.name), None)
+
+
 def warnings_of(
-    timeline: Timeline, gaps: Rows, accounts: Accounts, device: Device | None, slowdown: Slowdown | None
+    timeline: Timeline, gaps: Rows, accounts: Accounts, curves: Curves | None, slowdown: Slowdown | None
 ) -> tuple[str, ...]:
     """One sentence each: the ingest's own, then what the findings rest on."""
     texts = list(timeline.meta.ingest.warnings)
-    if device is None and timeline.activities.num_rows:
+    if curves is None and timeline.activities.num_rows:
         texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:

@@ -313,6 +313,7 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # not estimated then, which is not the same as none.
     estimated_for: str | None = None
     execution_trace: str | None = None  # the file that was given beside the trace; left out where none was
+    calibration: str | None = None  # the user's own that fused times are read off; left out where it is the package's
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):

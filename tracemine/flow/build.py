@@ -61,7 +61,9 @@ def _flow(timeline: Timeline) -> Flow:
     calls = _Calls.of(timeline, order, tensors, member, nodes)
     reads, writes, edges = _walk(_happenings(order, tensors, calls, nodes), tensors, nodes, calls, evidence)
     if not recorded:
-        writes = replace(writes, gone_node=_gone_when_read(writes, edges))
+        made = tensors.storage[tensors.is_output & ~calls.aliased]  # `empty` makes one, and `copy_` writes it
+        made_here = np.isin(tensors.storage[writes.tensor_row], made)
+        writes = replace(writes, gone_node=_gone_when_read(writes, edges, made_here))
     writes = replace(writes, live_out=_live_out(nodes, writes.node, writes.gone_node))
     silent = np.zeros(len(nodes), np.bool_)
     silent[calls.member[calls.silent]] = True
@@ -368,17 +370,15 @@ def _walk(
     return read, write, edges
 
 
-def _gone_when_read(writes: Writes, edges: Edges) -> IntArray:
+def _gone_when_read(writes: Writes, edges: Edges, made: BoolArray) -> IntArray:
     """The first node that no longer finds each write, where nobody recorded when memory was used again.
 
-    What was made during the recording is taken to be gone once the last node that reads it has; what nobody reads
-    stays, and so does what is written into tensors from outside.
+    What was made during the recording (`made`, of each write) is taken to be gone once the last node that reads it has;
+    what nobody reads stays, and so does what is written into tensors from outside.
     """
     last = np.full(len(writes), -1)
     np.maximum.at(last, edges.write, edges.consumer)
-    made = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
-    made[writes.buffer[writes.fresh]] = True
-    gone: IntArray = np.where((writes.gone_node < 0) & (last >= 0) & made[writes.buffer], last + 1, writes.gone_node)
+    gone: IntArray = np.where((writes.gone_node < 0) & (last >= 0) & made, last + 1, writes.gone_node)
     return gone
 
 

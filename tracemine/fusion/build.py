@@ -51,6 +51,8 @@ def groups(flow: Flow) -> Groups:
         node_writes=found.node_writes,
         bytes_before=found.bytes_before,
         bytes_after=found.bytes_after,
+        more_reads=found.more_reads,
+        more_writes=found.more_writes,
         intermediate_bytes=found.intermediate_bytes,
         flops=found.flops,
         product_bytes=product_bytes(timeline, flow, nodes, node_group, count, lasts),

@@ -7,8 +7,9 @@ from itertools import groupby
 
 # Steps that walk a whole row before anything after them can be computed.
 REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
-# Steps of an instruction or two. Multiplying is told apart, for a softmax of what was scaled is another kernel.
-SIMPLE = ("simple", "scale")
+# Steps of an instruction or two. Multiplying is told apart, for a softmax of what was scaled is another kernel, and so
+# is comparing, for a softmax with a mask that is computed on the way is yet another.
+SIMPLE = ("simple", "scale", "compare")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,9 @@ class FusedKernel:
     """What one kernel in place of a group reads, computes and writes.
 
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
-    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `random` for random numbers,
-    `channel` for a batch norm's use of its channel's numbers, `blend` for a mean of neighbours at computed places, and
-    `simple` for everything else.
+    (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `compare` for what makes a mask,
+    `random` for random numbers, `channel` for a batch norm's use of its channel's numbers, `blend` for a mean of
+    neighbours at computed places, and `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 
@@ -58,6 +59,19 @@ class FusedKernel:
         1
         """
         return len(self.walks) if self.depth is None else min(self.depth, len(self.walks))
+
+    @property
+    def masked(self) -> bool:
+        """Whether it is a softmax, merged or spelled out, of rows with a mask that is computed in front.
+
+        >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("compare", "simple", "softmax")).masked
+        True
+        >>> FusedKernel(reads=(8,), writes=(8,), rows=2, steps=("softmax", "compare")).masked
+        False
+        """
+        first = next((at for at, step in enumerate(self.steps) if step in REDUCTIONS), 0)
+        rest = self.steps[first:]
+        return "compare" in self.steps[:first] and ("softmax" in rest or rest[:4] == ("sum", "simple", "exp", "sum"))
 
     @property
     def nbytes(self) -> int:

@@ -18,9 +18,9 @@ _ROTATION = 4
 def lasting(flow: Flow) -> BoolArray:
     """For each write whether it may be wanted after its step.
 
-    Only new tensors that somebody has read are looked at; what is written in place, and what nobody has read, is wanted
-    if it is there. A step that is not followed by one with as many nodes is judged by the one before; without that,
-    what is there is wanted.
+    Only tensors made during the recording that somebody has read are looked at; what is written into others, and what
+    nobody has read, is wanted if it is there. A step that is not followed by one with as many nodes is judged by the
+    one before; without that, what is there is wanted.
     """
     writes = flow.writes
     wanted: BoolArray = writes.live_out.copy()
@@ -32,7 +32,8 @@ def lasting(flow: Flow) -> BoolArray:
     which = np.searchsorted(begin, np.arange(len(step)), "right") - 1  # of each node its step, counted from 0
     own = which[writes.node]
     alike = np.append(size[1:] == size[:-1], False)
-    passing = writes.live_out & writes.fresh & flow.read_by_others
+    made = np.isin(writes.buffer, writes.buffer[writes.fresh])
+    passing = writes.live_out & made & flow.read_by_others
     followed = passing & alike[own]
     again = writes.node + size[own]  # the node that makes the same in the next step
     late = writes.gone_node > again + _ROTATION

@@ -48,8 +48,7 @@ STEPS: dict[str, tuple[str, ...]] = {
             *("add", "sub", "subtract", "rsub", "multiply", "neg", "negative", "abs", "absolute", "square", "addcmul"),
             *("lerp", "maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max", "clip", "hardtanh"),
             *("floor", "ceil", "trunc", "round", "frac", "sign", "sgn", "where", "masked_fill", "_masked_scale"),
-            *("isnan", "isinf", "isposinf", "isneginf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge"),
-            *("logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+            *("isnan", "isinf", "isposinf", "isneginf", "isfinite", "bitwise_xor"),
             *("bitwise_left_shift", "bitwise_right_shift", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__"),
             *("relu", "leaky_relu", "_prelu_kernel", "threshold", "hardshrink", "softshrink", "hardsigmoid"),
             *("hardswish", "threshold_backward", "leaky_relu_backward", "hardtanh_backward", "hardsigmoid_backward"),
@@ -57,6 +56,13 @@ STEPS: dict[str, tuple[str, ...]] = {
             "native_dropout_backward",
         ),
         ("simple",),
+    ),
+    **dict.fromkeys(
+        (
+            *("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor"),
+            *("bitwise_and", "bitwise_or", "bitwise_not"),
+        ),
+        ("compare",),
     ),
     # Many instructions, of which none was measured: taken for simple until one is.
     **dict.fromkeys(

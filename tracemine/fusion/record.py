@@ -76,6 +76,8 @@ class Groups:
     node_writes: IntArray
     bytes_before: IntArray  # read and written by the members as they are
     bytes_after: IntArray  # read and written by one kernel
+    more_reads: IntArray  # bytes beyond those, if what is written in place is each time another tensor where that is
+    more_writes: IntArray  # a guess; 0 where it is none
     intermediate_bytes: IntArray  # of tensors that need not exist any more
     flops: IntArray  # −1 where a member's are not known
     product_bytes: IntArray  # of the matrix product or convolution whose epilogue it could be: its result; 0: none

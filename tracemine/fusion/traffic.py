@@ -27,6 +27,8 @@ class GroupTraffic:
     node_writes: IntArray
     bytes_before: IntArray
     bytes_after: IntArray
+    more_reads: IntArray
+    more_writes: IntArray
     intermediate_bytes: IntArray
     flops: IntArray
 
@@ -63,6 +65,9 @@ def traffic_of(
 
     wanted = _wanted(timeline, flow, node_group, lasts) & (write_group >= 0)
     writing = _Distinct.of(wanted, write_group, writes, writes.bytes, writes.buffer)
+    more_reads, more_writes = _more_in_place(
+        flow, (in_group, wanted), (read_group, write_group), read_bytes, buffer, count
+    )
     gone = (write_group >= 0) & ~wanted & writes.fresh & flow.read_by_others
 
     evidence = _evidence(flow, node_group, count, inside)
@@ -77,7 +82,7 @@ def traffic_of(
     sized = np.ones(count, np.bool_)
     sized[node_group[member[~node_sized[member]]]] = False
     kernels, kernel = _kernels(timeline, flow, nodes, node_group, sized, reading, writing, depth)
-    after = np.bincount(reading.group, reading.bytes, count) + np.bincount(writing.group, writing.bytes, count)
+    after = _bytes(reading, count) + _bytes(writing, count)
     return GroupTraffic(
         kernels=kernels,
         kernel=kernel,
@@ -85,7 +90,9 @@ def traffic_of(
         node_reads=np.where(node_sized, node_reads, -1),
         node_writes=np.where(node_sized, node_writes, -1),
         bytes_before=np.where(sized, before, -1),
-        bytes_after=np.where(sized, np.minimum(after.astype(np.int64), before), -1),
+        bytes_after=np.where(sized, np.minimum(after, before), -1),
+        more_reads=np.where(sized, np.maximum(more_reads - _bytes(reading, count), 0), 0),
+        more_writes=np.where(sized, np.maximum(more_writes - _bytes(writing, count), 0), 0),
         intermediate_bytes=np.where(
             sized, np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64), -1
         ),
@@ -140,6 +147,40 @@ class _Distinct:
         at = np.flatnonzero(amount == np.repeat(largest, np.diff(np.append(starts, len(amount)))))
         first = at[np.unique(np.searchsorted(starts, at, "right") - 1, return_index=True)[1]]
         return _Distinct(own[starts], np.maximum(np.minimum(total, extent), largest), rows[first])
+
+
+def _bytes(distinct: _Distinct, count: int) -> IntArray:
+    """Of each group the sum."""
+    return np.bincount(distinct.group, distinct.bytes, count).astype(np.int64)
+
+
+def _more_in_place(
+    flow: Flow,
+    chosen: tuple[BoolArray, BoolArray],
+    group: tuple[IntArray, IntArray],
+    read_bytes: IntArray,
+    buffer: IntArray,
+    count: int,
+) -> tuple[IntArray, IntArray]:
+    """Bytes that each group reads and writes if whatever a member writes in place, and takes beside it, is a tensor of
+    its own wherever that is a guess: an optimizer's state, of which several tensors look alike.
+    """
+    reads, writes = flow.reads, flow.writes
+    reading, wanted = chosen
+    guessed = reads.evidence == Evidence.ADJACENT
+    in_place = np.zeros(len(flow.nodes), np.bool_)
+    in_place[writes.node[~writes.fresh]] = True
+    apart = guessed & in_place[reads.node] & (group[0] >= 0)
+    own = np.where(apart, 2 * (1 + reads.buffer.max(initial=0)) + np.arange(len(reads.node)), buffer)
+    # A target is guessed where its old content is.
+    width = 1 + max(int(reads.buffer.max(initial=0)), int(writes.buffer.max(initial=0)))
+    target = ~writes.fresh & np.isin(writes.node * width + writes.buffer, (reads.node * width + reads.buffer)[guessed])
+    target &= group[1] >= 0
+    to = np.where(target, width + np.arange(len(writes)), writes.buffer)
+    return (
+        _bytes(_Distinct.of(reading | apart, group[0], reads, read_bytes, own), count),
+        _bytes(_Distinct.of(wanted | target, group[1], writes, writes.bytes, to), count),
+    )
 
 
 def _evidence(flow: Flow, node_group: IntArray, count: int, inside: BoolArray) -> IntArray:

@@ -2,6 +2,7 @@
 
 one_kernel(…)    one kernel in place of a fusion group
 fused_run(…)     one kernel in place of adjacent kernels whose reads are not recorded
+hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
 
@@ -10,29 +11,43 @@ The time of one fused kernel is read off what a device was measured to do with i
     calibration = calibration_of("NVIDIA H200 SXM")         # or read_calibration(path)
     Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
 
-`calibration` is the file of one device, `interpolation` reads it between its points, `fused_time` is the model,
-`intervals` how far off it is, `scaled_device` makes a calibration for a device that was not measured.
+`calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` reads one
+between its points, `fused_time` is the model, `intervals` how far off it is, `scaled_device` makes a calibration for a
+device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
+from tracemine.perfmodel.data_loading import hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
+from tracemine.perfmodel.user_calibrations import (
+    GPU,
+    Chosen,
+    Measured,
+    chosen,
+    data_folder,
+    of_this_user,
+    read_measured,
+)
 
 __all__ = [
+    "GPU",
     "NOTHING",
     "REPLAY_FLOOR_NS",
     "SLOWDOWNS",
     "Abstained",
     "Calibration",
+    "Chosen",
     "Curves",
     "Estimate",
+    "Measured",
     "Neighbour",
     "Prediction",
     "Range",
@@ -41,11 +56,16 @@ __all__ = [
     "Unfused",
     "Unprofiled",
     "calibration_of",
+    "chosen",
     "closed_gaps",
+    "data_folder",
     "fitted_slowdown",
     "fused_run",
+    "hidden_by_workers",
+    "of_this_user",
     "one_kernel",
     "parse_calibration",
     "pinned",
     "read_calibration",
+    "read_measured",
 ]

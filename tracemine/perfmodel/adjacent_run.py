@@ -5,11 +5,12 @@ Where dataflow and its bytes are known, groups are estimated instead: see group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tracemine.devices import Device
+from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.ranges import Abstained, Estimate, Range
 
 # The share of the time beyond the longest member that the mid estimate saves.
@@ -24,19 +25,19 @@ class Neighbour:
     compute: bool = False  # its time is arithmetic (a matrix product, a convolution), which fusing does not shorten
 
 
-def fused_run(run: Sequence[Neighbour], device: Device | None, *, legal: bool = False) -> Estimate | Abstained:
+def fused_run(run: Sequence[Neighbour], curves: Curves | None, *, legal: bool = False) -> Estimate | Abstained:
     """One kernel in place of each stretch of a run that no product or convolution interrupts; those keep their time.
 
     `legal`: that they are one fusion group is known, only its bytes are not.
 
     >>> from tracemine.devices import find_device
-    >>> h200 = find_device("NVIDIA H200")
-    >>> fused_run([Neighbour(dur_ns=30), Neighbour(dur_ns=50), Neighbour(dur_ns=20)], h200).after_ns
-    Range(low=50, mid=75, high=100)
-    >>> fused_run([Neighbour(dur_ns=30)], None)
+    >>> curves = Curves.of(find_device("NVIDIA H200"))
+    >>> fused_run([Neighbour(dur_ns=3000), Neighbour(dur_ns=5000), Neighbour(dur_ns=2000)], curves).after_ns
+    Range(low=5000, mid=7500, high=10000)
+    >>> fused_run([Neighbour(dur_ns=3000)], None)
     Abstained(reason='device_unknown')
     """
-    if device is None:
+    if curves is None:
         return Abstained("device_unknown")
     stretches = [[one.dur_ns for one in part] for compute, part in groupby(run, key=lambda n: n.compute) if not compute]
     if not stretches:
@@ -55,4 +56,7 @@ def fused_run(run: Sequence[Neighbour], device: Device | None, *, legal: bool = 
     if kept:
         assumptions.append("products and convolutions keep their time; only the low end lets the rest ride on them")
         longest = 0
-    return Estimate(after_ns=Range(kept + longest, kept + mid, kept + total), assumptions=tuple(assumptions))
+    # What each stretch moves is not known, so of its floor the launch alone is; it never took longer than it did.
+    least = math.ceil(len(stretches) * curves.least_ns(0))
+    rest = Range(longest, mid, total).at_least(least).at_most(total)
+    return Estimate(after_ns=Range(kept + rest.low, kept + rest.mid, kept + rest.high), assumptions=tuple(assumptions))

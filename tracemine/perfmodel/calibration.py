@@ -19,7 +19,10 @@ from tracemine.errors import InputError, Location
 from tracemine.files import read_file
 
 SCHEMA_VERSION = 1
-_LARGEST_FILE = 16 << 20  # bytes; what calibrate writes is a hundredth of it
+CALIBRATE_HINT = "write one with: tracemine calibrate -o FILE"
+_LARGEST_FILE = 2 << 20  # bytes; what calibrate writes is a thirtieth of it
+_MOST_POINTS, _LONGEST_TEXT = 20_000, 200
+_MOST_BYTES, _MOST_NS, _MOST_SMS = 1 << 44, 10**12, 1 << 16  # of what can be: a tensor, a launch, a GPU
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -98,17 +101,40 @@ def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
     tracemine.errors.InputError: calibration: no calibration: Object missing required field `gpu`
       hint: write one with: tracemine calibrate -o FILE
     """
-    hint = "write one with: tracemine calibrate -o FILE"
+    hint = CALIBRATE_HINT
     try:
         calibration = msgspec.json.decode(content, type=Calibration)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"no calibration: {error}", where=Location(path), hint=hint) from error
     if calibration.schema_version != SCHEMA_VERSION or calibration.columns != Point.__struct_fields__:
         raise InputError(f"not version {SCHEMA_VERSION} of the calibration file", where=Location(path), hint=hint)
-    for point in calibration.points:
-        if min(point.cold_ns, point.warm_ns, point.nbytes, point.rows, point.length, point.kernels) <= 0:
-            raise InputError(f"{point.pattern}: a size or a time is not positive", where=Location(path), hint=hint)
+    if wrong := next(_wrong(calibration), None):
+        raise InputError(wrong, where=Location(path), hint=hint)
     return calibration
+
+
+def _wrong(calibration: Calibration) -> Iterator[str]:
+    """What cannot be in a calibration, each in a few words."""
+    points, launch = calibration.points, calibration.launch
+    if not 0 < len(points) <= _MOST_POINTS:
+        yield f"{len(points)} points, of at most {_MOST_POINTS}"
+    texts = (calibration.gpu, *(text for point in points for text in (point.pattern, point.dtype)))
+    if not calibration.gpu or max(map(len, texts), default=0) > _LONGEST_TEXT:
+        yield "a name is empty or too long"
+    device = ((calibration.sm_count, _MOST_SMS), (calibration.l2_bytes, _MOST_BYTES))
+    if not all(0 < value <= most for value, most in device):
+        yield "a device has no such multiprocessors or cache"
+    if not all(0 < ns <= _MOST_NS for ns in (launch.empty_kernel_ns, launch.graph_kernel_ns)):
+        yield "launch: a time is not positive, or longer than can be"
+    for point in points:
+        sizes = (point.nbytes, point.rows, point.length, point.elements)
+        if (
+            min(point.cold_ns, point.warm_ns, point.kernels, *sizes) <= 0
+            or min(point.bytes_read, point.bytes_written) < 0
+        ):
+            yield f"{point.pattern}: a size or a time is not positive"
+        if max(sizes) > _MOST_BYTES or max(point.cold_ns, point.warm_ns) > _MOST_NS:
+            yield f"{point.pattern}: a size or a time is greater than can be"
 
 
 def read_calibration(path: Path) -> Calibration:

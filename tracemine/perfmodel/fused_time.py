@@ -22,7 +22,7 @@ from tracemine.errors import InputError
 from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel, Unfused
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.interpolation import Beyond, Line
-from tracemine.perfmodel.intervals import INTERVALS, OUTSIDE, SCALED, Prediction
+from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction
 from tracemine.perfmodel.scaled_device import scaled
 
 _WHOLE = 1024  # a row up to here is held by one program, and read once
@@ -34,6 +34,9 @@ _ROWS_PER_SM = 2
 _ACROSS_WHOLE, _ACROSS_ROWS_PER_SM = 64, 64
 _ACROSS_BYTES = 1.5  # of what is read: sectors of which other rows use a part (layer norm of a sum with a transpose)
 _ROWS_AT_ONCE = 8  # that a multiprocessor walks at once: programs of eight warps
+# A softmax whose mask is computed on the way takes so many times as long as a plain one: indices are int64, rows are
+# read twice, and padded ones are written. torch.compile's kernels in five models: 1.7, 1.9, 2.8, 3.1 and 3.8 times.
+_MASKED = 2.0
 _HELD_BY_L2 = 0.5  # of the L2 cache: what a walk finds again of what the walk before it read
 _THREADS_PER_SM = 2048
 _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
@@ -42,6 +45,8 @@ _TIMED_NS = 6000  # from here on the better shape is found
 _TELLING = 1.15  # of the cold time: a kernel that takes longer is slow for another reason
 _DIFFER = 1.01  # warm and cold times of more than the cache that can be told apart
 _BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
+_FUNCTION_DTYPE = "bfloat16"  # of the points that tell what a function takes
+_LARGE_WAVES = 16  # of threads: from here on memory's own time is steady
 _PICO = 1e-3  # ns
 
 _FUNCTIONS = ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
@@ -78,15 +83,24 @@ class Curves:
     247
     """
 
-    def __init__(self, calibration: Calibration, scaled_from: str | None = None) -> None:
+    def __init__(
+        self,
+        calibration: Calibration,
+        scaled_from: str | None = None,
+        device: Device | None = None,
+        file: str | None = None,
+    ) -> None:
+        """`scaled_from`: the GPU whose curves these are, scaled to `device`. `file`: the name of a user's own file."""
         self.calibration = calibration
+        self.file = file
         self.scaled_from = scaled_from
+        self._device = device or find_device(calibration.gpu, sm_count=calibration.sm_count)
         self.wave = calibration.sm_count * _THREADS_PER_SM  # elements that are computed at once
         by_pattern: dict[str, list[Point]] = defaultdict(list)
         for point in calibration.points:
             by_pattern[point.pattern].append(point)
         self._points = dict(by_pattern)
-        if missing := sorted(_NEEDED - set(self._points)):
+        if missing := self._missing():
             raise InputError(f"the calibration of {calibration.gpu} lacks {', '.join(missing)}")
 
         def in_cache(point: Point) -> bool:
@@ -106,19 +120,37 @@ class Curves:
         self._beyond = {
             (name, item): Beyond([p for p in points if _item_bytes(p) == item], self._own_ns, self._missed(item))
             for name, points in self._points.items()
-            if name.startswith("row_")
+            if name in _NEEDED and name.startswith("row_")
             for item in (2, 4)
         }
 
+    def _missing(self) -> list[str]:
+        """Patterns without a point that is needed of them: of all types that are asked for, and large ones."""
+        missing = []
+        for name in sorted(_NEEDED):
+            points = self._points.get(name, [])
+            items = {_item_bytes(point) for point in points}
+            large = {point.dtype for point in points if point.elements > _LARGE_WAVES * self.wave}
+            if name in _FUNCTIONS:
+                there = _FUNCTION_DTYPE in large
+            elif name.startswith("row_"):
+                there = bool(large) and items >= {2, 4}
+            else:
+                there = name == "widen" or any(point.dtype == _BASE_DTYPE for point in points)
+            if not points or not there:
+                missing.append(name)
+        return missing
+
     @classmethod
     def of(cls, device: Device) -> Curves | None:
-        """The curves of a row of the device table: measured, or another device's scaled; None where nothing is.
+        """The curves of a row of the device table: measured, or scaled from the measured device whose bandwidth is
+        nearest; None where nothing is.
 
         >>> from tracemine.devices import find_device
         >>> Curves.of(find_device("NVIDIA H200")).scaled_from is None
         True
-        >>> Curves.of(find_device("NVIDIA H100 80GB HBM3")).scaled_from
-        'NVIDIA H200'
+        >>> Curves.of(find_device("NVIDIA A100-SXM4-80GB")).scaled_from
+        'NVIDIA H100 80GB HBM3'
         """
         ready = _READY.get(device.title)
         if ready is None or ready[0] != device:  # made once a device: it takes longer than scanning a small trace
@@ -130,11 +162,12 @@ class Curves:
         own = calibration_of(device.title)
         if own is not None:
             return cls(own)
-        base = next(iter(shipped_calibrations()), None)
-        known = None if base is None else find_device(base.gpu, sm_count=base.sm_count)
-        if base is None or known is None:
+        found = ((base, find_device(base.gpu, sm_count=base.sm_count)) for base in shipped_calibrations())
+        known = [(base, row) for base, row in found if row is not None]
+        if not known:
             return None
-        return cls(scaled(base, known, device), scaled_from=base.gpu)
+        base, row = min(known, key=lambda one: abs(math.log(one[1].achieved_bytes_per_s / device.achieved_bytes_per_s)))
+        return cls(scaled(base, row, device), scaled_from=base.gpu, device=device)
 
     def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
         """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
@@ -182,6 +215,31 @@ class Curves:
             return 0.0
         return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
 
+    def least_ns(self, nbytes: float, kernels: int = 1) -> float:
+        """The least that `kernels` launches can take that move so many bytes: what launching takes, and what the L2
+        cache does not hold at the memory's peak bandwidth.
+
+        >>> from tracemine.perfmodel.calibration import calibration_of
+        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+        >>> curves.least_ns(1 << 20), round(curves.least_ns(4_800_000_000 + curves.calibration.l2_bytes))
+        (576, 1000000)
+        """
+        beyond = max(nbytes - self.calibration.l2_bytes, 0)
+        return max(kernels * self._empty_ns, beyond / self._peak_bytes_per_ns)
+
+    @cached_property
+    def _empty_ns(self) -> int:
+        """A kernel that does nothing, or the smallest that moves anything, whichever was shorter."""
+        return min(self.calibration.launch.empty_kernel_ns, *(p.warm_ns for p in self.calibration.points))
+
+    @cached_property
+    def _peak_bytes_per_ns(self) -> float:
+        """Of the data sheet; where the GPU is not in the device table, the highest that was measured."""
+        if self._device is not None:
+            return self._device.bandwidth_bytes_per_s / 1e9
+        beyond = ((p, p.nbytes - self.calibration.l2_bytes) for p in self.calibration.points)
+        return max(1.0, *(more / min(p.cold_ns, p.warm_ns) for p, more in beyond))
+
     @cached_property
     def floor_ns(self) -> tuple[float, float]:
         """(cold, warm) time of the smallest copy."""
@@ -199,7 +257,7 @@ class Curves:
             name: min(
                 (t - floor) / p.elements / _PICO
                 for p in self._points[name]
-                if p.dtype == "bfloat16" and p.elements > 16 * self.wave
+                if p.dtype == _FUNCTION_DTYPE and p.elements > _LARGE_WAVES * self.wave
                 for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
             )
             for name in _FUNCTIONS
@@ -217,7 +275,7 @@ class Curves:
         return min(
             (t - floor) / p.elements / _PICO
             for p in self._points[pattern]
-            if p.elements > 16 * self.wave
+            if p.elements > _LARGE_WAVES * self.wave
             for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
         )
 
@@ -234,6 +292,8 @@ class Curves:
         other work leaves it, and 0 that it was cleared.
         """
         mid, kind, kernels, notes = self._mid(kernel, warm)
+        if kernel.masked and kind != "scan":
+            mid, kind = mid * _MASKED, "masked"
         if "random" in kernel.steps:  # a seed is drawn first, by a kernel of its own
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if kernel.nbytes <= self.calibration.l2_bytes:
@@ -245,7 +305,12 @@ class Curves:
         if self.scaled_from is not None:
             low, high = low * SCALED[0], high * SCALED[1]
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
-        return Prediction(low_ns=mid * low, mid_ns=mid, high_ns=mid * high, kind=kind, kernels=kernels, notes=notes)
+        elif self.calibration.gpu != FITTED_ON:
+            low, high = low * ELSEWHERE[0], high * ELSEWHERE[1]
+            notes = (*notes, f"what arithmetic takes beside this GPU's own curves was set on an {FITTED_ON}")
+        least = self.least_ns(kernel.nbytes, kernels)
+        low_ns, mid_ns, high_ns = (max(ns, least) for ns in (mid * low, mid, mid * high))
+        return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
         """A matrix product and what follows it: `kernel` is all of that as one, reading the product's `product_bytes`.

@@ -5,6 +5,7 @@ The unfused time is never modelled: it is what the trace measured. How warm the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,10 +27,12 @@ def one_kernel(
     sure: bool = True,
     in_model: bool = True,
     product_bytes: int = 0,
+    more: tuple[int, int] = (0, 0),
 ) -> Estimate | Abstained:
     """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed. `in_model`: whether
     products and convolutions run in the same steps, as in whole models, or memory-bound kernels alone. `product_bytes`:
-    of the result of a product whose epilogue it could be.
+    of the result of a product whose epilogue it could be. `more`: bytes that it reads and writes on top, if tensors
+    that are written in place and look alike are not one.
 
     Where it is guessed, the interval reaches from inputs of equal size being one to the largest result being wanted by
     somebody else.
@@ -45,18 +48,22 @@ def one_kernel(
     if curves is None:
         return Abstained("device_unknown")
     warm = curves.warmth(kernel, members)
-    found = curves.predict(kernel, warm)
+    found, least_ns = curves.predict(kernel, warm), curves.least_ns(kernel.nbytes)
     low_ns, high_ns = found.low_ns, found.high_ns
     assumptions = [_source(curves), *found.notes]
     if not sure:
         fewer = replace(kernel, reads=tuple(dict.fromkeys(kernel.reads)))
-        more = replace(kernel, writes=(*kernel.writes, max((*kernel.reads, *kernel.writes), default=0)))
-        low_ns = min(low_ns, curves.predict(fewer, warm).low_ns)
-        high_ns = max(high_ns, curves.predict(more, warm).high_ns)
+        wanted = replace(kernel, writes=(*kernel.writes, max((*kernel.reads, *kernel.writes), default=0)))
+        low_ns, least_ns = min(low_ns, curves.predict(fewer, warm).low_ns), curves.least_ns(fewer.nbytes)
+        high_ns = max(high_ns, curves.predict(wanted, warm).high_ns)
         assumptions.append(
             "which tensor feeds which kernel is the likeliest of several; low end: inputs of equal size are one, high "
             "end: somebody else reads the largest result"
         )
+    if any(more):
+        apart = replace(kernel, reads=(*kernel.reads, more[0]), writes=(*kernel.writes, more[1]))
+        high_ns = max(high_ns, curves.predict(apart, warm).high_ns)
+        assumptions.append("high end: tensors that are written in place and look alike are each a tensor of its own")
     if in_model:
         low_ns, high_ns = low_ns / IN_A_STEP, high_ns * IN_A_STEP
         assumptions.append(
@@ -68,10 +75,12 @@ def one_kernel(
         assumptions.append("only the low end lets it ride on the product in front, for what else it must read")
     if found.kernels > 1:
         assumptions.append(f"few rows for so long a reduction: {found.kernels} kernels are counted")
-    return Estimate(after_ns=outwards(low_ns, found.mid_ns, high_ns), assumptions=tuple(assumptions))
+    after_ns = outwards(low_ns, found.mid_ns, high_ns).at_least(math.ceil(least_ns))
+    return Estimate(after_ns=after_ns, assumptions=tuple(assumptions))
 
 
 def _source(curves: Curves) -> str:
     if curves.scaled_from is not None:
         return f"the fused time is read off the calibration of {curves.scaled_from}, scaled by the data sheets"
-    return f"the fused time is read off the calibration of {curves.calibration.gpu}"
+    own = "" if curves.file is None else f" in {curves.file}"
+    return f"the fused time is read off the calibration of {curves.calibration.gpu}{own}"

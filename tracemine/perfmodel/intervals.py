@@ -34,6 +34,8 @@ INTERVALS = {
     "rows_looped_small": (0.77, 1.45),
     "softmax_looped": (0.68, 1.12),
     "softmax_looped_small": (0.8, 1.15),
+    "masked": (0.5, 1.95),
+    "masked_small": (0.5, 1.95),
     "scan": (0.7, 1.4),
     "scan_small": (0.65, 1.8),
     "columns": (0.75, 1.5),
@@ -41,5 +43,10 @@ INTERVALS = {
     "split": (0.9, 1.3),
     "split_small": (0.82, 1.35),
 }
+# The constants of arithmetic, and the intervals, were set by points of one GPU. Of patterns that are left out of the
+# fit the intervals hold 84 to 87 % (prediction_points.py --left-out); another GPU, with its own calibration, is further
+# from the fit than that.
+FITTED_ON = "NVIDIA H200"
+ELSEWHERE = (1 / 1.15, 1.15)
 OUTSIDE = (0.6, 1.6)  # beyond the sizes that were calibrated
 SCALED = (0.65, 1.6)  # a device known from its data sheet alone: another device's curves, scaled

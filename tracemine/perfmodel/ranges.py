@@ -32,6 +32,14 @@ class Range(msgspec.Struct, frozen=True):
         """
         return Range(min(self.low, limit), min(self.mid, limit), min(self.high, limit))
 
+    def at_least(self, limit: int) -> Range:
+        """Each end raised to `limit`.
+
+        >>> Range(1, 5, 9).at_least(6)
+        Range(low=6, mid=6, high=9)
+        """
+        return Range(max(self.low, limit), max(self.mid, limit), max(self.high, limit))
+
 
 NOTHING = Range(0, 0, 0)
 

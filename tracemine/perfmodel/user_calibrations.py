@@ -1,0 +1,127 @@
+"""Calibrations that did not come with the package: those that `tracemine calibrate` wrote for a user, and a named one.
+
+The most specific one counts: the file that was named for this scan; else, in the user's data folder, one of a GPU of
+the same name and size; else one of the same row of the device table; else what the package has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracemine.devices import Device, find_device
+from tracemine.errors import InputError, Location
+from tracemine.files import path_text
+from tracemine.perfmodel.calibration import CALIBRATE_HINT, Calibration, read_calibration
+from tracemine.perfmodel.fused_time import Curves
+
+_MOST_FILES = 64  # of the data folder are read
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """A trace's GPU as its profiler names it."""
+
+    name: str | None
+    sm_count: int | None = None
+    device: Device | None = None  # the device table's row for it; None: it has none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A calibration made ready, and the file that it was read from."""
+
+    curves: Curves
+    path: str
+    named: bool = False  # for this scan
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.curves.calibration
+
+    def fit(self, gpu: GPU) -> int:
+        """How well it fits a trace's GPU: 0 not at all, 1 the same row of the device table, 2 the same name and size.
+
+        A named one fits a GPU that is not known, too.
+        """
+        own = self.calibration
+        same_size = gpu.sm_count is None or gpu.sm_count == own.sm_count
+        if same_size and gpu.name is not None and gpu.name.casefold() == own.gpu.casefold():
+            return 2
+        if gpu.device is None:
+            return int(self.named)
+        return int(find_device(own.gpu, sm_count=own.sm_count) is gpu.device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What fused times are read off for one trace."""
+
+    curves: Curves | None = None  # None: nothing is known of its GPU
+    path: str | None = None  # of the file; None: it came with the package
+    notes: tuple[str, ...] = ()  # one sentence each: what was not used, and why
+
+
+def data_folder() -> Path:
+    """Where `tracemine calibrate` writes, and a scan looks: of the XDG base directories the one for a user's data."""
+    home = os.environ.get("XDG_DATA_HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path("~/.local/share")
+    with suppress(RuntimeError):  # nobody's home is known
+        base = base.expanduser()
+    return base / "tracemine" / "calibration"
+
+
+def file_name(gpu: str) -> str:
+    """What the file of a GPU is called there.
+
+    >>> file_name("NVIDIA H100 80GB HBM3")
+    'nvidia_h100_80gb_hbm3.json'
+    >>> file_name("../../etc/passwd")
+    'etc_passwd.json'
+    """
+    return f"{re.sub('[^a-z0-9]+', '_', gpu.casefold()).strip('_')[:100] or 'gpu'}.json"
+
+
+def read_measured(path: Path, *, named: bool = True) -> Measured:
+    """The calibration in a file. Raises InputError, also where a pattern that predictions need is missing in it."""
+    calibration = read_calibration(path)
+    try:
+        return Measured(curves=Curves(calibration, file=path_text(path.name)), path=path_text(path), named=named)
+    except InputError as error:
+        raise InputError(str(error.message), where=Location(str(path)), hint=CALIBRATE_HINT) from None
+
+
+def of_this_user(folder: Path | None = None) -> tuple[tuple[Measured, ...], tuple[str, ...]]:
+    """The calibrations of the data folder, by name, and a note for each file there that is none."""
+    folder = data_folder() if folder is None else folder
+    found, notes = [], []
+    for path in sorted(folder.glob("*.json"))[:_MOST_FILES]:
+        try:
+            found.append(read_measured(path, named=False))
+        except InputError as error:
+            notes.append(f"A calibration was not used: {str(error).splitlines()[0]}")
+    return tuple(found), tuple(notes)
+
+
+def chosen(gpu: GPU, own: Sequence[Measured]) -> Chosen:
+    """The calibration for a trace's GPU: the most specific of `own`, else what the package has.
+
+    >>> from tracemine.devices import find_device
+    >>> chosen(GPU("NVIDIA H200", 132, find_device("NVIDIA H200")), ()).curves.calibration.gpu
+    'NVIDIA H200'
+    >>> chosen(GPU("Brand New"), ())
+    Chosen(curves=None, path=None, notes=())
+    """
+    notes = tuple(_not_used(one, gpu) for one in own if one.named and not one.fit(gpu))
+    best = max((one for one in own if one.fit(gpu)), key=lambda one: (one.named, one.fit(gpu)), default=None)
+    if best is not None:
+        return Chosen(curves=best.curves, path=best.path, notes=notes)
+    return Chosen(curves=None if gpu.device is None else Curves.of(gpu.device), notes=notes)
+
+
+def _not_used(one: Measured, gpu: GPU) -> str:
+    return f"{one.path} was measured on {one.calibration.gpu} and not used: this trace is of {gpu.name}."
