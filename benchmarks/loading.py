@@ -20,6 +20,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tracemine.findings import steps as steps_module
 from tracemine.pipeline import scan
 from tracemine.units import time_text
 
@@ -78,7 +79,11 @@ def recorded(folder: Path) -> list[Loop]:
 
 
 def public(folder: Path) -> list[Loop]:
-    """PyTorch's own pair: spans of as many steps."""
+    """PyTorch's own pair: spans of as many steps.
+
+    Both were recorded, so the saving of the recorded step is what they tell: as if recording had cost nothing.
+    """
+    steps_module.slowdown_of = lambda timeline: None  # type: ignore[assignment]
     none, four = (folder / name for name in PUBLIC)
     if not none.exists():
         return []

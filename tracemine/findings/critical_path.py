@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.rows.arrow import rows_of
-from tracemine.rows.host import Calls, last_begun, threads
+from tracemine.perfmodel import LOADING_PACE
+from tracemine.rows.arrow import categories, numbers, rows_of
+from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -57,6 +58,7 @@ class Replay:
     held_by: tuple[tuple[tuple[int, int], ...], ...]  # of each activity: others, and the delays after their ends
     alone: BoolArray  # of each activity: nothing else was launched by its call
     work: dict[tuple[int, int], int]  # of each host event: the host's own time since the one before
+    loading: dict[tuple[int, int], int]  # how much of that went into loading data, which recording stretches little
     waits: dict[
         int, tuple[int, int, int]
     ]  # of each blocking call: the activity, the delay after it, and after its begin
@@ -82,6 +84,7 @@ class Replay:
         starts, ends = (np.zeros((len(self.start), count)) for _ in range(2))
         called: dict[int, Floats] = {}
         host, faster = np.full(count, self.begins), 1.0 / pace
+        loads = np.maximum(faster, 1.0 / LOADING_PACE)
         launch, delays, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
         for event in self.events:
             kind, at = event
@@ -96,7 +99,8 @@ class Replay:
                     since, by = saved[at]
                     ends[at, since:] -= by
                 continue
-            step = self.work[event] * faster
+            loaded = self.loading.get(event, 0)
+            step = (self.work[event] - loaded) * faster + loaded * loads if loaded else self.work[event] * faster
             if kind == _LAUNCHES:
                 step[unmade.get(at, count) :] = 0.0
                 host = called[at] = host + step
@@ -145,7 +149,7 @@ def replay_of(timeline: Timeline) -> Replay:
     stream = np.unique(place, axis=1, return_inverse=True)[1].reshape(-1)
     launch = _launches(calls, launch_row, start)
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
-    events, work, blocked, begins = _host(calls, start, dur, launch_row)
+    events, work, loading, blocked, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))
     held_by, delays = waits.resolved()
     return Replay(
         events=events,
@@ -159,6 +163,7 @@ def replay_of(timeline: Timeline) -> Replay:
         & (launch >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
         work=work,
+        loading=loading,
         waits=blocked,
         last=waits.last(delays),
     )
@@ -289,10 +294,44 @@ def _own_copies(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """When a loop was at its data: disjoint intervals in order, and how much of them lies before each."""
+
+    begin: IntArray
+    dur: IntArray
+    before: IntArray
+
+    @staticmethod
+    def of(timeline: Timeline, origin: int) -> _Loading:
+        ops = timeline.ops
+        rows = np.flatnonzero(named(categories(ops["name"]), LOADS))
+        begin = numbers(ops["start_ns"]).values.astype(np.int64)[rows] - origin
+        end = begin + numbers(ops["dur_ns"]).values.astype(np.int64)[rows]
+        order = np.argsort(begin, kind="stable")
+        begin, latest = begin[order], np.maximum.accumulate(end[order])
+        begin[1:] = np.maximum(begin[1:], latest[:-1])
+        dur = np.maximum(latest - begin, 0)
+        return _Loading(begin, dur, np.cumsum(dur) - dur)
+
+    def until(self, time: int) -> int:
+        """How much of it lies before a time."""
+        at = int(np.searchsorted(self.begin, time, side="right")) - 1
+        return 0 if at < 0 else int(self.before[at] + min(time - self.begin[at], self.dur[at]))
+
+
 def _host(
-    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray
-) -> tuple[tuple[tuple[int, int], ...], dict[tuple[int, int], int], dict[int, tuple[int, int, int]], float]:
-    """Events in order, the host's own time before each of its own, what its blocking calls wait for, its begin."""
+    calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loader: _Loading
+) -> tuple[
+    tuple[tuple[int, int], ...],
+    dict[tuple[int, int], int],
+    dict[tuple[int, int], int],
+    dict[int, tuple[int, int, int]],
+    float,
+]:
+    """Events in order, the host's own time before each of its own, how much of it went into loading data, what its
+    blocking calls wait for, its begin.
+    """
     blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
     launching, blocking = np.flatnonzero(calls.launches), np.flatnonzero(blocks)
     parts = (
@@ -312,6 +351,7 @@ def _host(
         if at >= 0 and start[by_end[at]] < calls.end[call]
     } | _own_copies(calls, start, dur, launch_row, blocking)
     work: dict[tuple[int, int], int] = {}
+    loading: dict[tuple[int, int], int] = {}
     waits: dict[int, tuple[int, int, int]] = {}
     now: int | None = None
     begins = 0
@@ -324,6 +364,8 @@ def _host(
         if now is None:
             now = begins = begin
         work[event] = max(begin - now, 0)
+        if len(loader.begin) and begin > now and (loaded := loader.until(begin) - loader.until(now)):
+            loading[event] = loaded
         now = max(begin, now)
         if what == _BLOCKS:
             other, ended = device.get(at, (-1, now))
@@ -331,4 +373,4 @@ def _host(
             after = end - ended if by_device else min(end - now, end - ended)
             waits[at] = (other, after, min(max(after, 0), end - now) if by_device else end - now)
             now = end
-    return events, work, waits, float(begins)
+    return events, work, loading, waits, float(begins)

@@ -20,7 +20,7 @@ from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
-from tracemine.perfmodel.data_loading import hidden_by_workers
+from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown
 from tracemine.perfmodel.group import one_kernel
@@ -39,6 +39,7 @@ from tracemine.perfmodel.user_calibrations import (
 
 __all__ = [
     "GPU",
+    "LOADING_PACE",
     "NOTHING",
     "REPLAY_FLOOR_NS",
     "SLOWDOWNS",

@@ -18,6 +18,7 @@ _WORKERS = (2, 4, 8)
 _SLOWER = (1.5, 1.4, 1.0)
 # How many times as long the profiler makes loading take: far less than launching, most of it is in libraries.
 _STRETCHED = (1.4, 1.2, 1.0)
+LOADING_PACE = _STRETCHED[1]
 _HANDED_OVER_NS = (2_000_000, 500_000, 0)  # what a loop still does for a batch: take it off the queue, have it pinned
 
 

@@ -36,6 +36,8 @@ class Work:
     operators: re.Pattern[str] | None = None
 
 
+# A loop at its data: torch.utils.data, and Lightning's name for the same.
+LOADS = re.compile(r"^enumerate\(DataLoader\)|(?i:dataloader\w*_next\b)")
 # The more specific first: a loader that pins memory is allocating for as long as it does.
 WORK = (
     Work(
@@ -54,8 +56,7 @@ WORK = (
     ),
     # torch names each phase of compiling so (torch._dynamo.utils.dynamo_timed); none of them is part of a warm step.
     Work("compilation", operators=re.compile(r" \(dynamo_timed\)$")),
-    # torch.utils.data, and Lightning's name for the same.
-    Work("data_loading", operators=re.compile(r"^enumerate\(DataLoader\)|(?i:dataloader\w*_next\b)")),
+    Work("data_loading", operators=LOADS),
 )
 
 
