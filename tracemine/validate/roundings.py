@@ -236,11 +236,20 @@ def rounded_off(
     if least is None and not bool(off.any()):
         return None
     if reached is not None and 0 < 2 * found.numel() <= reached.numel():
-        one = _ROUNDING * float(reached.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
-        least = torch.full_like(off, one) if least is None else least.clamp_min(one)
+        one = _ROUNDING * _reached(reached.double().nan_to_num(0.0, 0.0, 0.0), found)
+        least = one if least is None else torch.maximum(least, one)
     if least is not None:
         off = torch.where(off.abs() < least, least, off)
     return off.float() if bool(off.any()) else None
+
+
+def _reached(read: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """How large numbers are that a result was made of: its row's, where one is made of each row; else all of them."""
+    rows = found.dim() > 0 and found.shape[0] == read.shape[0] and read.numel() % found.numel() == 0
+    kept = [size for size in found.shape if size != 1]
+    if rows and kept == [size for size in read.shape[: len(kept)] if size != 1] and len(kept) < read.dim():
+        return read.reshape(found.numel(), -1).square().mean(1).sqrt().reshape(found.shape)
+    return torch.full_like(found, float(read.square().mean().sqrt()), dtype=torch.float64)
 
 
 def careful(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
