@@ -20,6 +20,7 @@ from tracemine.flow.record import BoolArray, IntArray, Nodes, Reads, Writes
 from tracemine.timeline import Timeline
 
 _MOST = 32  # of what was written, read or made before, the latest
+_MOST_ALIKE = 64  # tensors that look right: beyond that a reader may read anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,15 @@ class _Walk:
             return
         alike = {chosen, *self._bound.alike.get(place, ())}
         waiting = list(alike)
-        while waiting:
+        while waiting and len(alike) <= _MOST_ALIKE:
             more = self._instead.get(waiting.pop(), set()) - alike
             alike |= more
             waiting += more
+        if len(alike) > _MOST_ALIKE:
+            self.takes_anything.extend(nodes)
+            if written:
+                self._unnamed.extend(nodes)
+            return
         for storage in sorted(alike):
             self._before(self._writers[storage], nodes)
             self._before(self._perhaps_writers[storage], nodes)
