@@ -370,6 +370,8 @@ def test_without_a_gpu_nothing_is_estimated_and_the_hint_says_how(run: Run, tmp_
         assert "--gpu h100" in " ".join(out.split())
         named = run("scan", tmp_path / "new.json", "--format", report, "--min-saving", "1s", "--gpu", "h100")[1]
         assert "Nothing worth fusing or closing was found." in named
+
+
 def _slower(factor: int) -> bytes:
     """A calibration of an H200 on which everything takes so many times as long."""
     one = calibration_of("NVIDIA H200 SXM")

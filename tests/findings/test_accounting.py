@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.findings.build import H200, kernel, matches, rows_of_timeline, rule, timeline_of
@@ -103,6 +103,7 @@ def test_the_same_work_done_again_gives_the_same_findings_with_more_occurrences(
         for t in (timeline_of(made), timeline_of(again))
         for threes in [lambda t: [range(i, i + 3) for i in starts(t, len(made))]]
     )
+    assume("spread_out" not in once.dropped)  # one alone is left out, and not several like it
     # Rounding per class may turn one nanosecond to save into none, or the other way round: look beyond that.
     marks = {f.fingerprint: f.occurrences for f in once.findings if f.gpu_saving_ns.mid > 10}
     assert {f.fingerprint: f.occurrences for f in more.findings if f.fingerprint in marks} == {

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.findings.build import H200
+from tests.timelines import Trace
 from tracemine.findings.accounting import Accounts, most_saved
 from tracemine.findings.record import Range, Scan
 from tracemine.findings.step_savings import taken
 from tracemine.findings.steps import slowdown_of
 from tracemine.formats import open_trace
+from tracemine.matching import load_rules
 from tracemine.perfmodel import SLOWDOWNS
 from tracemine.perfmodel.unprofiled import estimated
-from tracemine.pipeline import scan
+from tracemine.pipeline import Options, analysed, mined, scan
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *(path for path in FIXTURES.glob("captures/*") if path.is_dir())])
@@ -99,3 +102,19 @@ def test_what_can_be_saved_leaves_the_gpu_time_that_is_left(
 )
 def test_what_was_recorded_says_what_it_cost(trace: str, kind: str) -> None:
     assert slowdown_of(open_trace(FIXTURES / trace)) == SLOWDOWNS[kind]
+
+
+def test_a_step_gains_what_a_pageable_copy_kept_its_host_waiting_for() -> None:
+    trace = Trace(devices=(H200,))
+    for step in range(3):
+        begin = step * 5_000_000
+        copy = trace.op("aten::copy_", begin, 4_100_000, shapes=[[32768, 1024]] * 2, dtypes=["c10::Half"] * 2)
+        # The call returns with the last piece handed over, before the device has it.
+        called = (begin + 10_000, 3_900_000)
+        trace.copy("HtoD", begin + 100_000, 3_830_000, 64 << 20, pageable=True, op=copy, launch=called)
+        op = trace.op("aten::mm", begin + 4_150_000, 30_000)
+        trace.kernel("gemm", begin + 4_200_000, 100_000, op=op, launch=(begin + 4_160_000, 5_000))
+    found = mined(analysed(trace.timeline()), Options(rules=[one for one in load_rules() if one.id == "pageable_copy"]))
+    (finding,) = found.findings
+    assert finding.gpu_saving_ns.mid > 0.5 * finding.measured_ns
+    assert finding.step_saving_ns.mid > 0.8 * finding.gpu_saving_ns.mid

@@ -24,6 +24,7 @@ def found(*ops: Op, cast: bool = False) -> Groups:
             takes["strides"] = [[SIDE, 1], *[[]] * 6]
             parent = trace.op("aten::_to_copy", 0, 800, **takes, concrete=["", "6", "", "", "", "False", ""])
             sizes = {"shapes": [[]] * 6, "dtypes": ["ScalarList", "ScalarList", "Scalar", "Scalar", "", "Scalar"]}
+            sizes["strides"] = [[]] * 6
             given = [str(BIG), str([SIDE, 1]), "6", "0", "", "False"]
             trace.op("aten::empty_strided", 10, 20, **sizes, concrete=given, parent_row=parent)
         strides = [[shape[1], 1] if shape else [] for shape in shapes]
