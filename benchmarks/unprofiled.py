@@ -3,7 +3,8 @@
 DIR: what record_steps.py wrote, each of one host. Scored are models whose host sets the pace (the device works for less
 than 60 % of the step). For each kind of recording: the host's pace at which the recorded step replays in the time that
 it takes alone; the error of the replayed step at the median pace of the other model families; and the error, the
-coverage and the width of the interval that tracemine states. `--csv FILE` writes a row a trace.
+coverage and the width of the interval that tracemine states. `--csv FILE` writes a row a trace. `--savings` counts
+instead the traces whose findings would leave a step shorter than the GPU time that they leave.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tracemine.findings.accounting import measure
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.formats import open_trace
 from tracemine.perfmodel import SLOWDOWNS
+from tracemine.pipeline import scan
 from tracemine.rows import row_sets
 
 PACES = np.geomspace(1.0, 16.0, 49)
@@ -96,6 +98,29 @@ def pace_of(replayed: np.ndarray, alone_ns: int) -> float:
     return float(np.interp(-max(alone_ns, 1.01 * falling[-1]), -falling, PACES))
 
 
+def left_ns(trace: Path) -> int | None:
+    """Of a step: unprofiled − savings − GPU time that is left; negative: more is claimed than there is."""
+    found = scan(trace)
+    step = found.summary.per_step
+    if step is None or step.unprofiled_ns is None:
+        return None
+    each = [finding.per_step for finding in found.findings if finding.per_step is not None]
+    gpu_ns = step.gpu_busy_ns - sum(one.gpu_saving_ns.mid for one in each)
+    return step.unprofiled_ns.mid - sum(one.step_saving_ns.mid for one in each) - max(gpu_ns, 0)
+
+
+def impossible(folders: Sequence[Path]) -> None:
+    """Print how many traces claim more than there is: by more than a microsecond, and the worst."""
+    counts: dict[str, list[float]] = {}
+    for folder in folders:
+        for trace in sorted(folder.glob("*/*/trace.json.gz")):
+            room = left_ns(trace)
+            if room is not None:
+                counts.setdefault(trace.parent.name, []).append(room)
+    for kind, rooms in counts.items():
+        print(f"{kind}: {sum(room < -1000 for room in rooms)} of {len(rooms)} impossible; least left {min(rooms):,} ns")
+
+
 def told(errors: Sequence[float]) -> str:
     sizes = np.abs(errors)
     return f"{np.median(sizes):6.1%} {np.percentile(sizes, 90):6.1%}"
@@ -127,7 +152,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--savings", action="store_true")
     chosen = parser.parse_args()
+    if chosen.savings:
+        impossible(chosen.folders)
+        return
     rows = [each for folder in chosen.folders for each in rows_of(folder)]
     head = (
         "recorded      models families  ratio   pace 5 50 95   left out: median p90   shipped: median p90    in   width"

@@ -84,13 +84,18 @@ def measure(timeline: Timeline) -> Accounts:
     )
 
 
+_ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing but them
+
+
 def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
     """What all findings together can shorten the steps by, over the trace: all but the GPU time that is left.
 
     gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left,
     at each end. Nanoseconds.
     """
-    scale = Fraction(accounts.span_ns, max(unprofiled.recorded_ns, 1))
+    scale, step = Fraction(accounts.span_ns, max(unprofiled.recorded_ns, 1)), accounts.per_step
+    if step is not None and step.count < scale <= _ALL_IN_STEPS * step.count:
+        scale = Fraction(step.count)  # what lies between steps, and behind the last, is no step more
     found = []
     for alone_ns, saved_ns in zip(
         (unprofiled.low_ns, unprofiled.mid_ns, unprofiled.high_ns), (gpu.low, gpu.mid, gpu.high), strict=True
