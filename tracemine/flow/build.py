@@ -93,7 +93,7 @@ def _nodes(timeline: Timeline, order: Order) -> tuple[Nodes, IntArray, IntArray]
     owner = np.append(order.position, -1)[op_row] if timeline.tensors.num_rows else np.full(len(op_row), -1)
     launches = np.zeros(len(order.row), np.bool_)
     launches[owner[owner >= 0]] = True
-    has_schema = string_ids(timeline.ops.column("op_schema"))[0][order.row] >= 0
+    has_schema = _speaks(timeline)[order.row]
     # An operator with a schema speaks for all that is inside it; one without (backward nodes, Python functions) says
     # too little for that.
     outermost = order.inherited(np.where(launches & has_schema, np.arange(len(launches)), -1))
@@ -114,6 +114,15 @@ def _nodes(timeline: Timeline, order: Order) -> tuple[Nodes, IntArray, IntArray]
         activity_begin=begin,
     )
     return nodes, activity_node, member[:-1]
+
+
+def _speaks(timeline: Timeline) -> BoolArray:
+    """Which operators have a schema: recorded, or in the operator table where none is, as of NVTX."""
+    recorded = string_ids(timeline.ops.column("op_schema"))[0] >= 0
+    if recorded.any():
+        return recorded
+    name, names = string_ids(timeline.ops.column("name"))
+    return np.array([*(lookup(text) is not None for text in names), False])[name]
 
 
 @dataclass(frozen=True, slots=True)
