@@ -43,8 +43,8 @@ class Slowdown:
 # (benchmarks/unprofiled.py). A function of operators a launch, of the time that an operator or a launch call takes, or
 # of the kind of step predicted no better than the median, each family left out in turn; so there is none. The level is
 # that of steps timed in processes that had recorded nothing yet, of those two hosts a few models only, in line with
-# what 29 models took elsewhere (2.0 with operators, 5.8 with both). A process that has recorded stays slower by a
-# quarter.
+# what 29 models took elsewhere (2.0 with operators, 5.8 with both). A process that has recorded stays slower, by up to
+# a quarter.
 SLOWDOWNS = {
     "operators": Slowdown("recording operators", 1.3, 1.9, 3.1),
     "stacks": Slowdown("recording Python stacks", 1.6, 2.3, 3.6),
