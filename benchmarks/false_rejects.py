@@ -28,6 +28,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.codegen.catalogue import CATALOGUE
+from tests.codegen.summation import summed
 from tracemine.codegen import Graph
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.operators import ulp_of
@@ -139,18 +140,6 @@ def _as(value: Any, node: Any) -> Any:
     return value.to(node.meta["val"].dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def _summed(rows: torch.Tensor) -> torch.Tensor:
-    """Rows' sums: each lane its own elements in turn, then the lanes by halves."""
-    spare = -rows.shape[-1] % LANES
-    lanes = torch.nn.functional.pad(rows, (0, spare)).unflatten(-1, (-1, LANES))
-    total = torch.zeros_like(lanes[..., 0, :])
-    for step in range(lanes.shape[-2]):
-        total = total + lanes[..., step, :]
-    while total.shape[-1] > 1:
-        total = total[..., ::2] + total[..., 1::2]
-    return total[..., 0]
-
-
 def _reduced(name: str, args: Sequence[Any], named: Any) -> Any:
     """A reduction in another order."""
     x = args[0]
@@ -163,16 +152,16 @@ def _reduced(name: str, args: Sequence[Any], named: Any) -> Any:
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)] if keep else [x.shape[d] for d in kept]
     count = rows.shape[-1]
     if name == "sum":
-        return _summed(rows).reshape(shape)
+        return summed(rows, LANES).reshape(shape)
     if name == "mean":
-        return (_summed(rows) / count).reshape(shape)
+        return (summed(rows, LANES) / count).reshape(shape)
     if name == "linalg_vector_norm":
         if len(args) > 1 and args[1] != 2:
             return aten.linalg_vector_norm(*args, **named)
-        return _summed(rows * rows).sqrt().reshape(shape)
-    mean = _summed(rows) / count
+        return summed(rows * rows, LANES).sqrt().reshape(shape)
+    mean = summed(rows, LANES) / count
     gaps = rows - mean[..., None]
-    variance = (_summed(gaps * gaps) / (count - (named.get("correction", 1) or 0))).reshape(shape)
+    variance = (summed(gaps * gaps, LANES) / (count - (named.get("correction", 1) or 0))).reshape(shape)
     return variance if name == "var" else (variance, mean.reshape(shape))
 
 

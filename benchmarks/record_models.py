@@ -80,15 +80,17 @@ def alone_ns(step: Step) -> int:
 
 def pipelined_ns(step: Step) -> int:
     """A step of many back to back, as the host runs ahead: median of three means."""
-    means = []
-    for _ in range(3):
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(REPEATS):
-            step()
-        torch.cuda.synchronize()
-        means.append((time.perf_counter_ns() - begin) // REPEATS)
-    return int(statistics.median(means))
+    return int(statistics.median(mean_ns(step, REPEATS) for _ in range(3)))
+
+
+def mean_ns(step: Step, repeats: int) -> int:
+    """A step of so many back to back: their mean."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter_ns()
+    for _ in range(repeats):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter_ns() - begin) // repeats
 
 
 def host_ns(step: Step) -> int:

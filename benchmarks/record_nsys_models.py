@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "fixtures"))
 
 import torch
-from record_nsys import scrub
+from record_nsys import exported, profiled, scrub
 from record_steps import works
 
 STEPS = 2
@@ -55,17 +54,12 @@ def work(name: str, execution_trace: Path) -> None:
 def record(nsys: str, importer: str | None, out: Path, name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         report, execution_trace = Path(folder) / name, Path(folder) / "et.json"
-        command = [nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-o", str(report)]
-        command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
-        command += [sys.executable, __file__, str(out), "--work", name, "--et", str(execution_trace)]
-        ran = subprocess.run(command, check=False, capture_output=True, text=True)
-        if not report.with_suffix(".nsys-rep").exists() and importer is not None:
-            subprocess.run([importer, "-i", str(report.with_suffix(".qdstrm"))], check=False, capture_output=True)
+        program = [__file__, str(out), "--work", name, "--et", str(execution_trace)]
+        said = profiled(nsys, importer, report, [], program)
         if not report.with_suffix(".nsys-rep").exists() or not execution_trace.exists():
-            return f"{name}: failed: {ran.stderr.strip()[-300:]}"
+            return f"{name}: failed: {said.strip()[-300:]}"
         target = out / f"{name}.sqlite"
-        export = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "-o", str(target)]
-        subprocess.run([*export, str(report.with_suffix(".nsys-rep"))], check=True, capture_output=True)
+        exported(nsys, report, "sqlite", target)
         scrub(target)
         shutil.copy(execution_trace, out / f"{name}.et.json")
     return f"{name}: {target.stat().st_size >> 10} KiB"

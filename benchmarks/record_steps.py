@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 from models import CASES, FRESH, UNSEEN
 from models_loops import LOOPS, TRAINED
-from record_models import machine, reason, unchanged, warmed
+from record_models import machine, mean_ns, reason, unchanged, warmed
 from step_pairs import PAIRS
 
 from benchmarks.stand_in_models import MODELS
@@ -92,20 +92,9 @@ def works() -> list[Work]:
 
 def pipelined_ns(step: Step) -> list[int]:
     """What a step of many back to back takes: means of a tenth of a second each."""
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    repeats = max(5, min(200, round(TIMED_S / max(time.perf_counter() - begin, 1e-6))))
-    means = []
-    for _ in range(MEANS):
-        torch.cuda.synchronize()
-        start = time.perf_counter_ns()
-        for _ in range(repeats):
-            step()
-        torch.cuda.synchronize()
-        means.append((time.perf_counter_ns() - start) // repeats)
-    return means
+    once_s = max(mean_ns(step, 1) / 1e9, 1e-6)
+    repeats = max(5, min(200, round(TIMED_S / once_s)))
+    return [mean_ns(step, repeats) for _ in range(MEANS)]
 
 
 class Turn:

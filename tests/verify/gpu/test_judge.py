@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.codegen.summation import summed  # noqa: E402
 from tests.codegen.user_written import recorded  # noqa: E402
 from tracemine.codegen import Graph  # noqa: E402
 from tracemine.validate.input_domains import domains  # noqa: E402
@@ -36,17 +37,6 @@ def judged(chain: Graph, seeds: Sequence[int], **kernels: Callable[..., Any]) ->
 
 def refused(found: dict[str, Any]) -> set[str]:
     return {name for name, one in found.items() if one["faults"]}
-
-
-def summed(x: torch.Tensor, width: int) -> torch.Tensor:
-    """Along the last axis: each of so many lanes its own numbers in turn, then the lanes by halves."""
-    lanes = torch.nn.functional.pad(x, (0, -x.shape[-1] % width)).unflatten(-1, (-1, width))
-    total = torch.zeros_like(lanes[..., 0, :])
-    for step in range(lanes.shape[-2]):
-        total = total + lanes[..., step, :]
-    while total.shape[-1] > 1:
-        total = total[..., ::2] + total[..., 1::2]
-    return total[..., 0]
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
