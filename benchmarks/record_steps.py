@@ -8,19 +8,21 @@ nothing recording, as the host runs ahead) and four captures of two steps each:
     execution_trace/    the same with an execution trace, without stacks
     both/               both, as tracemine.capture records
 
-Once a process has recorded anything its launches stay slower, for the profiler stays attached. So each model has a
-process of its own, and is timed before it is recorded.
+For each pair of step_pairs.py, in OUT/pair_NAME: `step.json` with both steps' times, the same captures of the step
+before, and `after/`, which records the step after as `both` does.
 
-For each pair of step_pairs.py, in OUT/pair_NAME: `step.json` with both steps' times, `both/` and `operators/` of the
-step before. Several processes build models side by side; one at a time has the device. What is recorded is left
-alone, so that the same call goes on where one ended; `--seconds` ends it early. Needs torch with CUDA; transformers and
-torchvision for the models that come from there.
+Once a process has recorded anything its launches stay slower, for the profiler stays attached. So all steps are timed
+first, in a process that never records, and recorded then in another. Nothing runs beside: next to processes that built
+models, means of one step lay 1.2 times apart in the median, and up to 4. Other load on the host cannot be seen from
+here, so record twice: unprofiled.py takes the faster of several recordings, and of several timings. What is there is
+left alone, so that the same call goes on where one ended; `--seconds` ends it early. Needs torch with CUDA;
+transformers and torchvision for the models that come from there.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
+import gc
 import json
 import multiprocessing
 import os
@@ -29,9 +31,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ KINDS: dict[str, dict[str, bool]] = {
     "both": {"stacks": True, "execution_trace": True},
 }
 RECORDED = 2  # steps in a trace
-TIMED_S, MEANS = 0.1, 3  # how long steps run for a mean, and how many of these at a time
+TIMED_S, MEANS = 0.08, 5  # how long steps run for a mean, and how many of these at a time
 LIMIT_S = 60  # of one model
 
 
@@ -79,120 +80,123 @@ def on_gpu(make: Callable[[], Step]) -> Callable[[], Step]:
 
 
 def works() -> list[Work]:
-    found = [
+    pairs = [
         Work(f"pair_{one.name}", on_gpu(one.before), one.training, on_gpu(one.after), tuple(one.rules), one.module)
         for one in PAIRS
     ]
+    compiled = [pair for pair in pairs if "compiled" in pair.name]  # last: compiling leaves processes and hooks behind
+    found = [pair for pair in pairs if pair not in compiled]
     found += [Work(make.__name__, on_gpu(make), make in TRAINED) for make in (*LOOPS, *TRAINED)]
     found += [Work(f"small_{one.name}", on_gpu(one.make), one.training) for one in MODELS]
     for case in (*CASES, *FRESH, *UNSEEN):
         found.append(Work(case.name, on_gpu(partial(case.make, unchanged)), case.training))
-    return found
+    return found + compiled
 
 
 def pipelined_ns(step: Step) -> list[int]:
-    """What a step of many back to back takes: means of a tenth of a second each."""
+    """What a step of many back to back takes: means of many, a moment each."""
     once_s = max(mean_ns(step, 1) / 1e9, 1e-6)
     repeats = max(5, min(200, round(TIMED_S / once_s)))
     return [mean_ns(step, repeats) for _ in range(MEANS)]
 
 
-class Turn:
-    """The right to use the device: one process at a time holds it, and lets it go while it writes its traces."""
-
-    def __init__(self, path: Path) -> None:
-        self.held = path.open("w")
-
-    def take(self) -> None:
-        fcntl.flock(self.held, fcntl.LOCK_EX)
-
-    def give(self) -> None:
-        fcntl.flock(self.held, fcntl.LOCK_UN)
-
-    def __enter__(self) -> None:
-        self.take()
-
-    def __exit__(self, *_: object) -> None:
-        self.give()
+def recorded(step: Step, folder: Path, kind: str) -> None:
+    options = {"steps": RECORDED, "warmup": 1, "timed": 0, "quiet": True}
+    with capture(folder, **options, **KINDS[kind]) as recording:
+        for _ in recording.steps():
+            step()
 
 
-def recorded(step: Step, folder: Path, turn: Turn, kind: str) -> None:
-    options = {"steps": RECORDED, "warmup": 1, "timed": 3, "quiet": True}
-    turn.take()
-    try:
-        with capture(folder, **options, **KINDS[kind]) as recording:
-            for _ in recording.steps():
-                step()
-            turn.give()
-    finally:
-        turn.give()
+def timed(work: Work, _out: Path, _kinds: Sequence[str]) -> dict[str, Any]:
+    """What the step takes alone, and the step after the fix: each twice in turn, for minutes differ."""
+    step = warmed(work.make(), 8)
+    if work.after is None:
+        times = pipelined_ns(step)
+        return {"step_ns": int(statistics.median(times)), "means_ns": times}
+    after = warmed(work.after(), 8)
+    times, again = [], []
+    for _ in range(2):
+        times += pipelined_ns(step)
+        again += pipelined_ns(after)
+    found = {"after_ns": int(statistics.median(again)), "after_means_ns": again}
+    found |= {"rules": work.rules, "module": work.module}
+    return found | {"step_ns": int(statistics.median(times)), "means_ns": times}
 
 
-def record(work: Work, out: Path, turn: Turn, kinds: Sequence[str]) -> dict[str, Any]:
-    with turn:
-        step = warmed(work.make())
-    after = None if work.after is None else warmed(work.after())  # which may compile: not while others wait
-    with turn:
-        times = pipelined_ns(warmed(step))
-        found: dict[str, Any] = {}
-        if after is not None:
-            again = pipelined_ns(warmed(after))
-            times += pipelined_ns(step)  # so that a slower minute is not taken for the fix
-            again += pipelined_ns(after)
-            found = {"after_ns": int(statistics.median(again)), "after_means_ns": again}
-            found |= {"rules": work.rules, "module": work.module}
-        found |= {"step_ns": int(statistics.median(times)), "means_ns": times}
+def recorded_all(work: Work, out: Path, kinds: Sequence[str]) -> dict[str, Any]:
+    """The captures of a step, and one of the step after its fix."""
+    step = warmed(work.make())
     for kind in kinds:
-        recorded(step, out / kind, turn, kind)
-    return found
+        recorded(step, out / kind, kind)
+    if work.after is not None:
+        recorded(warmed(work.after()), out / "after", "both")
+    return {"kinds": kinds}
+
+
+PASSES: dict[str, Callable[[Work, Path, Sequence[str]], dict[str, Any]]] = {"step": timed, "recorded": recorded_all}
+about_machine = cache(machine)
 
 
 def too_long(_signal: int, _frame: object) -> None:
     raise TimeoutError("took longer than its time")
 
 
-def worked(name: str, out: Path, kinds: Sequence[str], until: float) -> None:
-    """Record one model, or say why not."""
-    target = out / name
-    told, begin = target / "step.json", time.perf_counter()
-    if told.exists() or time.time() > until:
+def one(work: Work, out: Path, stage: str, kinds: Sequence[str]) -> None:
+    """One model of a pass: OUT/NAME/PASS.json says what came of it."""
+    target, begin = out / work.name, time.perf_counter()
+    told = target / f"{stage}.json"
+    if told.exists():
         return
-    os.environ["MASTER_PORT"] = str(29517 + os.getpid() % 1000)
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(LIMIT_S)
-    torch.set_num_threads(2)
-    torch.manual_seed(0)
     target.mkdir(parents=True, exist_ok=True)
-    work = next(one for one in works() if one.name == name)
+    torch.manual_seed(0)
+    signal.alarm(LIMIT_S)
     try:
         with torch.set_grad_enabled(work.training):
-            found = record(work, target, Turn(out / "turn"), kinds)
+            found = PASSES[stage](work, target, kinds)
     except Exception as error:
         found = {"failed": reason(error)}
+    signal.alarm(0)
     found["took_s"] = round(time.perf_counter() - begin, 1)
-    told.write_text(json.dumps({"name": name, "training": work.training, **machine(), **found}, indent=1) + "\n")
-    print(name, json.dumps(found), flush=True)
+    about = {"name": work.name, "training": work.training, **about_machine(), **found}
+    told.write_text(json.dumps(about, indent=1) + "\n")
+    print(stage, work.name, json.dumps(found), flush=True)
+    if "failed" in found:
+        os._exit(1)  # the device may be out of use for this process
+
+
+def worked(names: Sequence[str], out: Path, stage: str, kinds: Sequence[str], until: float) -> None:
+    """Go through the models until one fails or the time is over."""
+    os.environ["MASTER_PORT"] = str(29517 + os.getpid() % 1000)
+    signal.signal(signal.SIGALRM, too_long)
+    torch.set_num_threads(2)
+    for work in works():
+        if time.time() > until:
+            return
+        if not names or work.name in names:
+            one(work, out, stage, kinds)
+            torch._dynamo.reset()
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="models (all of them)")
-    parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after that long")
+    parser.add_argument("--passes", nargs="*", choices=PASSES, default=list(PASSES))
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     until = time.time() + chosen.seconds
-    context = multiprocessing.get_context("spawn")  # nothing of one model's process is in another's
-
-    def run(name: str) -> None:
-        process = context.Process(target=worked, args=(name, chosen.out, chosen.kinds, until))
-        process.start()
-        process.join()
-
-    with ThreadPoolExecutor(chosen.processes) as pool:
-        list(pool.map(run, chosen.names or [one.name for one in works()]))
+    context = multiprocessing.get_context("spawn")
+    for stage in chosen.passes:
+        failed = True
+        while failed and time.time() < until:
+            process = context.Process(target=worked, args=(chosen.names, chosen.out, stage, chosen.kinds, until))
+            process.start()
+            process.join()
+            failed = process.exitcode != 0
 
 
 if __name__ == "__main__":

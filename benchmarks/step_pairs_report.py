@@ -2,7 +2,9 @@
 
 DIR: what record_steps.py wrote. Of each pair: the step before and after the fix, both timed with nothing recording; and
 what the findings that the fix answers save of the step, predicted from a recording of the step before. For recordings
-with an execution trace and stacks (`both`) and of operators alone.
+with an execution trace and stacks (`both`) and of operators alone, and for `both` where the step's time alone is known,
+as `tracemine.capture` knows it. Of several recordings and timings of a pair on one kind of GPU the fastest count: other
+load on a host only adds.
 """
 
 from __future__ import annotations
@@ -10,17 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tracemine.findings.record import NOTHING, Finding, Range
+from benchmarks.unprofiled import gpu_of
+from tracemine.findings.record import NOTHING, Finding, Range, Scan
+from tracemine.formats import open_trace
 from tracemine.matching import load_rules
-from tracemine.pipeline import Options, scan
+from tracemine.pipeline import Options, analysed, mined
 
 
 @dataclass(frozen=True)
@@ -50,30 +56,49 @@ def answered(finding: Finding, word: str | None) -> bool:
     return word is None or finding.module is None or word in finding.module.casefold()
 
 
-def lines_of(folder: Path, kind: str) -> Iterator[Line]:
-    for told in sorted(folder.glob("pair_*/step.json")):
-        about = json.loads(told.read_text())
-        trace = told.parent / kind / "trace.json.gz"
-        if "failed" in about or not trace.exists():
+def scanned(trace: Path, rules: Sequence[str], alone_ns: int | None) -> Scan:
+    """The findings of the rules that the fix answers, alone: no other fix before it."""
+    timeline = open_trace(trace)
+    timeline = replace(timeline, meta=msgspec.structs.replace(timeline.meta, alone_step_ns=alone_ns))
+    options = Options(rules=[rule for rule in load_rules() if rule.id in rules])
+    return mined(analysed(timeline, trace), options)
+
+
+def lines_of(folders: Sequence[Path], kind: str, captured: bool) -> Iterator[Line]:
+    """A line a pair and GPU: of its traces the one of the fastest step."""
+    told: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    traces: dict[tuple[str, str], list[Path]] = {}
+    for model in sorted(each for folder in folders for each in folder.glob("pair_*")):
+        key = str(gpu_of(model)), model.name
+        if (model / "step.json").exists():
+            about = json.loads((model / "step.json").read_text())
+            told.setdefault(key, []).extend([about] if "after_ns" in about else [])
+        traces.setdefault(key, []).extend([trace] if (trace := model / kind / "trace.json.gz").exists() else [])
+    for key, abouts in told.items():
+        if not abouts or not traces[key]:
             continue
-        rules = [rule for rule in load_rules() if rule.id in about["rules"]]  # the fix alone, no other before it
-        found = scan(trace, Options(rules=rules))
-        step = found.summary.per_step
-        if step is None or step.unprofiled_ns is None:
-            continue
-        chosen = [one.per_step for one in found.findings if answered(one, about["module"]) and one.per_step]
-        saving = sum((one.step_saving_ns for one in chosen), NOTHING)
-        yield Line(about["name"], about["step_ns"], about["after_ns"], step.unprofiled_ns.mid, saving)
+        before_ns = min(each for about in abouts for each in about["means_ns"])
+        after_ns = min(each for about in abouts for each in about["after_means_ns"])
+        found = [scanned(trace, abouts[0]["rules"], before_ns if captured else None) for trace in traces[key]]
+        found = [one for one in found if one.summary.per_step is not None and one.summary.per_step.unprofiled_ns]
+        if found:
+            fastest = min(found, key=lambda one: one.summary.per_step.span_ns)
+            chosen = [one.per_step for one in fastest.findings if answered(one, abouts[0]["module"]) and one.per_step]
+            saving = sum((one.step_saving_ns for one in chosen), NOTHING)
+            yield Line(key[1], before_ns, after_ns, fastest.summary.per_step.unprofiled_ns.mid, saving)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
-    for kind in ("both", "operators"):
-        lines = [line for folder in parser.parse_args().folders for line in lines_of(folder, kind)]
+    folders = parser.parse_args().folders
+    for kind, captured in (("both", True), ("both", False), ("operators", False)):
+        lines = list(lines_of(folders, kind, captured))
         if not lines:
             continue
-        print(f"\n{kind}: step before and estimated, measured, predicted (low, high), ms; error in points of the step")
+        print(
+            f"\n{kind}{', timed alone' if captured else ''}: step before and estimated, measured, predicted (low, high), ms; error in points of the step"
+        )
         for line in lines:
             before, guess, measured, low, mid, high = (
                 each / 1e6

@@ -38,18 +38,17 @@ class Slowdown:
     measured: str = "measured on other models"
 
 
-# The pace of the host at which a recorded step replays in the time that it takes with nobody recording: least, usual,
-# most. How the kinds compare, and how far models lie apart, was measured on 90 model families and two hosts
-# (benchmarks/unprofiled.py). A function of operators a launch, of the time that an operator or a launch call takes, or
-# of the kind of step predicted no better than the median, each family left out in turn; so there is none. The level is
-# that of steps timed in processes that had recorded nothing yet, of those two hosts a few models only, in line with
-# what 29 models took elsewhere (2.0 with operators, 5.8 with both). A process that has recorded stays slower, by up to
-# a quarter.
+# The pace of the host at which a recorded step replays in the time that it takes with nobody recording: the 5th
+# percentile, the median and the 95th over 90 model families on an H100's and an H200's hosts, steps timed in processes
+# that had recorded nothing (benchmarks/unprofiled.py; results in benchmarks/results/steps_h100_h200.md). The medians of
+# the two hosts lie within 7 % of each other. A function of operators a launch, of the time that an operator or a launch
+# call takes, or of the kind of step predicted no better than the median, each family left out in turn; so there is
+# none.
 SLOWDOWNS = {
-    "operators": Slowdown("recording operators", 1.3, 1.9, 3.1),
-    "stacks": Slowdown("recording Python stacks", 1.6, 2.3, 3.6),
-    "execution_trace": Slowdown("recording an execution trace in the same window", 3.0, 4.9, 8.5),
-    "both": Slowdown("recording an execution trace and Python stacks in the same window", 3.4, 5.4, 9.5),
+    "operators": Slowdown("recording operators", 1.4, 2.0, 3.1),
+    "stacks": Slowdown("recording Python stacks", 1.7, 2.4, 3.7),
+    "execution_trace": Slowdown("recording an execution trace in the same window", 3.5, 5.3, 9.2),
+    "both": Slowdown("recording an execution trace and Python stacks in the same window", 3.9, 6.1, 11.0),
 }
 
 
