@@ -109,6 +109,7 @@ def rule(id: str = "chain", saving: str = "fuse", **more: Any) -> Rule:
             "rows": "gaps" if saving == "close_gap" else "activities",
             "priority": 100,
             "saving": saving,
+            "call": "operator",
             "group_by": ("ops", "shapes", "dtype", "module"),
             "partition_by": ("device", "stream"),
             "order_by": ("start_ns",),

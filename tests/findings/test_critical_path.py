@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from tests.timelines import Trace
 from tracemine.findings.critical_path import Change, Replay, replay_of
+from tracemine.findings.steps import Fix, Steps
 from tracemine.formats import open_trace
+from tracemine.matching.rule import CALLS
+from tracemine.perfmodel import COMPILED_CALL_NS, Range
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 LAUNCH, CHANGE_OVER, RETURN, CALL = 6_000, 1_000, 4_000, 2_000
@@ -109,8 +112,18 @@ def recorded(program: Program) -> tuple[Replay, list[int], int]:
     return replay_of(timeline), order, done
 
 
-def change(rows: list[int], saved: list[int], unlaunched: tuple[int, ...] = ()) -> Change:
-    return Change(np.array(rows, np.int64), np.array(saved, np.int64), np.array(unlaunched, np.int64))
+def change(
+    rows: list[int],
+    saved: list[int],
+    unlaunched: tuple[int, ...] = (),
+    called: tuple[int, ...] = (),
+    call_ns: int = 0,
+    unblocked: tuple[int, ...] = (),
+) -> Change:
+    rows_, saved_, unlaunched_, called_, unblocked_ = (
+        np.array(each, np.int64) for each in (rows, saved, unlaunched, called, unblocked)
+    )
+    return Change(rows_, saved_, unlaunched_, called_, call_ns, unblocked_)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
@@ -239,3 +252,69 @@ def test_a_shorter_activity_on_a_stream_that_another_waits_for_gains_and_beside_
     assert replay.gains([change([order[1]], [10_000])], 1.0).tolist() == [0]
     assert replay.gains([change([order[0]], [10_000])], 1.0).tolist() == [10_000]
     assert replay.gains([change([order[0]], [90_000])], 1.0)[0] < 90_000
+
+
+def test_a_call_that_costs_the_host_more_takes_from_what_fewer_launches_gain_where_the_host_sets_the_pace() -> None:
+    program: Program = [("work", 60_000), ("launch", 0, 3_000)] * 8
+    replay, order, _ = recorded(program)
+    fewer = {"unlaunched": tuple(order[4:6]), "called": (order[3],)}
+    saved = 2 * (60_000 + CALL)
+    assert replay.gains([change([], [], **fewer, call_ns=25_000)], 1.0).tolist() == [saved - 25_000]
+    assert replay.gains([change([], [], **fewer, call_ns=25_000)], 2.0).tolist() == [saved / 2 - 25_000]
+    assert replay.gains([change([], [], **fewer, call_ns=200_000)], 1.0).tolist() == [0]
+
+
+def test_a_call_that_costs_the_host_more_costs_nothing_where_the_device_sets_the_pace() -> None:
+    program: Program = [("work", 1_000), ("launch", 0, 90_000)] * 8
+    replay, order, _ = recorded(program)
+    without, dear = (change(order[3:5], [10_000] * 2, called=(order[3],), call_ns=call_ns) for call_ns in (0, 25_000))
+    assert replay.gains([dear], 1.0).tolist() == replay.gains([without], 1.0).tolist() == [20_000]
+
+
+def test_a_copy_that_the_host_does_not_wait_for_lets_it_launch_meanwhile() -> None:
+    program: Program = [("launch", 0, 500_000), ("sync",), *([("work", 40_000), ("launch", 0, 5_000)] * 4)]
+    replay, order, _ = recorded(program)
+    (gained,) = replay.gains([change([], [], unblocked=(order[0],))], 1.0)
+    assert gained >= 3 * 40_000  # the host has launched them before the copy is done
+    (still,) = replay.gains([change([], [], unblocked=(order[1],))], 1.0)
+    assert still == 0  # another one's wait
+
+
+STEP_OF = np.array([0, 0, 0, 0, 1, 1, 1, 1, -1, -1])
+
+
+def made_fix(call: str, **more: bool) -> tuple[Steps, Fix]:
+    """Five matches of two launches each: two in each of two steps, and one in none."""
+    program: Program = [("work", 50_000), ("launch", 0, 3_000)] * 10
+    replay, order, _ = recorded(program)
+    matrix = np.array(order, np.int64).reshape(5, 2)
+    none = np.zeros(0, np.int64)
+    steps = Steps(replay, None, np.zeros(10, np.int64), none, none, none, STEP_OF)
+    return steps, Fix([matrix], [Range(0, 0, 0)], call, **more)
+
+
+def test_one_call_for_all_of_a_step_launches_once_a_step_and_once_for_what_is_in_none() -> None:
+    steps, fix = made_fix("step")
+    found = steps.change(fix)
+    assert sorted(set(range(10)) - set(found.unlaunched.tolist())) == [0, 4, 8]
+    assert not len(found.called)
+    steps, fix = made_fix("operator")
+    assert sorted(set(range(10)) - set(steps.change(fix).unlaunched.tolist())) == [0, 2, 4, 6, 8]
+
+
+def test_a_compiled_function_gains_less_than_an_operator_and_one_call_a_step_more() -> None:
+    gains = {}
+    for call in CALLS:
+        steps, fix = made_fix(call)
+        (gains[call],) = steps.gains([fix])
+    # Five calls, of which the first is before the first start, where time begins to count.
+    assert gains["compiled"].mid == gains["operator"].mid - 4 * COMPILED_CALL_NS.mid
+    assert gains["compiled"].high == gains["operator"].high - 4 * COMPILED_CALL_NS.low
+    assert gains["step"].mid > gains["operator"].mid
+    assert all(gain.low == 0 for gain in gains.values())  # fewer launches gain nothing at the low end
+
+
+def test_only_a_copy_that_is_pinned_is_not_waited_for_any_more() -> None:
+    for unblocks in (True, False):
+        steps, fix = made_fix("operator", unblocks=unblocks)
+        assert steps.change(fix).unblocked.tolist() == ([0, 2, 4, 6, 8] if unblocks else [])

@@ -55,7 +55,7 @@ class Book:
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}
-        self.steps = steps_of(self.timeline, self.rows["gaps"])
+        self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)
         self.alone_ns = self.steps.gaps_ns()
         step = self.accounts.per_step
         busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(self.accounts.devices, 1)

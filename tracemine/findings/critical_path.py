@@ -43,6 +43,9 @@ class Change:
     rows: IntArray  # those that get shorter
     saved_ns: IntArray  # by this much each, no more than it lasts
     unlaunched: IntArray  # those whose launch is not made any more
+    called: IntArray  # those whose launch costs the host more than it did
+    call_ns: int  # by this much, whatever the host's pace
+    unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,17 @@ class Replay:
         in_turn = count == len(changes) + 1
         saved: dict[int, tuple[int, int]] = {}
         unmade: dict[int, int] = {}
+        dearer: dict[int, tuple[int, int]] = {}
+        unblocked: dict[int, int] = {}
         for number, change in enumerate(changes):
             since = number + 1 if in_turn else 0
             saved.update((r, (since, s)) for r, s in zip(change.rows.tolist(), change.saved_ns.tolist(), strict=True))
-            unmade.update(
-                (call, since) for call in self.launch[change.unlaunched[self.alone[change.unlaunched]]].tolist()
-            )
+            unmade.update((call, since) for call in self._calls(change.unlaunched))
+            dearer.update((call, (since, change.call_ns)) for call in self._calls(change.called))
+            unblocked.update((call, since) for call in self._calls(change.unblocked))
         starts, ends = (np.zeros((len(self.start), count)) for _ in range(2))
         called: dict[int, Floats] = {}
+        unheld = count  # scenarios from this one on do not wait for what was launched last
         host, faster = np.full(count, self.begins), 1.0 / pace
         loads = np.maximum(faster, 1.0 / LOADING_PACE)
         launch, delays, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
@@ -103,17 +109,27 @@ class Replay:
             step = (self.work[event] - loaded) * faster + loaded * loads if loaded else self.work[event] * faster
             if kind == _LAUNCHES:
                 step[unmade.get(at, count) :] = 0.0
+                since, more = dearer.get(at, (count, 0))
+                step[since:] += more
+                unheld = unblocked.get(at, count)
                 host = called[at] = host + step
             else:
                 other, after, own = self.waits[at]
+                ahead = host[unheld:] + step[unheld:]
                 host = host + (step + own)
                 if other >= 0:
                     host = np.maximum(host, ends[other] + after)
+                host[unheld:] = ahead
         return (
             self._done(ends, called, count) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0),
             starts,
             ends,
         )
+
+    def _calls(self, rows: IntArray) -> list[int]:
+        """The calls that launched activities, of those that launched nothing else."""
+        found: list[int] = self.launch[rows[self.alone[rows]]].tolist()
+        return found
 
     def _done(self, ends: Floats, called: dict[int, Floats], count: int) -> Floats:
         """When the last of each stream ends, and when one more like it could: the host goes on as it did."""

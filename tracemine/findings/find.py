@@ -33,7 +33,7 @@ from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
-from tracemine.matching.advice import Fact, advised, merged
+from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves, Traffic
 from tracemine.rows.table import BoolArray, IntArray, Rows
@@ -153,7 +153,9 @@ def _of_rule(
         facts[mark] = _facts(book, rule, classes, named_rows)
         finding = _finding(book, rule, Identity(mark, tuple(aliases)), classes)
         savings = [one.gpu_saving_ns for one in classes]
-        yield Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes))
+        chosen = fitting(rule.advice, book.environment.facts | facts[mark])
+        call = rule.call if chosen is None or chosen.call is None else chosen.call
+        yield Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes), call)
 
 
 def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArray) -> dict[str, Fact]:
@@ -225,7 +227,7 @@ def _judged(one: Reported, judge: Judge) -> Reported:
     finding = judged(one.finding, verified)
     savings = [NOTHING if finding.refuted else saving for saving in one.savings]
     savings[one.first] = judged_ns(verified, alike.measured_ns, savings[one.first])
-    return Reported(finding, one.rule, one.matrices, savings, one.first)
+    return Reported(finding, one.rule, one.matrices, savings, one.first, one.call)
 
 
 def _first(classes: Sequence[Estimated]) -> int:

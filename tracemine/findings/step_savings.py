@@ -12,13 +12,18 @@ from tracemine.findings.accounting import most_saved
 from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.record import Finding
+from tracemine.findings.steps import Fix
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import NOTHING, Range
+from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range
 from tracemine.rows.table import IntArray
 
 # Findings of little GPU time that are tried for what the step gains, those with most launches first, and how many times
 # of activities are kept for that: 160 MB each for starts and ends.
 _MOST_TRIED, _MOST_TIMES = 64, 20_000_000
+_COMPILED_NOTE = (
+    f"a call of a compiled function costs the host {COMPILED_CALL_NS.mid // 1000} µs more than an operator's "
+    f"({COMPILED_CALL_NS.low // 1000}–{COMPILED_CALL_NS.high // 1000}, measured on one host)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,12 @@ class Reported:
     matrices: list[IntArray]
     savings: list[Range]
     first: int  # the class with the first occurrence
+    call: str = "operator"  # what its fix calls: one of CALLS
+
+    @property
+    def fix(self) -> Fix:
+        """What its fix does to the timeline."""
+        return Fix(self.matrices, self.savings, self.call, self.rule.saving == "pin_memory")
 
 
 def felt(
@@ -49,7 +60,7 @@ def felt(
     tried = _most_launches(tried, min(_MOST_TRIED, _MOST_TIMES // max(len(book.accounts.dur_ns), 1) - len(on_gpu)))
     if tried:
         both = [*on_gpu, *tried]
-        gains = book.steps.usual_gains([one.matrices for one in both], [one.savings for one in both])
+        gains = book.steps.usual_gains([one.fix for one in both])
         gained = Counter[str]()
         for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
             gained[finding_of(one)] += ns
@@ -106,14 +117,13 @@ def with_steps(
     findings = [*unfelt_on_gpu, *(_refuted(one.finding) for one in reported if one.finding.refuted)]
     gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
     left = most_saved(book.accounts, book.unprofiled, gpu)
-    gains = book.steps.gains([one.matrices for one in on_gpu], [one.savings for one in on_gpu]) if on_gpu else []
+    gains = book.steps.gains([one.fix for one in on_gpu]) if on_gpu else []
     for one, gained in zip(on_gpu, gains, strict=True):
         # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
         gained, left = taken(gained.at_most(one.finding.measured_ns + book.accounts.gpu_idle_ns), left)
-        findings.append(_gaining(book, one.finding, gained))
+        findings.append(_gaining(one, gained))
     if on_gpu:
-        changes = [book.steps.change(one.matrices, one.savings, lambda saving: saving.mid) for one in on_gpu]
-        book.alone_ns = book.steps.gaps_ns(changes)
+        book.alone_ns = book.steps.gaps_ns([book.steps.change(one.fix) for one in on_gpu])
     for one in idle:
         again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
         step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING)
@@ -148,12 +158,13 @@ def _unfelt(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, step_saving_ns=NOTHING, assumptions=(*finding.assumptions, note))
 
 
-def _gaining(book: Book, finding: Finding, gained: Range) -> Finding:
+def _gaining(one: Reported, gained: Range) -> Finding:
     note = (
         "the step gains what its critical path does, after the findings that claim before: GPU time where the device "
         "sets the pace; where the host does, launches that are not made any more (none of them at the low end)"
         if gained.high
         else "something else sets the pace here, and the step gains nothing"
     )
-    assumptions = (*finding.assumptions, note)
-    return msgspec.structs.replace(finding, step_saving_ns=gained, assumptions=assumptions)
+    notes = (note, _COMPILED_NOTE) if one.call == "compiled" else (note,)
+    finding = msgspec.structs.replace(one.finding, step_saving_ns=gained)
+    return msgspec.structs.replace(finding, assumptions=(*finding.assumptions, *notes))

@@ -7,22 +7,50 @@ with a launch is not closed again, and all of it together is what the replayed t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
 from tracemine.findings.facts import number
-from tracemine.perfmodel import SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
+from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.unprofiled import captured, estimated
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import Flags, IntArray, Rows
+from tracemine.rows.table import BoolArray, Flags, IntArray, Rows
 from tracemine.timeline import Timeline
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.
 _PACES = np.geomspace(1.0, 16.0, 25)
-ENDS: tuple[Callable[[Range], int], ...] = (lambda r: r.low, lambda r: r.mid, lambda r: r.high)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end of an interval, or its middle: of what speaks for a fix, and of what speaks against it."""
+
+    name: str
+    other: str
+
+    def of(self, interval: Range, *, against: bool = False) -> int:
+        """This end of an interval; the other one where a large value speaks against the fix."""
+        found: int = getattr(interval, self.other if against else self.name)
+        return found
+
+
+_LOW, _MID, _HIGH = End("low", "high"), End("mid", "mid"), End("high", "low")
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What a finding's fix does: for each class of its matches the rows and the saving of GPU time, and what is called.
+
+    `call`: one of CALLS (matching/rule.py). `unblocks`: the host does not wait for the first activity any more.
+    """
+
+    matrices: Sequence[IntArray]
+    savings: Sequence[Range]
+    call: str = "operator"
+    unblocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +63,7 @@ class Steps:
     next_row: IntArray  # of each gap: the activity that ends it
     recorded_ns: IntArray  # of each gap
     between: IntArray  # activities that end a gap between two steps, where the profiler may be at work
+    step_of: IntArray  # of each activity the step that it is part of; −1: none
 
     @property
     def paces(self) -> tuple[float, float, float]:
@@ -76,52 +105,76 @@ class Steps:
         ).T
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
-    def gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[Range]:
-        """What the step gains of each finding, done after those before: of its matches' rows and GPU savings.
+    def gains(self, fixes: Sequence[Fix]) -> list[Range]:
+        """What the step gains of each finding's fix, made after those before.
 
         A slow host makes launches dear, a fast one GPU time: the high end is the larger of what both give.
         """
         least, usual, most = self.paces
-        low, mid, high = ENDS
-        cases = ((low, least, False), (mid, usual, True), (high, most, True), (high, least, True))
         found = []
-        for end, pace, fewer in dict.fromkeys(cases):  # at the low end fewer launches gain nothing
-            changes = [self.change(*each, end, fewer) for each in zip(matrices, savings, strict=True)]
+        for end, pace in ((_LOW, least), (_MID, usual), (_HIGH, most), (_HIGH, least)):
+            changes = [self.change(fix, end) for fix in fixes]
             found.append(self.replay.gains(changes, pace).astype(np.int64).tolist())
         return [Range(min(least, mid), mid, max(mid, *rest)) for least, mid, *rest in zip(*found, strict=True)]
 
-    def usual_gains(self, matrices: Sequence[Sequence[IntArray]], savings: Sequence[Sequence[Range]]) -> list[int]:
+    def usual_gains(self, fixes: Sequence[Fix]) -> list[int]:
         """As `gains`, the mids alone."""
-        mid = ENDS[1]
-        changes = [self.change(*each, mid) for each in zip(matrices, savings, strict=True)]
-        return [int(gained) for gained in self.replay.gains(changes, self.paces[1])]
+        return [int(gained) for gained in self.replay.gains([self.change(fix) for fix in fixes], self.paces[1])]
 
-    def change(
-        self, matrices: Sequence[IntArray], savings: Sequence[Range], end: Callable[[Range], int], fewer: bool = True
-    ) -> Change:
-        """One finding as a change: of each match the last activities get shorter, and only the first is launched."""
-        rows, saved, unlaunched = [], [], []
-        for matrix, saving in zip(matrices, savings, strict=True):
-            left = np.full(len(matrix), end(saving) // max(len(matrix), 1))
+    def change(self, fix: Fix, end: End = _MID) -> Change:
+        """A fix as a change of the timeline: of each match the last activities get shorter, and only the first is
+        launched.
+        """
+        rows, saved, unlaunched, called = [], [], [], []
+        for matrix, saving in zip(fix.matrices, fix.savings, strict=True):
+            left = np.full(len(matrix), end.of(saving) // max(len(matrix), 1))
             for column in matrix.T[::-1]:
                 part = np.minimum(left, self.replay.dur[column])
                 rows.append(column)
                 saved.append(part)
                 left = left - part
-            if fewer:
-                unlaunched.append(matrix[:, 1:].reshape(-1))
-        return Change(*(np.concatenate([np.zeros(0, np.int64), *each]) for each in (rows, saved, unlaunched)))
+            unlaunched.append(matrix[:, 1:].reshape(-1))
+            called.append(matrix[:, 0])
+        first = _joined(called)
+        if fix.call == "step":
+            kept = self._first_of_steps(first)
+            unlaunched.append(first[~kept])
+            first = first[kept]
+        fewer = end is not _LOW
+        return Change(
+            rows=_joined(rows),
+            saved_ns=_joined(saved),
+            unlaunched=_joined(unlaunched) if fewer else first[:0],
+            called=first if fix.call == "compiled" else first[:0],
+            call_ns=end.of(COMPILED_CALL_NS, against=True),
+            unblocked=first if fix.unblocks and fewer else first[:0],
+        )
+
+    def _first_of_steps(self, rows: IntArray) -> BoolArray:
+        """Which activities are the first of their step; those in no step all are."""
+        step = self.step_of[rows]
+        earliest = {at: row for row, at in sorted(zip(rows.tolist(), step.tolist(), strict=True), reverse=True)}
+        first: BoolArray = rows == np.array([earliest[at] for at in step.tolist()], np.int64)
+        return first | (step < 0)
 
 
-def steps_of(timeline: Timeline, gaps: Rows) -> Steps:
-    """The timeline with nobody recording: the host is faster by what recording costs it, as far as that is known."""
+def _joined(parts: Sequence[IntArray]) -> IntArray:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) -> Steps:
+    """The timeline with nobody recording: the host is faster by what recording costs it, as far as that is known.
+
+    step_of: of each activity the step that it is part of, −1: none.
+    """
     replay = replay_of(timeline)
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
     between = gaps.columns["between_steps"]
     assert isinstance(between, Flags)  # noqa: S101 - the row sets' documented kinds
     slowdown = slowdown_of(timeline)
-    steps = Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values])
+    of_step = np.full(len(device), -1) if step_of is None else step_of
+    steps = Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values], of_step)
     alone_ns = timeline.meta.alone_step_ns
     if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
         step_ns = steps.replayed_ns(_PACES) / timeline.steps.num_rows

@@ -38,6 +38,7 @@ class Advice:
 
     when: Mapping[str, bool | tuple[str, ...]]
     text: str
+    call: str | None = None  # None: as its rule says
 
     def fits(self, facts: Facts) -> bool:
         return all(_holds(facts.get(name), wanted) for name, wanted in self.when.items())
@@ -52,14 +53,23 @@ def _holds(fact: Fact, wanted: bool | tuple[str, ...]) -> bool:
     return bool(fact) is wanted if isinstance(wanted, bool) else fact in wanted
 
 
+def fitting(advice: Sequence[Advice], facts: Facts) -> Advice | None:
+    """The first that fits; None: the rule's own fix does.
+
+    >>> fitting([Advice({"amd": True}, "HIP")], {"amd": None}) is None
+    True
+    """
+    return next((one for one in advice if one.fits(facts)), None)
+
+
 def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: str = "") -> str:
     """The first text that fits, with what would break a CUDA graph's capture in it.
 
     >>> advised([Advice({"amd": True}, "HIP")], "CUDA {blockers}", {"amd": None}, "(x)")
     'CUDA (x)'
     """
-    text = next((one.text for one in advice if one.fits(facts)), otherwise)
-    return text.replace(PLACEHOLDER, blockers)
+    found = fitting(advice, facts)
+    return (otherwise if found is None else found.text).replace(PLACEHOLDER, blockers)
 
 
 def merged(facts: Iterable[Facts]) -> dict[str, Fact]:

@@ -12,7 +12,7 @@ from tracemine.matching.cases import CaseResult, read_cases, run_cases
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.load import RowDocs
 from tracemine.matching.nearest import nearest
-from tracemine.matching.rule import Measure, Rule
+from tracemine.matching.rule import CALLS, Measure, Rule
 from tracemine.rows import ROW_DOCS
 
 SAVING_TEXT: Final = {
@@ -91,7 +91,7 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
         f"**Why.** {written(rule.why)}",
         f"**Fix.** {written(rule.fix.replace(PLACEHOLDER, ''))}",
         *(f"**Fix where {when_text(one.when)}.** {written(one.text.replace(PLACEHOLDER, ''))}" for one in rule.advice),
-        f"**Saves** {SAVING_TEXT[rule.saving]}.",
+        f"**Saves** {SAVING_TEXT[rule.saving]}.{_called(rule)}",
     ]
     for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
         if texts:
@@ -102,6 +102,11 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
     if rule.references:
         parts.append(f"**References.**\n\n{_bullets([written(f'<{reference}>') for reference in rule.references])}")
     return "\n\n".join(parts) + "\n"
+
+
+def _called(rule: Rule) -> str:
+    """What its fix calls, which decides what is left of the host's work."""
+    return f" The fix calls {CALLS[rule.call]}." if rule.saving == "fuse" else ""
 
 
 def _matched(rule: Rule) -> str:

@@ -19,6 +19,7 @@ from tracemine.matching.nearest import nearest
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
 from tracemine.matching.rule import (
     AFTER_MATCH,
+    CALLS,
     GROUP_BY,
     MEASURE_FUNCTIONS,
     SAVINGS,
@@ -43,7 +44,18 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 _KEYS = (
     *("title", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
-    *("priority", "saving", "group_by", "partition_by", "order_by", "pattern", "after_match", "define", "measures"),
+    *(
+        "priority",
+        "saving",
+        "call",
+        "group_by",
+        "partition_by",
+        "order_by",
+        "pattern",
+        "after_match",
+        "define",
+        "measures",
+    ),
     "advice",
 )
 _DEFAULT_PARTITION = ("device", "stream")  # as far as the row set has them: a gap is a device's, not a stream's
@@ -137,6 +149,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         rows=rows,
         priority=file.whole("priority", DEFAULT_PRIORITY),
         saving=file.choice("saving", SAVINGS),
+        call=file.choice("call", tuple(CALLS), "compiled"),
         group_by=file.choices("group_by", GROUP_BY, _DEFAULT_GROUP),
         partition_by=file.choices("partition_by", columns, [c for c in _DEFAULT_PARTITION if c in columns]),
         order_by=_order_by(file, columns),
@@ -154,14 +167,16 @@ def _advice(file: _RuleFile) -> tuple[Advice, ...]:
     for table in file.value("advice", list, "a list of tables, each `[[advice]]`", []):
         if not isinstance(table, dict):
             raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
-        file.only(("when", "text"), table, "advice.")
-        text, when = table.get("text"), table.get("when")
+        file.only(("when", "text", "call"), table, "advice.")
+        text, when, call = table.get("text"), table.get("when"), table.get("call")
         if not isinstance(text, str) or not text.strip():
             raise file.wrong("advice.text", "an advice has a text", 'text = "…"')
         if not isinstance(when, dict) or not when:
             raise file.wrong("advice.when", "an advice says when it fits", "when = { compiled = true }")
         file.only((*FLAGS, *TEXTS), when, "advice.when.")
-        found.append(Advice({name: _wanted(file, name, value) for name, value in when.items()}, text.strip()))
+        if call is not None and call not in CALLS:
+            raise file.wrong("advice.call", f"{call!r} is none of its values", nearest(str(call), tuple(CALLS)))
+        found.append(Advice({name: _wanted(file, name, value) for name, value in when.items()}, text.strip(), call))
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,12 @@ from tracemine.rows.table import BoolArray, IntArray
 
 STATUSES = ("experimental", "stable", "deprecated")
 SAVINGS = ("fuse", "close_gap", "close_break", "pin_memory")
+# What is called once a fix is made, and what that leaves of the host's work.
+CALLS: Final = {
+    "compiled": "a compiled function, or a kernel of one's own: the host spends more on it than on an operator",
+    "operator": "one operator of a library",
+    "step": "one operator for all matches of a step, such as a fused optimizer",
+}
 GROUP_BY = ("ops", "shapes", "dtype", "module", "source", "line")
 SKIP_PAST_LAST_ROW = "skip past last row"
 SKIP_TO_NEXT_ROW = "skip to next row"
@@ -77,6 +84,7 @@ class Rule:
     define: dict[str, tuple[ColumnTest, ...]]
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
+    call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
 
     @property

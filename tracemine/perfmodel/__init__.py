@@ -22,7 +22,14 @@ from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_c
 from tracemine.perfmodel.copies import pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
-from tracemine.perfmodel.gaps import REPLAY_FLOOR_NS, SLOWDOWNS, Slowdown, closed_gaps, fitted_slowdown
+from tracemine.perfmodel.gaps import (
+    COMPILED_CALL_NS,
+    REPLAY_FLOOR_NS,
+    SLOWDOWNS,
+    Slowdown,
+    closed_gaps,
+    fitted_slowdown,
+)
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
@@ -38,6 +45,7 @@ from tracemine.perfmodel.user_calibrations import (
 )
 
 __all__ = [
+    "COMPILED_CALL_NS",
     "GPU",
     "LOADING_PACE",
     "NOTHING",
