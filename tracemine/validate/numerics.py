@@ -155,6 +155,7 @@ def _classes(
 
     beyond = r.isfinite() & (r.abs() > torch.finfo(dtype).max)
     may = r.isfinite() & (chance > 0) & ((r.abs() - torch.finfo(dtype).max).abs() <= _WORST_FLOOR * chance)
+    may |= chance.isinf() | (f.isinf() & (chance > 0) & (chance >= r.abs()))  # as a quotient by what rounding left
     r = r.to(dtype).double()
     agreed = (kind(e) == kind(r)) & ~beyond
     edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype]) / max(terms, 1)) & e.isfinite()

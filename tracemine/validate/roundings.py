@@ -373,11 +373,12 @@ class Drawn:
         self._largest = [0.0] * len(truth)  # mean square of a draw
 
     def add(self, found: Sequence[torch.Tensor]) -> None:
-        """One draw. It is infinitely far where it is no number, and nowhere far where the truth is none."""
+        """One draw. It is infinitely far where it or the truth is no number and the other is another, or one."""
         self._count += 1
         for k, (a, b) in enumerate(zip(found, self._truth, strict=True)):
-            off = (a.double() - b.double()).nan_to_num(math.inf, math.inf, math.inf)
-            square = torch.where(b.double().isfinite(), off, 0.0).square()
+            a, b = a.double(), b.double()
+            off = (a - b).nan_to_num(math.inf, math.inf, math.inf)
+            square = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, off).square()
             self._squares[k] += square
             self._farthest[k] = self._farthest[k].maximum(square)
             self._largest[k] = max(self._largest[k], _mean(square))
