@@ -290,13 +290,17 @@ def test_which_infinity_a_quotient_by_nothing_is_is_asked_only_where_no_rounding
     drawn = Drawn([truth])
     drawn.add([torch.tensor([-torch.inf, 2.0, torch.nan], dtype=torch.float64)])
     (noise,) = drawn.noise()
-    assert noise.tolist() == [torch.inf, 0.0, 0.0]
+    assert noise.tolist() == [-torch.inf, 0.0, 0.0]
     eager = truth.float()
     either = torch.tensor([-torch.inf, 2.0, torch.nan])
     assert compare(either, eager, truth, 0, noise=noise).faults == ()
     assert compare(either, eager, truth, 0).faults, "no rounding turns it"
     elsewhere = torch.tensor([torch.inf, 2.0, 5.0])
     assert compare(elsewhere, eager, truth, 0, noise=noise).faults, "a NaN that every draw has must be there"
+    number = torch.tensor([3.0, 2.0, torch.nan])
+    assert compare(number, eager, truth, 0, noise=noise).faults, "no draw has a number"
+    drawn.add([torch.tensor([4.0, 2.0, torch.nan], dtype=torch.float64)])
+    assert compare(number, eager, truth, 0, noise=drawn.noise()[0]).faults == (), "one has"
 
 
 def test_a_quotient_by_what_rounding_left_may_be_infinite_and_other_numbers_may_not() -> None:
