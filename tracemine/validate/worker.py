@@ -40,7 +40,7 @@ from tracemine.validate.trials import Trial
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
 
 _REFUSALS = (TracemineError, RuntimeError, IndexError, ValueError)  # of eager
-MOST_SOUGHT, MOST_JUDGED = 900, 40  # trials by lot for a wrong kernel that passed all others; on which it differs
+MOST_SOUGHT, MOST_JUDGED = 900, 150  # trials by lot for a wrong kernel that passed all others; on which it differs
 
 IN_PARTS = "\ndef _parts("  # in a source: rows are cut into parts
 _NARROW = ("bfloat16", "float16")
