@@ -1,6 +1,7 @@
 """Kernels of code that users write, compiled and judged on a GPU by the rule that `tracemine verify` judges by.
 
     python benchmarks/judge.py [-o FILE] [--seconds S] [--processes N] [--wrong N] [--dry] [FUNCTION …]
+    python benchmarks/judge.py --show FILE
 
 The functions are those of tests/codegen/user_written.py: losses with their gradients, optimizers, samplers, norms,
 rotary embeddings, activations, quantisers, each at several sizes and dtypes. Nothing is timed: processes compile and
@@ -8,8 +9,9 @@ judge side by side. Right kernels come first; then of each kernel as many wrong 
 change numbers. A GPU's judge sees three seeds of plain values; that every wrong kernel is caught is the interpreter's
 to show (`python benchmarks/verify_catalogue.py --user-written`: the same functions, small, on a CPU).
 
-After S seconds no kernel is begun; FILE (JSON) is written as results come. --dry: on a CPU, in Triton's interpreter.
-Exits with 1 where a right kernel is refused or fails. Needs torch, triton and msgspec.
+After S seconds no kernel is begun, and what is begun has FURTHER_S more; FILE (JSON) is written as results come, whole
+each time, so that a run that is cut off leaves what it knew: --show prints its summary. --dry: on a CPU, in Triton's
+interpreter. Exits with 1 where a right kernel is refused or fails. Needs torch, triton and msgspec.
 """
 
 from __future__ import annotations
@@ -53,14 +55,17 @@ SIZES = (
 )
 SMALL = ((5, 36, "float32", True), (3, 70, "bfloat16", True))
 LIMIT_S = 90.0  # of one kernel with its wrong ones
+FURTHER_S = 15.0  # after the time is up, for what is begun
 # Wrong kernels that plain values tell from right ones: others need layouts, sizes or numbers that only the interpreter
 # is given.
 TOLD = (
-    *("columns end one early", "rows end one early", "place off by one", "plus for times", "another maximum"),
-    *("root for its inverse", "another exponential", "result not written", "last step left out", "wrong scalar"),
-    *("divisor and dividend swapped", "last block of a loop left out", "first block of a loop left out"),
-    *("one element fewer counted", "reduced along the other axis", "running sum begins anew"),
+    *("place off by one", "plus for times", "another maximum", "root for its inverse", "another exponential"),
+    *("result not written", "last step left out", "wrong scalar", "divisor and dividend swapped"),
+    *("last block of a loop left out", "first block of a loop left out"),
+    *("reduced along the other axis", "running sum begins anew"),
 )
+# One element of hundreds, or of thousands: below what 16 bits round.
+TOLD_WIDE = (*TOLD, "columns end one early", "rows end one early", "one element fewer counted")
 
 
 def described(chain: Graph) -> list[tuple[Any, ...]]:
@@ -126,7 +131,8 @@ class Judge:
         """The verdicts on wrong kernels, from `begin` on, `wrong` of them in all; `fatal`: the process is of no more
         use.
         """
-        able = [w for w in spoiled(chain, text) if w.needs is None and w.name in TOLD]
+        told = TOLD_WIDE if asked["dtype"] == "float32" else TOLD
+        able = [w for w in spoiled(chain, text) if w.needs is None and w.name in told]
         chosen = able[:: max(1, len(able) // asked["wrong"])][: asked["wrong"]] if able else []
         eager, table, ulp = eager_of(chain, self.device), described(chain), ulp_of(lower(chain).templates)
         verdicts: list[dict[str, Any]] = []
@@ -203,6 +209,7 @@ class Run:
         self.path: Path | None = given.output
         self.device = "cpu" if given.dry else "cuda"
         self.count = given.processes
+        self.asked = 0
         self.results: list[dict[str, Any]] = []
         self.lock, self.kept = threading.Lock(), time.monotonic()
         self.machine: dict[str, Any] = {"torch": torch.__version__}
@@ -227,7 +234,7 @@ class Run:
                 if time.monotonic() > self.end:
                     return
                 while True:
-                    answer = _answered(process, asked)
+                    answer = self._answered(process, asked)
                     if answer.pop("fatal", False):
                         process.end()
                     self._keep({**asked, **answer})
@@ -235,13 +242,24 @@ class Run:
                         break
                     asked = {**asked, "begin": asked["begin"] + len(answer["verdicts"])}
 
+    def _answered(self, process: Process, asked: dict[str, Any]) -> dict[str, Any]:
+        left = max(self.end + FURTHER_S - time.monotonic(), 1.0)
+        try:
+            found: dict[str, Any] = json.loads(process.ask(json.dumps(asked).encode(), min(LIMIT_S, left)))
+        except TooLate:
+            return {"failed": f"no answer within {LIMIT_S:g} s"} if left > LIMIT_S else {"unfinished": True}
+        except Ended as end:
+            return {"failed": f"the process {end.how}"}
+        except (OSError, ValueError) as error:  # this kernel has none, the next may have
+            return {"failed": f"no answer: {type(error).__name__}: {error}"[:300]}
+        return found
+
     def _keep(self, result: dict[str, Any]) -> None:
         with self.lock:
             self.results.append(result)
             says = verdict(result)
             if says:
-                named = f"{result['name']} {result['dtype']} {result['n']}x{result['k']}"
-                print(f"{named}{'' if result['backward'] else ' forward'}: {says}", flush=True)
+                print(f"{named(result)}: {says}", flush=True)
             if time.monotonic() - self.kept > 5:
                 self.write()
 
@@ -249,8 +267,10 @@ class Run:
         """What is known so far, to the file."""
         self.kept = time.monotonic()
         if self.path is not None:
-            text = json.dumps({**self.machine, "results": self.results}, indent=1)
-            self.path.write_text(text, "utf-8")
+            text = json.dumps({**self.machine, "asked": self.asked, "results": self.results}, indent=1)
+            whole = self.path.with_name(f"{self.path.name}.part")
+            whole.write_text(text, "utf-8")
+            whole.replace(self.path)
 
 
 def _taken(waiting: queue.SimpleQueue[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -261,14 +281,10 @@ def _taken(waiting: queue.SimpleQueue[dict[str, Any]]) -> Iterator[dict[str, Any
             return
 
 
-def _answered(process: Process, asked: dict[str, Any]) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(process.ask(json.dumps(asked).encode(), LIMIT_S))
-    except TooLate:
-        return {"failed": f"no answer within {LIMIT_S:g} s"}
-    except Ended as end:
-        return {"failed": f"the process {end.how}"}
-    return found
+def named(result: dict[str, Any]) -> str:
+    """Which kernel an answer is about."""
+    forward = "" if result["backward"] else " forward"
+    return f"{result['name']} {result['dtype']} {result['n']}x{result['k']}{forward}"
 
 
 def verdict(result: dict[str, Any]) -> str:
@@ -277,6 +293,8 @@ def verdict(result: dict[str, Any]) -> str:
         return f"no kernel: {result['unsupported']}"
     if "failed" in result:
         return f"FAILED: {result['failed']}"
+    if "unfinished" in result:
+        return "not finished in time"
     if "verdicts" in result:
         missed = [f"{v['kind']}: {v['line']}" for v in result["verdicts"] if not v["caught_by"]]
         return "not caught: " + "; ".join(missed) if missed else ""
@@ -309,11 +327,16 @@ def summary(results: list[dict[str, Any]], wanted: int) -> int:
             f"of {whole} of {len(shares)} kernels all"
         )
     left = wanted - len(judged) - len(failed) - len(none)
-    print(f"{len(failed)} failed, {len(none)} without a kernel, {left} not reached in time")
+    print(f"{len(failed)} crashed, {len(none)} without a kernel, {left} not reached in time")
+    for each in (*refused, *failed):
+        print(f"    {named(each)}: {verdict(each)}")
     wrong = [v for r in results for v in r.get("verdicts", ())]
     caught = sum(bool(v["caught_by"]) for v in wrong)
     functions = len({r["name"] for r in results if r.get("verdicts")})
     print(f"{caught} of {len(wrong)} wrong kernels caught, of {functions} functions")
+    lost = [r for r in results if "failed" in r and "wrong" in r]
+    if lost:
+        print(f"of {len(lost)} kernels wrong ones gave no verdict: {', '.join(named(r) for r in lost[:5])}")
     missed = Counter(v["kind"] for v in wrong if not v["caught_by"])
     if missed:
         print("not caught:", ", ".join(f"{n} {kind}" for kind, n in missed.most_common()))
@@ -328,11 +351,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--wrong", type=int, default=4, help="wrong kernels of each right one")
     parser.add_argument("--dry", action="store_true", help="on a CPU, small, in Triton's interpreter")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="the summary of a run, cut off or not")
     parser.add_argument("--work", choices=("cpu", "cuda"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
         work(given.work)
         return 0
+    if given.show:
+        kept = json.loads(given.show.read_text("utf-8"))
+        print(*(f"{key} {kept[key]}" for key in ("device", "torch") if key in kept), sep=", ")
+        return int(summary(kept["results"], kept["asked"]) > 0)
     begun = time.monotonic()
     run = Run(given)
     names = given.functions or list(USER_WRITTEN)
@@ -344,6 +372,7 @@ def main() -> int:
         run.machine["device"] = torch.cuda.get_device_name(0)
     asked = questions(names, SMALL if given.dry else SIZES)
     print(f"{len(names)} functions, {len(asked)} kernels, {run.count} processes, {run.machine}", flush=True)
+    run.asked = len(asked)
     run.ask(asked)
     print(f"right kernels: {time.monotonic() - begun:.0f} s", flush=True)
     if given.wrong:

@@ -1,10 +1,12 @@
 """Proves the catalogue of production chains in Triton's interpreter, on a CPU, wrong kernels included.
 
-    python benchmarks/verify_catalogue.py [--no-mutants] [--jobs N] [--user-written] [CHAIN …]
+    python benchmarks/verify_catalogue.py [--no-mutants] [--jobs N] [--user-written] [-o FILE] [CHAIN …]
 
 One line a chain, as they end: kernels generated, trials, verdict, wrong kernels caught of those that could be,
 processor seconds. Several processes (--jobs) share a chain's wrong kernels too, each beside the right one; the longest
 come first. --user-written: in the catalogue's place the functions of tests/codegen/user_written.py, with gradients.
+-o: each chain's verdict is added to FILE as it ends (a line of JSON), and chains that it has already are left out;
+`python benchmarks/mutants.py FILE` prints what they came to.
 Exits with 1 if a chain did not pass.
 """
 
@@ -23,6 +25,8 @@ from pathlib import Path
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from mutants import kept
 
 from tests.codegen.catalogue import CATALOGUE, LONGEST_ROW
 from tests.codegen.user_written import USER_WRITTEN, recorded
@@ -79,18 +83,27 @@ def show(proof: Proof) -> None:
             print(f"    not caught: {m.name}: {m.line}", flush=True)
 
 
+def keep(name: str, proof: Proof, path: Path | None) -> None:
+    """Adds a verdict to a file."""
+    if path is not None:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode({**msgspec.to_builtins(proof), "chain": name}) + b"\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("chains", nargs="*", help="names of the catalogue (all of them)")
     parser.add_argument("--no-mutants", action="store_true", help="the right kernels alone")
     parser.add_argument("--jobs", type=int, default=1, help=f"processes ({os.cpu_count()} cores are here)")
     parser.add_argument("--user-written", action="store_true", help="functions as users write them")
+    parser.add_argument("-o", "--output", type=Path, help="a file to which each chain's verdict is added")
     given = parser.parse_args()
     table = {name: partial(recorded, name, 5, 36) for name in USER_WRITTEN} if given.user_written else CATALOGUE
     proofs: list[Proof] = []
     head = f"{'chain':28} {'kernels':>7} {'trials':>6} {'caught':>7} {'same':>5} {'bits':>6} {'error':>9} {'eager':>9}"
     print(f"{head} {'seconds':>7}  verdict")
-    names = given.chains or list(table)
+    done = set() if given.output is None or not given.output.exists() else set(kept([given.output]))
+    names = [name for name in given.chains or table if name not in done]
     if given.jobs > 1:
         names = sorted(names, key=lambda name: name not in LONGEST_ROW)
     with Provers(LIMIT_S, given.jobs) as provers:
@@ -103,6 +116,7 @@ def main() -> int:
             except Unsupported as refusal:
                 proofs.append(refused(made, refusal.message))
                 show(proofs[-1])
+                keep(name, proofs[-1], given.output)
                 continue
             shared = parts(job, given.jobs)
             expected[name] = len(shared)
@@ -114,6 +128,10 @@ def main() -> int:
             if len(ended[name]) == expected[name]:
                 proofs.append(whole(ended[name]))
                 show(proofs[-1])
+                keep(name, proofs[-1], given.output)
+    if not proofs:
+        print("all of them are in the file already")
+        return 0
     caught, able = (sum(column) for column in zip(*(p.killed for p in proofs), strict=True))
     right = sum(p.refused is None and not p.faults for p in proofs)
     seconds = statistics.median(p.seconds for p in proofs)

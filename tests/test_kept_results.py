@@ -37,3 +37,18 @@ def test_a_document_says_of_the_kernels_what_is_printed_of_them(folder: str, kin
     assert share is not None
     assert ratio[1] in text
     assert kind == "losing" or share[1] in text
+
+
+def test_the_table_of_wrong_kernels_is_what_its_verdicts_print() -> None:
+    kept = sorted(f"{path.relative_to(ROOT)}" for path in (ROOT / "benchmarks/results").glob("mutants_*.jsonl.gz"))
+    assert kept
+    for path in kept:
+        command = [sys.executable, "benchmarks/mutants.py", path]
+        text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        assert text == (ROOT / path.replace(".jsonl.gz", ".md")).read_text("utf-8")
+        first, second = text.split("\n")[:2]
+        assert " 0 right kernels refused" in first
+        caught = re.match(r"([\d,]+) of ([\d,]+) wrong kernels caught", second)
+        assert caught is not None
+        assert caught[1] == caught[2]
+        assert caught[0].removesuffix(" wrong kernels caught") in (ROOT / "docs/verify.md").read_text("utf-8")

@@ -180,3 +180,15 @@ def test_what_is_cast_to_what_is_stored_is_cast_once() -> None:
 def test_how_many_groups_a_group_norm_has_is_part_of_its_kernel() -> None:
     chain = CATALOGUE["group_norm_silu"]()
     assert sorted(free_axes(lower(chain)).values()) == [2, 5, 7]  # of (2, 6, 5, 7) in 3 groups
+
+
+def test_what_is_taken_off_its_own_extreme_or_running_sum_is_rounded_apart() -> None:
+    """A product and a difference made one operation leave what rounding left, where eager has 0."""
+    b = GraphBuilder("rests")
+    x, y = b.input("x", (4, 40), "float32"), b.input("y", (4, 40), "float32")
+    product = b.call("aten::mul.Tensor", x, y)
+    total, most = b.call("aten::cumsum", product, 1), b.call("aten::amax", product, [1], True)
+    rests = [b.call("aten::sub.Tensor", total, product), b.call("aten::sub.Tensor", product, most)]
+    text = generate(b.done(*rests, b.call("aten::sub.Tensor", total, x))).text
+    assert len(re.findall(r"= libdevice\.sub_rn\(", text)) == 2
+    assert re.search(r"= cumsum_1 - x_1  #", text)

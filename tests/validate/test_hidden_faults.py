@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import msgspec
 import pytest
@@ -14,7 +15,9 @@ from tracemine.codegen import Graph, GraphBuilder
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
 
+from tests.codegen.user_written import recorded  # noqa: E402
 from tracemine.codegen.schedule import LONGEST_ROW  # noqa: E402
+from tracemine.validate import trials  # noqa: E402
 from tracemine.validate.jobs import make_job  # noqa: E402
 from tracemine.validate.launcher_mutants import NARROWER  # noqa: E402
 from tracemine.validate.record import Proof  # noqa: E402
@@ -191,3 +194,45 @@ def test_an_epsilon_that_is_left_out_shows_among_rows_of_small_numbers() -> None
     assert judged["right"]["faults"] == []
     assert all(fault.startswith("seed 1") for fault in judged["wrong"]["faults"])
     assert judged["wrong"]["faults"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "line"),
+    [
+        ("quantile", "recorded scalar baked in", "div_2 ="),  # what each of two that are equal has of a gradient
+        ("log_cosh", "wrong scalar", "softplus_backward_1 ="),  # from where on it is a straight line
+        ("int8_by_row", "recorded scalar baked in", "clamp_2 ="),  # a bound that no share of the largest reaches
+        ("jaccard", "mask of a reduction dropped", "sum_1 ="),  # 0 beyond the columns unless a bound is negative
+        ("adafactor", "plan kept whatever the strides", "by_column."),  # of one row: its columns may have gaps alone
+    ],
+)
+def test_it_is_found_out_by_numbers_that_meet_or_reach_a_bound(
+    sandbox: Sandbox, name: str, kind: str, line: str
+) -> None:
+    job = make_job(recorded(name, 5, 36))
+    wrong = tuple(m for m in job.mutants if m[0] == kind and m[1].startswith(line))
+    proof = sandbox.answer(msgspec.json.encode(msgspec.structs.replace(job, mutants=wrong)))
+    assert isinstance(proof, Proof), proof
+    assert proof.faults == ()
+    assert proof.mutants
+    assert all(m.killed_by and m.equivalent is None for m in proof.mutants)
+
+
+@pytest.mark.parametrize("name", ["nucleus", "supervised_contrastive"])
+def test_what_is_taken_off_itself_leaves_nothing(sandbox: Sandbox, name: str) -> None:
+    """The first share of a row less its own running sum, the largest number less itself: 0 in eager, for any bound."""
+    proof = sandbox.answer(msgspec.json.encode(make_job(recorded(name, 5, 36), mutants=False)))
+    assert isinstance(proof, Proof), proof
+    assert proof.faults == ()
+
+
+def test_trials_by_lot_are_the_same_each_time_and_change_scalars_alike_that_are_alike() -> None:
+    chain = recorded("policy_gradient", 5, 36)
+    first, again = (list(islice(trials.drawn({0: 5, 1: 36}), 40)) for _ in range(2))
+    assert first == again
+    assert {t.kind for t in first} >= {"inputs alike", "in the tens", trials.INTEGERS}
+    for trial in first:
+        values = trials.scalar_values(chain, trial)
+        assert values == trials.scalar_values(chain, trial)
+        if trial.seed % 2:
+            assert values["min_1"] == values["other_4"], "a bound and its gradient's"

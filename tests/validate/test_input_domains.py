@@ -6,7 +6,7 @@ import torch
 
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import Graph, GraphBuilder
-from tracemine.validate.input_domains import DEVIATION, MODERATE, domains, not_negative
+from tracemine.validate.input_domains import DEVIATION, MODERATE, POSITIVE, domains, not_negative
 from tracemine.verify.gpu.correctness import make_inputs
 
 
@@ -77,3 +77,15 @@ def test_numbers_are_drawn_as_their_domain_says_in_rows_of_all_magnitudes_too() 
     (other,) = make_inputs([("x", (64, 8), torch.float32, (8, 1), None)], 1, "cpu")
     assert float(moderate.abs().max()) < 8 < float(other.abs().max())
     assert 0.25 <= float(deviation.min()) <= float(deviation.max()) < 8
+
+
+def test_squares_of_a_tensor_that_is_cast_twice_are_squares() -> None:
+    def chain(other: bool) -> Graph:
+        b = GraphBuilder("moments")
+        v, g, h = b.input("v", (4, 8), "float32"), b.input("g", (4, 8), "bfloat16"), b.input("h", (4, 8), "bfloat16")
+        one, two = (b.call("aten::_to_copy", x, dtype="float32") for x in (g, h if other else g))
+        b.call("aten::addcmul_", b.call("aten::mul_.Tensor", v, 0.95), one, two, value=0.05)
+        return b.done()
+
+    assert domains(chain(False)) == {0: POSITIVE}
+    assert domains(chain(True)) == {}, "a product of two tensors has either sign"

@@ -7,9 +7,11 @@ import re
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.validate.equivalent_mutants import (
-    nan_comes_otherwise,
+    factor_of_one,
+    never_met,
     nothing_beyond,
     of_extremes,
+    picked_elsewhere,
     rounded_by_eager,
     scaled_away,
     sign_is_nobodys,
@@ -17,6 +19,7 @@ from tracemine.validate.equivalent_mutants import (
 from tracemine.validate.jobs import make_job
 from tracemine.validate.launcher_mutants import NARROWER
 from tracemine.validate.mutants import SAME, spoiled
+from tracemine.validate.passed_over import nan_comes_anyway, nan_comes_otherwise
 
 
 def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]:
@@ -191,3 +194,81 @@ def test_launchers_are_spoiled_too() -> None:
     }
     names = {w.name for w in spoiled(CATALOGUE["relu_squared"](), generate(CATALOGUE["relu_squared"]()).text)}
     assert names >= {"result in an input's memory", "store reaches beyond the columns", "rows counted in 32 bits"}
+
+
+def test_a_factor_of_one_may_be_left_out_and_no_other() -> None:
+    assert factor_of_one(*kernel("a_1 = 1.0 * x_1  # aten::mul.Tensor"))
+    assert factor_of_one(*kernel("a_1 = x_1 * 1.0"))
+    assert not factor_of_one(*kernel("a_1 = 2.0 * x_1"))
+    assert not factor_of_one(*kernel("a_1 = 1.0 + x_1"))
+    assert not factor_of_one(*kernel("a_1 = 1.0 * x_1 * y_1"))
+
+
+def test_what_is_nothing_stays_so_in_functions_and_quotients_by_a_row_s_number() -> None:
+    def same(*made: str) -> bool:
+        lines, at = kernel(*made, "s_1 = tl.sum(tl.where(column_mask, v_1, 0), 1)[:, None]")
+        return nothing_beyond(lines, at + len(made), frozenset())
+
+    total = "t_1 = tl.sum(x_1 * x_1, 1)[:, None]"
+    assert same("v_1 = _tanh(x_1)")
+    assert same("a_1 = x_1 * y_1", "v_1 = tl.maximum(x_1, a_1, propagate_nan=tl.PropagateNan.ALL)")
+    assert not same("v_1 = tl.maximum(x_1, y_1, propagate_nan=tl.PropagateNan.ALL)"), "of a row's number that is more"
+    assert not same("v_1 = tl.cos(x_1)")
+    assert same(total, "r_1 = tl.sqrt_rn(t_1)", "v_1 = _ratio(x_1, r_1)")
+    assert same(total, "v_1 = x_1 / t_1")
+    assert not same(total, "v_1 = t_1 / x_1")
+    z = "z_1 = tl.load(z_ptr + column * z_s0, mask=column_mask, other=0)"
+    assert not same(z, "v_1 = x_1 / z_1"), "0 by 0 beyond the columns alone"
+
+
+GUARDS = ("value_1 = (column) < 18", "value_2 = (column) >= 18")
+LEFT = "a_1 = tl.load(a_ptr + column * a_s0, mask=mask & value_1, other=0)"
+RIGHT = "b_1 = tl.load(a_ptr + column * a_s0, mask=mask & value_2, other=0)"
+
+
+def test_a_guard_may_be_dropped_where_the_number_is_there_and_not_chosen() -> None:
+    def same(*after: str, there: str = RIGHT) -> bool:
+        lines, at = kernel(*GUARDS, there, LEFT, *after)
+        return picked_elsewhere(lines, at + 3)
+
+    assert same("c_1 = a_1 * y_1", "d_1 = tl.where(value_1, c_1, b_1)", "tl.store(out_ptr + row, d_1, mask=mask)")
+    assert not same("d_1 = tl.where(value_2, a_1, b_1)"), "chosen where the guard is off"
+    assert not same("c_1 = a_1 * y_1", "tl.store(out_ptr + row, c_1, mask=mask)")
+    assert not same("c_1 = tl.sum(a_1, 1)[:, None]", "d_1 = tl.where(value_1, c_1, b_1)"), "a sum takes all of it"
+    beyond = RIGHT.replace("column *", "(column - 18) *")
+    assert not same("d_1 = tl.where(value_1, a_1, b_1)", there=beyond), "nothing says that there is such a place"
+
+
+def test_a_place_that_no_condition_lets_through_may_be_asked_for_either_way() -> None:
+    def same(edge: int, use: str) -> bool:
+        lines, at = kernel("value_1 = (column_n1) < 18", f"value_2 = (column_n1 + 18) < {edge}", use)
+        return never_met(lines, at + 1)
+
+    assert same(36, "value_3 = value_1 & value_2")
+    assert not same(35, "value_3 = value_1 & value_2"), "place 17 is let through"
+    assert not same(36, "value_3 = value_1 | value_2")
+    assert not same(36, "a_1 = tl.where(value_2, x_1, y_1)")
+
+
+def test_a_largest_number_may_pass_over_nan_where_a_sum_or_every_share_has_it() -> None:
+    most = "amax_1 = _row_max(tl.where(column_mask, x_1, -float('inf')))"
+    gap, total = "g_1 = x_1 - amax_1", "s_1 = tl.sum(tl.where(column_mask, g_1, 0), 1)[:, None]"
+
+    def same(*rest: str, before: tuple[str, ...] = ()) -> bool:
+        lines, at = kernel(*before, most.replace(" x_1", " p_1") if before else most, *rest)
+        return nan_comes_anyway(lines, at + len(before))
+
+    store = "tl.store(out_ptr + row * out_s0, {}, mask=mask)"
+    assert same(gap, total, "r_1 = tl.log(s_1)", "o_1 = r_1 + amax_1", store.format("o_1"))
+    assert same(gap, total, "o_1 = g_1 / s_1", store.format("o_1"))
+    assert not same(gap, store.format("g_1")), "only where x is NaN"
+    assert not same(gap, total, store.format("amax_1"))
+    assert not same(gap, "c_1 = tl.where(x_1 == amax_1, x_1, g_1)", store.format("c_1"))
+    assert not same("a_1 = x_1 < amax_1", store.format("a_1")), "others are less than a number, and not less than NaN"
+    shares = (
+        "online_1_sum = tl.sum(_exp(x_1), 1)[:, None]",
+        "i_1 = 1.0 / online_1_sum  # aten::_softmax",
+        "p_1 = x_1 * i_1  # aten::_softmax",
+    )
+    assert same("b_1 = amax_1 * y_1", "a_1 = p_1 < b_1", store.format("a_1"), before=shares)
+    assert not same("b_1 = amax_1 * y_1", "a_1 = x_1 < b_1", store.format("a_1"), before=shares)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from tracemine.codegen import GraphBuilder  # noqa: E402
 from tracemine.validate import reference  # noqa: E402
 from tracemine.validate.numerics import compare, wiring  # noqa: E402
-from tracemine.validate.roundings import rounded_off, spread  # noqa: E402
+from tracemine.validate.roundings import Drawn, rounded_off, spread  # noqa: E402
 
 
 @pytest.fixture
@@ -283,3 +283,30 @@ def test_what_another_rounding_would_put_beyond_the_largest_number_may_be_beyond
     assert judged_of(power, x, fused).faults == ()
     fused[0, 1] = torch.inf
     assert judged_of(power, x, fused).faults
+
+
+def test_which_infinity_a_quotient_by_nothing_is_is_asked_only_where_no_rounding_decides_it() -> None:
+    truth = torch.tensor([torch.inf, 2.0, torch.nan], dtype=torch.float64)
+    drawn = Drawn([truth])
+    drawn.add([torch.tensor([-torch.inf, 2.0, torch.nan], dtype=torch.float64)])
+    (noise,) = drawn.noise()
+    assert noise.tolist() == [-torch.inf, 0.0, 0.0]
+    eager = truth.float()
+    either = torch.tensor([-torch.inf, 2.0, torch.nan])
+    assert compare(either, eager, truth, 0, noise=noise).faults == ()
+    assert compare(either, eager, truth, 0).faults, "no rounding turns it"
+    elsewhere = torch.tensor([torch.inf, 2.0, 5.0])
+    assert compare(elsewhere, eager, truth, 0, noise=noise).faults, "a NaN that every draw has must be there"
+    number = torch.tensor([3.0, 2.0, torch.nan])
+    assert compare(number, eager, truth, 0, noise=noise).faults, "no draw has a number"
+    drawn.add([torch.tensor([4.0, 2.0, torch.nan], dtype=torch.float64)])
+    assert compare(number, eager, truth, 0, noise=drawn.noise()[0]).faults == (), "one has"
+
+
+def test_a_quotient_by_what_rounding_left_may_be_infinite_and_other_numbers_may_not() -> None:
+    truth = torch.tensor([-4.9e6, 2.0], dtype=torch.float64)
+    fused, eager = torch.tensor([torch.inf, 2.0]), torch.tensor([-3.9e6, 2.0])
+    noise = torch.tensor([5.8e6, 0.0], dtype=torch.float64)
+    assert compare(fused, eager, truth, 0, noise=noise).faults == ()
+    assert compare(fused, eager, truth, 0, noise=noise / 4).faults
+    assert compare(torch.tensor([torch.nan, 2.0]), eager, truth, 0, noise=noise).faults

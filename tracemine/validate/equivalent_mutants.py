@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
+KERNEL = re.compile(r"def (\w+)\(")
 _LOADED = re.compile(r"tl\.load\((\w+)_ptr\b.*")
 
 
@@ -24,6 +25,22 @@ def made_of(lines: list[str], at: int) -> dict[str, str]:
     begin = next(k for k in range(at, -1, -1) if lines[k].startswith("def "))
     pairs = (line.partition("  #")[0].strip().partition(" = ") for line in lines[begin:at])
     return {name: said for name, _, said in pairs if said}
+
+
+def plain(line: str) -> str:
+    return line.partition("  #")[0]
+
+
+def said_of(line: str) -> tuple[str, str]:
+    """The name that a line gives, and what it says that it is."""
+    name, _, said = plain(line).strip().partition(" = ")
+    return name, said
+
+
+def kernel_of(lines: Sequence[str], at: int) -> tuple[int, int]:
+    """Where the kernel of a line begins and ends."""
+    begin = next(k for k in range(at, -1, -1) if KERNEL.match(lines[k]))
+    return begin, next((k for k in range(at, len(lines)) if not lines[k].startswith(("    ", ")"))), len(lines))
 
 
 def sign_is_nobodys(lines: list[str], at: int) -> bool:
@@ -105,6 +122,10 @@ def nothing_beyond(lines: list[str], at: int, places: frozenset[str]) -> bool:
     return found is not None and _Beyond(made_of(lines, at), places).nothing(found[1])
 
 
+_ZERO_OF_ZERO = frozenset({"_tanh", "tl.abs", "tl.sqrt_rn", "tl.maximum", "tl.minimum", "tl.sin"})
+_QUOTIENTS = frozenset({"_ratio", "_quotient", "tl.div_rn"})
+
+
 class _Beyond:
     """What values are beyond the columns of a kernel."""
 
@@ -125,9 +146,26 @@ class _Beyond:
         if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
             return self._nothing(tree.operand)
         if isinstance(tree, ast.BinOp):
+            if isinstance(tree.op, ast.Div):
+                return self._nothing(tree.left) and self._of_row(tree.right)
             both = [self._nothing(tree.left), self._nothing(tree.right)]
             return any(both) if isinstance(tree.op, ast.Mult) else isinstance(tree.op, ast.Add | ast.Sub) and all(both)
         return isinstance(tree, ast.Call) and self._called(tree)
+
+    def _of_row(self, tree: ast.expr, inside: tuple[str, ...] = ()) -> bool:
+        """Whether a value is one number for a whole row.
+
+        Where that is 0 or no number, a quotient by it is none at the row's own columns either, nor is their sum.
+        """
+        names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        for name in names & self.made.keys():
+            said = self.made[name]
+            if re.match(r"tl\.sum\(.*, 1\)\[:, None\]$|_row_max\(.*\)$", said):
+                continue
+            made = None if name in inside or "column" in name + said else _tree(said)
+            if made is None or not self._of_row(made, (*inside, name)):
+                return False
+        return True
 
     def _called(self, tree: ast.Call) -> bool:
         name = ast.unparse(tree.func)
@@ -137,6 +175,10 @@ class _Beyond:
             given = {k.arg: ast.unparse(k.value) for k in tree.keywords}
             mask = given.get("mask", "")
             return given.get("other") == "0" and "column_mask" in (mask, *self.made.get(mask, "").split(" & "))
+        if name in _ZERO_OF_ZERO:
+            return all(self._nothing(each) for each in tree.args)
+        if name in _QUOTIENTS:
+            return self._nothing(tree.args[0]) and self._of_row(tree.args[1])
         if name != "tl.where":
             return False
         where, one, other = tree.args
@@ -273,6 +315,10 @@ def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str)
         return False
     (where, made), (there, narrow) = stored[0], theirs[0]
     calls = [made.partition("  # aten::")[2], narrow.partition("  # aten::")[2]]
+    if calls[1] == "_to_copy":  # nothing but a cast, of what is stored here
+        source = re.match(r"\s*\w+ = (\w+)\.to\(tl\.bfloat16\)\.to\(tl\.float32\)", narrow)
+        before = [line for line in rounded if source and line.strip() == made.strip() and f" {source[1]} = " in line]
+        return where == there and bool(before)
     return where == there and bool(calls[0]) and calls[0] == calls[1] and ".to(tl.bfloat16).to(tl.float32)" in narrow
 
 
@@ -323,99 +369,47 @@ def _before(made: Mapping[str, str], name: str) -> set[str]:
     return found
 
 
-_KERNEL = re.compile(r"def (\w+)\(")
+def factor_of_one(lines: Sequence[str], at: int) -> bool:
+    """A product of which 1 is left out."""
+    return re.fullmatch(r"1\.0 \* \w+|\w+ \* 1\.0", said_of(lines[at])[1]) is not None
 
 
-class _Otherwise(Exception):
-    """A value is something else than the largest or smallest of numbers."""
-
-
-def nan_comes_otherwise(lines: Sequence[str], at: int) -> bool:
-    """Whether all that is made of a line's number takes another that is NaN where this one should be."""
-    return _beside(lines, at, _said(lines[at])[0])
-
-
-def _beside(lines: Sequence[str], at: int, name: str) -> bool:
-    end = next((k for k in range(at, len(lines)) if not lines[k].startswith("    ")), len(lines))
-    uses = [k for k in range(at + 1, end) if re.search(rf"\b{name}\b", _plain(lines[k]))]
-    return bool(uses) and all(_used_beside(lines, k, name) for k in uses)
-
-
-def _used_beside(lines: Sequence[str], at: int, name: str) -> bool:
-    stored = re.match(rf"\s*tl\.store\((scratch\d+)_ptr \+ [^,]+, {name}, mask=\w+\)$", _plain(lines[at]))
-    if stored is not None:
-        loads = [k for k, line in enumerate(lines) if f"tl.load({stored[1]}_ptr " in line]
-        return all(_beside(lines, k, _said(lines[k])[0]) for k in loads)
-    target, said = _said(lines[at])
-    if re.fullmatch(rf"-?_row_max\((-?tl\.where\(column_mask, )?{name}(, -?float\('inf'\)\))?\)", said):
-        return _beside(lines, at, target)
-    both = re.fullmatch(r"(\w+) [-+*/] (\w+)", said)  # NaN if either is
-    if both is None or both[1] == both[2]:
+def picked_elsewhere(lines: list[str], at: int) -> bool:
+    """What a guard kept from being read is computed with, but another number is chosen wherever the guard is off."""
+    name, said = said_of(lines[at])
+    guard = re.search(r"mask=(\w+) & (\w+), other", said)
+    if guard is None or not _only_where(after(lines, at), name, guard[2]):
         return False
-    try:
-        return _made_of(lines, at, both[1]) == _made_of(lines, at, both[2])
-    except _Otherwise:
+    begin, end = kernel_of(lines, at)
+    made = made_of(lines, min(end, len(lines) - 1))
+    ends = re.fullmatch(r"(\(\w+\)) < (\d+)", made.get(guard[2], ""))
+    rest = [n for n, other in made.items() if ends and other == f"{ends[1]} >= {ends[2]}"]
+    whole = [said.replace(guard[0], f"mask={guard[1]}{mask}, other") for mask in ("", *(f" & {n}" for n in rest))]
+    return any(said_of(line)[1] in whole for line in lines[begin:end])  # there is a number to be read
+
+
+def _only_where(rest: Sequence[str], name: str, guard: str) -> bool:
+    """Whether all that is made of a value element by element ends where a condition chooses it."""
+    pairs = [line.strip().partition(" = ") for line in rest]
+    uses = [(pair[0], pair[2] or pair[0]) for pair in pairs if re.search(rf"\b{name}\b", pair[2] or pair[0])]
+    for target, said in uses:
+        chosen = re.fullmatch(rf"tl\.where\({guard}, (\w+), (\w+)\)", said)
+        if chosen is not None and chosen[1] == name and chosen[2] != name:
+            continue
+        plain = re.fullmatch(r"\w+ [-+*/] \w+|-\w+|tl\.(?:cos|sin|exp|abs)\(\w+\)", said)
+        if plain is None or not _only_where(rest, target, guard):
+            return False
+    return bool(uses)
+
+
+def never_met(lines: list[str], at: int) -> bool:
+    """Places compared with one that none of them is: another condition, which every use asks too, ends before it."""
+    name, said = said_of(lines[at])
+    found = re.fullmatch(r"\((\w+) \+ (\d+)\) < (\d+)", said)
+    if found is None:
         return False
-
-
-def _plain(line: str) -> str:
-    return line.partition("  #")[0]
-
-
-def _said(line: str) -> tuple[str, str]:
-    """The name that a line gives, and what it says that it is."""
-    name, _, said = _plain(line).strip().partition(" = ")
-    return name, said
-
-
-def _made_of(lines: Sequence[str], at: int, name: str, inside: tuple[str, ...] = ()) -> str:
-    """What a value is the largest or smallest of, written alike for both."""
-    begin = next(k for k in range(at, -1, -1) if _KERNEL.match(lines[k]))
-    said = [said for given, said in map(_said, lines[begin:at]) if given == name]
-    if name in inside:
-        return "itself"
-    if not said:
-        raise _Otherwise
-    return " and ".join(_form(lines, at, ast.parse(each, mode="eval").body, (*inside, name)) for each in said)
-
-
-def _form(lines: Sequence[str], at: int, tree: ast.expr, inside: tuple[str, ...]) -> str:
-    text = ast.unparse(tree)
-    if isinstance(tree, ast.Name):
-        return _made_of(lines, at, tree.id, inside)
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return _form(lines, at, tree.operand, inside)
-    if text == "float('inf')":
-        return "infinity"
-    if text.endswith(".to(tl.float32)"):
-        text = text.removesuffix(".to(tl.float32)")
-        tree = ast.parse(text, mode="eval").body
-    if not isinstance(tree, ast.Call):
-        raise _Otherwise
-    name, first, rest = ast.unparse(tree.func), tree.args[0], tree.args[1:]
-    if name == "tl.load":
-        return _loaded(lines, at, text)
-    if name in ("_row_max", "_row_min"):
-        return f"row of {_form(lines, at, first, inside)}"
-    if name in ("tl.maximum", "tl.minimum") and "propagate_nan=tl.PropagateNan.ALL" in text:
-        return f"({_form(lines, at, first, inside)}, {_form(lines, at, rest[0], inside)})"
-    if name == "tl.where":
-        one, other = (_form(lines, at, each, inside) for each in rest)
-        return f"{ast.unparse(first)} ? {one} : {other}"
-    if name == "tl.full":
-        return f"{ast.unparse(first)} of {_form(lines, at, rest[0], inside)}"
-    raise _Otherwise
-
-
-def _loaded(lines: Sequence[str], at: int, text: str) -> str:
-    """An input's numbers are themselves, in this kernel; partial results are what was stored."""
-    scratch = re.match(r"tl\.load\((scratch\d+)_ptr ", text)
-    if scratch is None:
-        begin = next(k for k in range(at, -1, -1) if _KERNEL.match(lines[k]))
-        return f"{lines[begin]} {text}"
-    stores = [k for k, line in enumerate(lines) if f"tl.store({scratch[1]}_ptr " in line]
-    stored = re.search(r", (\w+), mask=\w+\)$", _plain(lines[stores[0]])) if len(stores) == 1 else None
-    if stored is None:
-        raise _Otherwise
-    ways = re.sub(rf"\b{scratch[1]}_", "scratch_", f"{text} {_plain(lines[stores[0]])}").replace(stored[1], "stored")
-    return f"{ways} {_made_of(lines, stores[0], stored[1])}"
+    ends = rf"\(?{found[1]}\)? < {int(found[3]) - int(found[2])}"
+    known = {n for n, other in made_of(lines, at).items() if re.fullmatch(ends, other)}
+    uses = [line.strip().partition(" = ")[2] for line in after(lines, at) if re.search(rf"\b{name}\b", line)]
+    both = [re.fullmatch(rf"(\w+) & {name}", use) for use in uses]
+    return bool(uses) and all(each is not None and each[1] in known for each in both)

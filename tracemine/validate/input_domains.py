@@ -9,7 +9,9 @@ to eager's 16 bits: in the thousands, by several units, and which of a row is th
 
 from __future__ import annotations
 
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, tensors
+from collections.abc import Mapping
+
+from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, Value, tensors
 
 # Operator and the argument that is an average of squares, or else not negative.
 NOT_NEGATIVE = frozenset(
@@ -62,7 +64,7 @@ def domains(chain: Graph) -> dict[int, str]:
     for number, call in enumerate(chain.calls):
         first = chain.first_output(number)
         made |= {first + k: call for k in range(len(call.outputs))}
-        for value, domain in _asked(call):
+        for value, domain in _asked(call, made):
             source = value
             while source in made and (before := _kept(made[source])) is not None:
                 source = before
@@ -90,10 +92,10 @@ def not_negative(chain: Graph) -> frozenset[int]:
     return frozenset(value for value, domain in domains(chain).items() if domain != MODERATE)
 
 
-def _asked(call: Call) -> list[tuple[int, str]]:
+def _asked(call: Call, made: Mapping[int, Call]) -> list[tuple[int, str]]:
     """Values that a call takes where numbers of a kind should be, and of which."""
     name, given = call.operator.removeprefix("aten::"), call.given()
-    if name.endswith("addcmul_") and given.get("tensor1") != given.get("tensor2"):
+    if name.endswith("addcmul_") and not _alike(given.get("tensor1"), given.get("tensor2"), made):
         return []
     found: list[tuple[int, str]] = []
     for argument, value in given.items():
@@ -101,6 +103,22 @@ def _asked(call: Call) -> list[tuple[int, str]]:
         if domain is not None:
             found += [(v, domain) for v in tensors(value)]
     return found
+
+
+def _alike(one: Value | None, other: Value | None, made: Mapping[int, Call]) -> bool:
+    """Whether two arguments are the same numbers: one tensor, be it cast for each."""
+    return one == other or (isinstance(one, Ref) and isinstance(other, Ref) and _cast(one, made) == _cast(other, made))
+
+
+def _cast(ref: Ref, made: Mapping[int, Call]) -> int:
+    """The value that casts are of, as far back as they reach."""
+    value = ref.value
+    while value in made and made[value].operator == "aten::_to_copy":
+        source = made[value].arguments[0]
+        if not isinstance(source, Ref):
+            break
+        value = source.value
+    return value
 
 
 def _kept(call: Call) -> int | None:

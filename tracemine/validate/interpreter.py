@@ -250,7 +250,8 @@ def _contracted(stock, operation):
 
 def _difference(x, y):
     """One that no product is made part of."""
-    return tl.tensor(interpreter.TensorHandle(x.handle.data, x.handle.dtype), x.type) - y
+    one, other = (tl.tensor(interpreter.TensorHandle(t.handle.data, t.handle.dtype), t.type) for t in (x, y))
+    return one - other
 
 
 def _cumsum(self, arg):

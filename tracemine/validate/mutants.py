@@ -14,12 +14,15 @@ from tracemine.codegen.graph import Graph
 from tracemine.validate.equivalent_mutants import (
     counted_by_rows,
     estimated_again,
-    nan_comes_otherwise,
+    factor_of_one,
+    never_met,
     nothing_beyond,
+    picked_elsewhere,
     scaled_away,
     sign_is_nobodys,
 )
 from tracemine.validate.launcher_mutants import loads_of_another, misled, why_as_good
+from tracemine.validate.passed_over import nan_comes_anyway, nan_comes_otherwise
 
 MOST_OF_A_KIND = 2
 
@@ -202,7 +205,7 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
 }
 SAME = "same: "  # begins why a spoiled line changes no result
 _MEND = ("a second estimate of the mean mends it", lambda lines, at, _: estimated_again(lines, at))
-_BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)
+_BEYOND = ("it is 0 beyond the columns for every finite number", nothing_beyond)  # quotients: of a row that has some
 _SIGN = ("all that is stored has its sign an even number of times", lambda lines, at, _: sign_is_nobodys(lines, at))
 _SCALED = (
     "it is scaled by the exponential of −∞ before anything is added",
@@ -213,10 +216,17 @@ _NAN = (
     "all that is made of it is NaN there by another number, too",
     lambda lines, at, _: nan_comes_otherwise(lines, at),
 )
+_ANYWAY = (
+    "all that is stored of a row that holds NaN is NaN, or does not ask for its largest number",
+    lambda lines, at, _: nan_comes_anyway(lines, at),
+)
+_ONE = ("what is left out is a factor of 1", lambda lines, at, _: factor_of_one(lines, at))
+_PICKED = ("where the guard is off another number is chosen", lambda lines, at, _: picked_elsewhere(lines, at))
+_NEVER = ("no place is where they differ", lambda lines, at, _: never_met(lines, at))
 _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], bool]], ...]] = {
     "operands swapped": (_SIGN, _MEND),
     "second operand dropped": (_MEND,),
-    "first operand dropped": (_MEND,),
+    "first operand dropped": (_MEND, _ONE),
     "plus for times": (_MEND,),
     "minus for plus": (_MEND,),
     "one element fewer counted": (_MEND,),
@@ -224,7 +234,9 @@ _SAME: Mapping[str, tuple[tuple[str, Callable[[list[str], int, frozenset[str]], 
     "mask of a loop dropped": (_BEYOND,),
     "running number begins elsewhere": (_SCALED,),
     "columns counted in 32 bits": (_ADDED,),
-    "NaN passed over": (_NAN,),
+    "NaN passed over": (_NAN, _ANYWAY),
+    "another comparison": (_NEVER,),
+    "guard of a join dropped": (_PICKED,),
 }
 
 

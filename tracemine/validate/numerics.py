@@ -51,7 +51,8 @@ def compare(
     ulp: error that the chain's functions may have, in units in the last place of float32. usual: eager's error in
     another trial, as a share of the output's size: of a few elements alone, eager may by luck be without any. noise:
     what each element of eager may be off by, root mean square over the signs of its roundings (`roundings.py`); where
-    that is infinite, or reaches beyond the dtype, as careful a program may overflow, and nothing is asked.
+    that is infinite, or reaches beyond the dtype, as careful a program may overflow, and nothing is asked; where it is
+    −∞, only that there is no number.
     terms: how many numbers may be summed on the way. Where their mean is within as many times of what the dtype holds,
     their sum is not, and which order of summing overflows is chance. even: rows have one magnitude; else what errs
     overall is what the largest row errs, and rows are judged alone.
@@ -155,6 +156,8 @@ def _classes(
 
     beyond = r.isfinite() & (r.abs() > torch.finfo(dtype).max)
     may = r.isfinite() & (chance > 0) & ((r.abs() - torch.finfo(dtype).max).abs() <= _WORST_FLOOR * chance)
+    may |= (chance == torch.inf) | ((chance == -torch.inf) & ~f.isfinite())
+    may |= f.isinf() & (chance > 0) & (chance >= r.abs())  # as a quotient by what rounding left
     r = r.to(dtype).double()
     agreed = (kind(e) == kind(r)) & ~beyond
     edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype]) / max(terms, 1)) & e.isfinite()

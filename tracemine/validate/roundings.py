@@ -370,14 +370,17 @@ class Drawn:
         self._truth, self._count = truth, 0
         self._squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
         self._farthest = [t.clone() for t in self._squares]
+        self._numbers = [t.double().isfinite() for t in truth]  # where the truth or a draw is a number
         self._largest = [0.0] * len(truth)  # mean square of a draw
 
     def add(self, found: Sequence[torch.Tensor]) -> None:
-        """One draw. It is infinitely far where it is no number, and nowhere far where the truth is none."""
+        """One draw. It is infinitely far where it or the truth is no number and the other is another, or one."""
         self._count += 1
         for k, (a, b) in enumerate(zip(found, self._truth, strict=True)):
-            off = (a.double() - b.double()).nan_to_num(math.inf, math.inf, math.inf)
-            square = torch.where(b.double().isfinite(), off, 0.0).square()
+            a, b = a.double(), b.double()
+            off = (a - b).nan_to_num(math.inf, math.inf, math.inf)
+            square = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, off).square()
+            self._numbers[k] = self._numbers[k] | a.isfinite()
             self._squares[k] += square
             self._farthest[k] = self._farthest[k].maximum(square)
             self._largest[k] = max(self._largest[k], _mean(square))
@@ -385,13 +388,16 @@ class Drawn:
     def noise(self) -> list[torch.Tensor]:
         """Root mean square of each element, or half of its farthest draw where a few tell more than all others. Of many
         it is at least what the farthest draw comes to overall: were their errors each by chance, all draws would come
-        to the same; they have one cause.
+        to the same; they have one cause. −∞ where it is one of no numbers and which one is chance.
         """
         found = []
-        for square, farthest, largest in zip(self._squares, self._farthest, self._largest, strict=True):
+        for square, farthest, largest, numbers in zip(
+            self._squares, self._farthest, self._largest, self._numbers, strict=True
+        ):
             mean = (square / max(self._count, 1)).maximum(farthest / 4)
             usual = _mean(mean) if square.numel() >= _MANY else largest
-            found.append((mean * max(largest / usual, 1.0) if usual else mean).sqrt())
+            noise = (mean * max(largest / usual, 1.0) if usual else mean).sqrt()
+            found.append(torch.where(noise.isinf() & ~numbers, -math.inf, noise))
         return found
 
 

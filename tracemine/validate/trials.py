@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -15,12 +17,14 @@ from tracemine.ops.infer import TensorSpec
 
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
+FIRST_DRAWN = 12  # trials by lot, of every chain
 _MOST_APART = 24  # axes whose sizes are changed one by one
 _MOST_SLICED = 6
 _MOST_ALONE = 80  # inputs that lie otherwise than all others: as many as five lists of 16 have
 
 NORMAL, INTEGERS = "normal", "whole numbers"
 APART = {f"blocks of {n} far apart": n for n in (32, 64)}  # parts of a row take turns at blocks of as many
+DRAWN = "drawn"  # scalars: each by lot
 FAR = "far-reaching"  # a layout: as recorded, and places are counted as those of huge tensors are
 # Kinds of values, most telling first.
 KINDS = (
@@ -38,6 +42,14 @@ KINDS = (
     "rows of zeros",
     "small beside 1",
     *APART,
+    "inputs alike",
+    "in the tens",
+)
+# What drawn trials take: numbers that meet (ties, zeros, the same in two inputs) and numbers that reach bounds.
+_TIES = "signed zeros and ties"
+_MET = (
+    *(NORMAL, INTEGERS, "inputs alike", "inputs alike", "in the tens", _TIES, _TIES, _TIES, "rows of zeros"),
+    *("constant rows", "small beside 1", "outliers", "negative, and a row of -inf"),
 )
 
 
@@ -112,6 +124,23 @@ def trials(chain: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()
     for axis in in_parts:  # parts are longer than 16 bits count, and odd
         yield from (Trial(kind=kind, sizes={axis: 4 * free[axis] + 3}) for kind in APART)
     yield Trial(seed=5)
+    yield from islice(drawn(free), FIRST_DRAWN)
+
+
+def drawn(free: Mapping[int, int]) -> Iterator[Trial]:
+    """Trials by lot, without end, the same for every chain: values, scalars and one size, all changed together.
+
+    A bound shows where numbers reach it, a tie where two inputs hold the same, a threshold of one branch where another
+    scalar leads into it: none of them where one thing at a time is changed.
+    """
+    axes = sorted(free)
+    for seed in range(100, 1 << 30):
+        lot = random.Random(seed)  # noqa: S311 - no secret
+        kind, sizes = lot.choice(_MET), {}
+        if axes and lot.random() < 0.5:  # of a single column a softmax is 1, and nothing is rounded on the way
+            axis = lot.choice(axes)
+            sizes = {axis: lot.choice((1, 1, 1, 1, 2, 7, max(free[axis] - 1, 1), free[axis] + 1))}
+        yield Trial(kind=kind, seed=seed, sizes=sizes, scalars=DRAWN)
 
 
 def _together(free: Mapping[int, int]) -> list[dict[int, int]]:
@@ -124,6 +153,8 @@ def _together(free: Mapping[int, int]) -> list[dict[int, int]]:
 
 def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
     """A value for each scalar argument. Recorded ones change only in the trials that change scalars."""
+    if trial.scalars == DRAWN:
+        return _by_lot(chain, trial.seed)
     fixed: dict[str, float] = {"zero": 0, "one": 1, "minus one": -1, "tiny": 1e-7, "large": 1e4}
     found: dict[str, Any] = {}
     for place, scalar in enumerate(chain.scalars):
@@ -139,6 +170,25 @@ def scalar_values(chain: Graph, trial: Trial) -> dict[str, Any]:
         elif trial.scalars in fixed and not scalar.recorded:
             value = type(scalar.value)(_short(fixed[trial.scalars]))
         found[scalar.name] = value
+    return found
+
+
+def _by_lot(chain: Graph, seed: int) -> dict[str, Any]:
+    """A value for each scalar, drawn; of every second seed those that are recorded alike stay alike, as a gradient's
+    bound is its function's.
+    """
+    found: dict[str, Any] = {}
+    alike: dict[Any, Any] = {}
+    lot = random.Random(seed)  # noqa: S311 - no secret
+    for scalar in chain.scalars:
+        value = scalar.value
+        if isinstance(value, float):
+            finite = value if math.isfinite(value) else math.copysign(4.0, value)
+            others = (0.0, 0.1 * finite, 0.5 * finite, -finite, 2.0 * finite, 0.25, 1.0, 4.0)
+            chosen: Any = value if lot.random() < 0.4 else _short(lot.choice(others))
+        else:
+            chosen = value if lot.random() < 0.4 else type(value)(lot.choice((0, 1, 2, 3, -1, value + 1, value // 2)))
+        found[scalar.name] = alike.setdefault((type(value), value), chosen) if seed % 2 else chosen
     return found
 
 
@@ -164,6 +214,10 @@ def tensors(chain: Graph, trial: Trial) -> list[torch.Tensor]:
             tensor[::3] = ignored[len(found)]
         if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
             tensor[::2] = 0
+        if trial.kind == "inputs alike" and entry.below is None and tensor.is_floating_point():
+            same = next((t for t in found if t.shape == tensor.shape and t.dtype == tensor.dtype), None)
+            if same is not None and 0 not in tensor.stride():
+                tensor.copy_(torch.where(torch.rand(tensor.shape, generator=generator) < 0.5, same, tensor))
         found.append(tensor)
     return found
 
@@ -190,7 +244,7 @@ def placed(spec: TensorSpec, layout: str = "recorded") -> torch.Tensor:
     if layout in ("gaps", "reversed order", "padding", "roomy") and 0 not in strides:
         order = sorted(range(len(shape)), key=lambda d: -strides[d])
         order = order[::-1] if layout == "reversed order" else order
-        step, wide = (2 if layout == "gaps" or len(shape) == 1 else 1), [0] * len(shape)
+        step, wide = (2 if layout == "gaps" or sum(n > 1 for n in shape) <= 1 else 1), [0] * len(shape)
         for d in reversed(order):
             wide[d] = step
             room = -(-max(shape[d], 1) // 8) * 8 if layout == "roomy" and len(shape) > 1 else max(shape[d], 1)
@@ -251,6 +305,8 @@ def _floats(shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: to
         if len(shape) > 1 and 0 not in shape:
             negative.view(-1, shape[-1])[-1] = -math.inf
         return negative
+    if kind == "in the tens":
+        return normal * 16
     if kind == "far below zero":  # further than exp can tell from nothing
         return normal - 3000
     if kind == "signed zeros and ties":

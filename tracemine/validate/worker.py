@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,9 @@ from tracemine.validate.resize import free_axes, reduced_axes, resized
 from tracemine.validate.trials import Trial
 
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "IndentationError", "UnboundLocalError", "TypeError")
+
+_REFUSALS = (TracemineError, RuntimeError, IndexError, ValueError)  # of eager
+MOST_SOUGHT, MOST_JUDGED = 900, 150  # trials by lot for a wrong kernel that passed all others; on which it differs
 
 IN_PARTS = "\ndef _parts("  # in a source: rows are cut into parts
 _NARROW = ("bfloat16", "float16")
@@ -86,7 +90,8 @@ def prove(job: Job) -> Proof:
             faults += [Fault(case.trial.says, text) for text in found]
             if len(faults) > 20:
                 break
-        mutants = tuple(prover.mutant(*m) for m in job.mutants) if not faults else ()
+        mutants = tuple(prover.mutant(fused, *m) for m in job.mutants) if not faults else ()
+        faults += prover.late
     return Proof(
         chain=chain.name,
         kernels=job.kernels,
@@ -121,7 +126,12 @@ class _Prover:
         self.equal_share = self._share = 1.0
         self.bytes = (0, 0)
         self.spare: dict[str, set[str]] = {kind: set() for kind in SPARE}  # kernels of which any launch had such
+        self.late: list[Fault] = []  # of the right kernel, where inputs were sought that give a wrong one away
         self._cases: list[_Case] | None = None
+        self._found: list[tuple[_Case, _Ran]] = []
+        self._telling: list[tuple[_Case, _Ran]] = []
+        lots = trials.drawn(free_axes(lowered)) if not lowered.drawn else ()
+        self._lots = islice(lots, trials.FIRST_DRAWN, trials.FIRST_DRAWN + MOST_SOUGHT)
         self._loaded = 0
 
     def load(self, source: str) -> ModuleType:
@@ -148,25 +158,16 @@ class _Prover:
         apart = not any(overlaps(e.spec) for e in self.chain.inputs)  # else numbers are others where they lie otherwise
         for trial in trials.trials(self.chain, free, sorted(self.reduced & free.keys()) if self.in_parts else ()):
             try:
-                chain = within(resized(self.chain, self.lowered, trial.sizes))
-                if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
-                    self.skipped.append(f"{trial.says}: rows of no elements")
+                case = self._case(trial)
+                if case is None:
                     continue
-                if any(e.below == 0 and e.spec.elements for e in chain.inputs):
-                    continue  # no index fits a table without rows
-                case = _Case(
-                    trial=trial,
-                    chain=chain,
-                    inputs=trials.tensors(chain, trial),
-                    scalars=trials.scalar_values(chain, trial),
-                )
                 if self.lowered.drawn:  # eager waits for the kernel's masks; with others it still says what it refuses
-                    reference.run(chain, case.inputs, case.scalars, self._all_kept(chain))
+                    reference.run(case.chain, case.inputs, case.scalars, self._all_kept(case.chain))
                 elif last is not None and apart and last.trial.numbers == trial.numbers:  # it lies otherwise, no more
                     case.eager, case.truth, case.noise = last.eager, last.truth, last.noise
                 else:
                     self._references(case, {})
-            except (TracemineError, RuntimeError, IndexError, ValueError) as refusal:
+            except _REFUSALS as refusal:
                 if trial == Trial():
                     raise
                 self.skipped.append(f"{trial.says}: {str(refusal).splitlines()[0][:160]}")
@@ -174,6 +175,65 @@ class _Prover:
             self.count += 1
             last = case
             yield case
+
+    def _case(self, trial: Trial) -> _Case | None:
+        """A trial's inputs, without references; None where there is nothing to be tried."""
+        chain = within(resized(self.chain, self.lowered, trial.sizes))
+        if any(trial.sizes.get(leaf) == 0 for leaf in self.reduced):
+            self.skipped.append(f"{trial.says}: rows of no elements")
+            return None
+        if any(e.below == 0 and e.spec.elements for e in chain.inputs):
+            return None  # no index fits a table without rows
+        inputs, scalars = trials.tensors(chain, trial), trials.scalar_values(chain, trial)
+        return _Case(trial=trial, chain=chain, inputs=inputs, scalars=scalars)
+
+    def _sought(self, right: ModuleType) -> Iterator[tuple[_Case, _Ran]]:
+        """Cases by lot beyond those that every chain is tried on, and what the right kernel gives there; kept.
+
+        Those that gave another wrong kernel away come first.
+        """
+        yield from self._telling
+        for at in count():
+            while at >= len(self._found):
+                trial = next(self._lots, None)
+                if trial is None:
+                    return
+                try:
+                    case = self._case(trial)
+                    if case is not None:
+                        self._found.append((case, self.run(right, case)))
+                except Exception as refusal:  # what eager says to such sizes or numbers is not known yet
+                    self.skipped.append(f"{trial.says}: {str(refusal).splitlines()[0][:160]}")
+            yield self._found[at]
+
+    def _given_away(self, right: ModuleType, wrong: ModuleType) -> str | None:
+        """What a wrong kernel that passed every trial shows where inputs are sought on which it gives other numbers.
+
+        The right kernel is judged on them, too: a judge that refuses both has told nothing.
+        """
+        judged = 0
+        for case, ran in self._sought(right):
+            if judged == MOST_JUDGED:
+                break
+            try:
+                other = self.run(wrong, case)
+            except Exception:  # it is for the judge to say what that means
+                other = None
+            if other is not None and not _differ(ran, other):
+                continue
+            judged += 1
+            try:
+                if case.eager is None:
+                    self._references(case, {})
+                    self.count += 1
+                    self.late += [Fault(case.trial.says, text) for text in self.faults(right, case)]
+                found = self.faults(wrong, case)
+            except _REFUSALS:
+                continue
+            if found:
+                self._telling = [(case, ran), *(each for each in self._telling if each[0] is not case)]
+                return f"{case.trial.says}: {found[0]}"
+        return None
 
     def _all_kept(self, chain: Graph) -> dict[int, torch.Tensor]:
         """Masks that drop nothing, and draws that are all the same."""
@@ -316,7 +376,9 @@ class _Prover:
         again = self.run(module, case, seed=1).masks if case.trial == Trial() else ()
         return rng_checks.faults(_coins(ran.masks), shares, _coins(again))
 
-    def mutant(self, name: str, line: str, source: str, needs: str | None, twin: str | None) -> Mutant | None:
+    def mutant(
+        self, right: ModuleType, name: str, line: str, source: str, needs: str | None, twin: str | None
+    ) -> Mutant | None:
         """What gives a wrong source away; None where it does not even run.
 
         twin: the same mistake in the build that rounds as eager does, which a generator that made it would make, too.
@@ -339,7 +401,19 @@ class _Prover:
                 found = self.wiring(module, case) if rounds else self.faults(module, case)
                 if found:
                     return None if _does_not_run(found[0]) else Mutant(name, line, f"{case.trial.says}: {found[0]}")
-        return Mutant(name, line)
+        sought = None if needs == "rounding" else self._given_away(right, self.load(source))
+        return Mutant(name, line, None if sought is None else f"sought: {sought}")
+
+
+def _differ(ran: _Ran, other: _Ran) -> bool:
+    """Whether a kernel gives other numbers than another, or is seen to do what that one does not."""
+    if len(ran.live) != len(other.live) or ran.faults != other.faults:
+        return True
+    for a, b in zip((*ran.live, *ran.inputs), (*other.live, *other.inputs), strict=True):
+        same = numerics.equal(a, b) if a.shape == b.shape else torch.zeros(())
+        if not bool(same.all()):
+            return True
+    return False
 
 
 def _narrowed(chain: Graph) -> list[bool]:

@@ -120,7 +120,7 @@ class Printer:
                 if top is not None:
                     return self._named(node, f"_share_of_top({', '.join([*args, self.value(top)])})")
                 return self._named(node, f"{'_quotient' if self.exact else '_ratio'}({', '.join(args)})")
-            return self._named(node, template(node.template, args, self.exact))
+            return self._named(node, template(DIFFERENCE if is_rest(node) else node.template, args, self.exact))
         if isinstance(node, ir.Cast):
             assert isinstance(node.arg, ir.Value)  # noqa: S101
             arg = self.value(node.arg)
@@ -293,8 +293,25 @@ def largest(x: Node, y: Node) -> Node | None:
     return y if isinstance(size, ir.Compute) and size.template == "tl.abs({0})" and size.args == (x,) else None
 
 
-def least(x: str, top: str, node: Node) -> str:
-    """An element that the largest is taken off: `_under` it where it is computed, as it is where it is loaded."""
+def is_rest(node: ir.Compute) -> bool:
+    """Whether an element is taken off its row's extreme or running sum, or that off it: eager's difference is 0 where
+    they are the same. Of a product that is rounded once with the difference it is what rounding leaves.
+    """
+    if node.template != "{0} - {1}":
+        return False
+    one, other = (_plain(arg) for arg in node.args)
+    return any(
+        (isinstance(of, ir.Scan) or (isinstance(of, ir.Reduce) and of.kind in ("max", "min"))) and _plain(of.arg) is x
+        for of, x in ((one, other), (other, one))
+    )
+
+
+def _plain(node: Node) -> Node:
     while isinstance(node, ir.Cast):
         node = node.arg
-    return x if isinstance(node, ir.Load) else f"_under({x}, {top})"
+    return node
+
+
+def least(x: str, top: str, node: Node) -> str:
+    """An element that the largest is taken off: `_under` it where it is computed, as it is where it is loaded."""
+    return x if isinstance(_plain(node), ir.Load) else f"_under({x}, {top})"
