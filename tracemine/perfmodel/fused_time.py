@@ -22,7 +22,7 @@ from tracemine.errors import InputError
 from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel, Unfused
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.interpolation import Beyond, Line
-from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction
+from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, together
 from tracemine.perfmodel.scaled_device import scaled
 
 _WHOLE = 1024  # a row up to here is held by one program, and read once
@@ -303,10 +303,10 @@ class Curves:
             low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
             notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
         if self.scaled_from is not None:
-            low, high = low * SCALED[0], high * SCALED[1]
+            low, high = together(low, SCALED[0]), together(high, SCALED[1])
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         elif self.calibration.gpu != FITTED_ON:
-            low, high = low * ELSEWHERE[0], high * ELSEWHERE[1]
+            low, high = together(low, ELSEWHERE[0]), together(high, ELSEWHERE[1])
             notes = (*notes, f"what arithmetic takes beside this GPU's own curves was set on an {FITTED_ON}")
         least = self.least_ns(kernel.nbytes, kernels)
         low_ns, mid_ns, high_ns = (max(ns, least) for ns in (mid * low, mid, mid * high))
