@@ -10,10 +10,11 @@ tracemine.perfmodel predicts. Whole patterns are held out: DEVELOPMENT is what t
 `third` ones after those were known; THIRD_SEEN of them taught what kinds of kernel had no class, `third, unseen` are
 the other half; `gemm` is a matrix product and what follows it; `native` are norms, softmaxes and cross entropy, one or
 two of PyTorch's own kernels each. All of benchmarks/results/h100 is held out: nothing was fitted to an H100.
---by-durations takes how warm the cache is from the unfused kernels' durations, as a scan does. --fit prints the intervals' factors, from the residuals of all patterns but
-the unseen ones, the cache's state known and told by durations. --left-out prints how often intervals hold that are
-fitted so, but without any point of the pattern that they are asked of: what to expect of a pattern that nobody
-recorded. The width is of the interval, as a share of the measured saving, the median of patterns of two operators.
+--by-durations takes how warm the cache is from the unfused kernels' durations, as a scan does. --fit prints the
+intervals' factors, from the residuals of all patterns but the unseen ones, the cache's state known and told by
+durations. --left-out prints how often intervals hold that are fitted so, but without any point of the pattern that they
+are asked of: what to expect of a pattern that nobody recorded. The width is of the interval, as a share of the measured
+saving, the median of patterns of two operators.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracemine.fusion.kernel import FusedKernel, Unfused
+from tracemine.fusion.kernel import FINISH, FusedKernel, Unfused
 from tracemine.perfmodel import Curves
 from tracemine.perfmodel.intervals import Prediction, together
 from tracemine.perfmodel.ranges import Abstained, Estimate, outwards
@@ -73,7 +73,9 @@ def one_kernel(
     if product_bytes:
         low_ns = min(low_ns, curves.epilogue(0.0, product_bytes, kernel).low_ns)
         assumptions.append("only the low end lets it ride on the product in front, for what else it must read")
-    if found.kernels > 1:
+    if FINISH in kernel.steps:
+        assumptions.append(f"what the rows give is summed by a kernel of its own: {found.kernels} are counted")
+    elif found.kernels > 1:
         assumptions.append(f"few rows for so long a reduction: {found.kernels} kernels are counted")
     after_ns = outwards(low_ns, found.mid_ns, high_ns).at_least(math.ceil(least_ns))
     return Estimate(after_ns=after_ns, assumptions=tuple(assumptions))
