@@ -6,7 +6,8 @@ DIR holds recordings as record_models.py makes them, a folder each: both/trace.j
 same steps. Each trace is read with its execution trace and without. Groups of the same activities are compared, those
 from 256 KB on: the bytes that the execution trace proves beside those that are inferred from shapes, and the fused time
 predicted of the proven bytes (mid) beside the interval without. How often that holds it, and the opposite, how wide
-it is as a share of the saving (median, and of all together), without and with an execution trace, stand in one line.
+it is as a share of the saving (median, and of all together), without and with an execution trace, stand in one line. A
+second table says what makes intervals wide: by class of kernel, and by how much fusing saves.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from tracemine.perfmodel import Curves, Estimate, Range, Unfused, one_kernel
 from tracemine.pipeline import Analysis, analyse
 
 LEAST_BYTES = 256 << 10
+BY_RATIO = (1, 1.5, 2, 3, 5, np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Group:
     nbytes: int
     measured_ns: int
     after_ns: Range
+    kind: str  # class of kernel, of tracemine.perfmodel.intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,14 @@ def groups_of(analysis: Analysis, curves: Curves) -> Iterator[tuple[tuple[int, .
             more=(int(found.more_reads[at]), int(found.more_writes[at])),
         )
         assert isinstance(estimate, Estimate)  # there are curves
+        kernel = found.kernels[found.kernel[at]]
+        kind = curves.predict(kernel, curves.warmth(kernel, members)).kind
         measured = int(durations[activities].sum())
         after = estimate.after_ns.at_most(measured)
-        yield tuple(activities.tolist()), Group(int(found.evidence[at]), int(found.bytes_after[at]), measured, after)
+        yield (
+            tuple(activities.tolist()),
+            Group(int(found.evidence[at]), int(found.bytes_after[at]), measured, after, kind),
+        )
 
 
 def pairs(folder: Path) -> list[Pair]:
@@ -117,6 +126,17 @@ def width(groups: list[Group]) -> str:
     return f"{np.median(wide / saved):.2f}, {wide.sum() / saved.sum():.2f}" if winning else ""
 
 
+def ends(name: str, own: list[Group]) -> str:
+    """What makes intervals wide: how far they reach, and how little is saved."""
+    if not own:
+        return f"| {name} | 0 | | | |"
+    low, high, unfused = (
+        np.median([each(g.after_ns, g.measured_ns) / g.after_ns.mid for g in own])
+        for each in (lambda after, _: after.low, lambda after, _: after.high, lambda _, measured: measured)
+    )
+    return f"| {name} | {len(own)} | {width(own)} | {low:.2f}, {high:.2f} | {unfused:.1f} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -131,6 +151,14 @@ def main() -> None:
     for evidence in Evidence:
         print(line(evidence.name.lower(), [pair for pair in found if pair.inferred.evidence == evidence]))
     print(line("all", found))
+    print(
+        "\n| with an execution trace | groups | width | low, high ÷ middle | unfused ÷ middle |\n|---|---|---|---|---|"
+    )
+    for kind in sorted({pair.proven.kind for pair in found}):
+        print(ends(kind, [pair.proven for pair in found if pair.proven.kind == kind]))
+    for least, most in pairwise(BY_RATIO):
+        own = [p.proven for p in found if least <= p.proven.measured_ns / p.proven.after_ns.mid < most]
+        print(ends(f"unfused {least:g} to {most:g} times as long", own))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ Unfused is what eager's kernels took, measured; fused is what torch.compile's ke
 tracemine.perfmodel predicts. Whole patterns are held out: DEVELOPMENT is what the predictor was first fitted to,
 `held out` the other half of the patterns recorded first, `fresh` patterns were written after the predictor was, and
 `third` ones after those were known; THIRD_SEEN of them taught what kinds of kernel had no class, `third, unseen` are
-the other half; `gemm` is a matrix product and what follows it. --by-durations takes how warm the cache is from the
-unfused kernels' durations, as a scan does. --fit prints the intervals' factors, from the residuals of all patterns but
-the unseen ones, the cache's state known and told by durations. --left-out prints how often intervals hold that are
-fitted so, but without any point of the pattern that they are asked of: what to expect of a pattern that nobody
-recorded. The width is of the interval, as a share of the measured saving, the median of patterns of two operators.
+the other half; `gemm` is a matrix product and what follows it; `native` are norms, softmaxes and cross entropy, one or
+two of PyTorch's own kernels each. All of benchmarks/results/h100 is held out: nothing was fitted to an H100.
+--by-durations takes how warm the cache is from the unfused kernels' durations, as a scan does. --fit prints the
+intervals' factors, from the residuals of all patterns but the unseen ones, the cache's state known and told by
+durations. --left-out prints how often intervals hold that are fitted so, but without any point of the pattern that they
+are asked of: what to expect of a pattern that nobody recorded. The width is of the interval, as a share of the measured
+saving, the median of patterns of two operators.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ THIRD_SEEN = frozenset(
     ).split()
 )
 HALVES = {"development": DEVELOPMENT, "third, seen": THIRD_SEEN}
-GROUPS = ("development", "held out", "fresh", "third, seen", "third, unseen", "gemm")
+GROUPS = ("development", "held out", "fresh", "third, seen", "third, unseen", "gemm", "native")
 NOTHING_TO_WIN = 0.03  # of the unfused time: below, the sign of a saving is noise
 
 
@@ -218,6 +220,7 @@ def main() -> None:
         print(score(group, own))
         for state in ("cold", "warm"):
             print(score(f"{group}, {state}", [row for row in own if row.label.endswith(state)]))
+    print(score("all", rows))
     for kind in sorted({row.kind for row in rows}):
         print(score(f"not development: {kind}", [r for r in rows if r.kind == kind and r.group != "development"]))
     if chosen.left_out:

@@ -79,6 +79,10 @@ def IDS_OF_ROWS(r, c, d):
     return torch.randint(0, r, (r,))
 
 
+def ONE(r, c, d):
+    return torch.ones(())
+
+
 def LIKE_TRANSPOSED(r, c, d):
     return torch.randn(c, r).to(d)
 

@@ -61,6 +61,8 @@ CASES: dict[str, tuple[str, dict[str, Fact], str, str]] = {
     "a norm of transformers": ("rmsnorm_unfused", {"library": "transformers"}, "self.variance_epsilon", "self.eps"),
     "a norm in vLLM": ("rmsnorm_unfused", {"engine": "vllm", "widened": True}, "vllm.model_executor", "add_norm"),
     "a norm before 2.9": ("rmsnorm_unfused", {"no_fused_norm": True}, "norm.forward = torch.compile", "return torch"),
+    "a norm of many short rows": ("rmsnorm_unfused", {"slow_norm": True, "library": "transformers"}, "norm.forward = torch.compile", "return torch"),
+    "one with its residual": ("rmsnorm_unfused", {"slow_norm": True, "widened": True}, "def add_norm", "a block a row"),
     "a stall in an operator": ("host_stall", {"in_operator": True}, "inside the operator", "torch.save"),
     "a stall in a launch": ("host_stall", {"in_launch": True}, "CUDA_MODULE_LOADING", "gc.freeze"),
     "an allocator under ROCm": ("allocation_stall", {"amd": True}, "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
@@ -73,6 +75,7 @@ OTHERWISE: dict[str, tuple[str, dict[str, Fact], str]] = {
     "a backward pass": ("memory_bound_chain", {"backward": True}, WHOLE_MODEL),
     "gaps in eager": ("launch_gap", {}, 'torch.compile(model, mode="reduce-overhead")'),
     "a norm alone": ("rmsnorm_unfused", {"widened": False}, "self.weight, self.eps)"),
+    "a norm of rows that are not short": ("rmsnorm_unfused", {"slow_norm": False}, "self.weight, self.eps)"),
     "a stall in Python": ("host_stall", {}, "torch.save"),
     "an allocator": ("allocation_stall", {}, "PYTORCH_CUDA_ALLOC_CONF"),
 }

@@ -35,7 +35,7 @@ from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
-from tracemine.perfmodel import NOTHING, Abstained, Curves, Traffic
+from tracemine.perfmodel import NOTHING, Abstained, Curves, Traffic, rms_norm_loses
 from tracemine.rows.table import BoolArray, IntArray, Rows
 from tracemine.timeline import Timeline
 
@@ -173,12 +173,22 @@ def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArra
     )
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     if rule.rows != "gaps":
-        return found | {"widened": not named[rows].all()}
+        return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(book, classes)}
     waited = waited_in(book.timeline, book.rows["gaps"], rows.tolist())
     optimizer = book.facts["gaps"].optimizer
     spent = np.bincount(optimizer.codes[rows] + 1, weights=book.facts["gaps"].dur_ns[rows])
     most = int(spent.argmax()) - 1  # by idle time
     return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | ({waited: True} if waited else {})
+
+
+def _slow_norm(book: Book, classes: Sequence[Estimated]) -> bool:
+    """Whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
+    curves, groups = book.curves, book.groups
+    if curves is None or groups is None:
+        return False
+    of_first = groups.activity_group[np.array([one.matrix[0, 0] for one in classes])]
+    kernels = groups.kernel[of_first[of_first >= 0]]
+    return any(rms_norm_loses(curves, groups.kernels[kernel]) for kernel in kernels[kernels >= 0].tolist())
 
 
 def _advised(

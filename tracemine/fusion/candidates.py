@@ -8,6 +8,7 @@ import numpy as np
 
 from tracemine.columns import numbers
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
+from tracemine.fusion.kernel import FINISH
 from tracemine.fusion.nodes import FusionNodes, Meaning
 from tracemine.fusion.record import REFUSALS, Refusal
 from tracemine.fusion.roles import TAKES_CONSUMERS, TAKES_PRODUCERS, Role
@@ -55,12 +56,16 @@ def _vertical(timeline: Timeline, flow: Flow, nodes: FusionNodes, meanings: list
     refused = np.full(len(producer), ALLOWED, np.int64)
     written = numbers(timeline.tensors.column("numel"), 0)[flow.writes.tensor_row][edges.write]
     by_position = whole_reads(timeline, flow, nodes, meanings, call)[edges.read]
+    finishes = np.array([FINISH in steps for steps in nodes.steps], np.bool_)[nodes.steps_code]
     # In order of how much each says: the first that holds is the reason.
     for reason, holds in (
         (Refusal.LIBRARY, (nodes.role[producer] == Role.LIBRARY) | (nodes.role[consumer] == Role.LIBRARY)),
         (Refusal.PLACE, nodes.place[producer] != nodes.place[consumer]),
         (Refusal.SCANNED, nodes.role[producer] == Role.SCAN),
-        (Refusal.WHOLE, ~np.isin(nodes.role[producer], [*map(int, TAKES_CONSUMERS)]) | by_position),
+        (
+            Refusal.WHOLE,
+            ~np.isin(nodes.role[producer], [*map(int, TAKES_CONSUMERS)]) | by_position | finishes[producer],
+        ),
         (Refusal.SLICE, written > _LARGEST_SHARE * np.maximum(nodes.size[consumer], 1)),
         (Refusal.RECOMPUTED, ~np.isin(nodes.role[consumer], [*map(int, TAKES_PRODUCERS)])),
     ):

@@ -88,10 +88,12 @@ def _channels(call: Call) -> Space | None:
 
 
 def _loss(call: Call) -> Space | None:
-    """One number of all elements; with reduction 0 none."""
+    """One number of all elements, or of rows; with reduction 0 none."""
     if call.integer("reduction", 1) == 0:
         return None
-    source = call.tensor("target") if base(call.name).startswith("nll") else call.tensor("self", "input")
+    source = call.tensor("self", "input")
+    if base(call.name).startswith("nll"):  # of each row one element, and those summed: what softmax has as rows
+        return _over(source, {min(1, len(source.shape) - 1)})
     return Space(1, max(source.elements, 1))
 
 

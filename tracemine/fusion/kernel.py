@@ -7,6 +7,8 @@ from itertools import groupby
 
 # Steps that walk a whole row before anything after them can be computed.
 REDUCTIONS = frozenset({"sum", "welford", "softmax", "scan"})
+# Numbers of all rows summed to one (a loss's mean): by a small kernel of its own, after which no row can go on.
+FINISH = "finish"
 # Steps of an instruction or two. Multiplying is told apart, for a softmax of what was scaled is another kernel, and so
 # is comparing, for a softmax with a mask that is computed on the way is yet another.
 SIMPLE = ("simple", "scale", "compare")
@@ -28,7 +30,7 @@ class FusedKernel:
     `steps` are in the order of computation: functions (`exp`, `log`, `tanh`, `erf`, `sigmoid`, `divide`), reductions
     (`sum` for any plain one, `welford`, `softmax`, `scan`), `scale` for a product, `compare` for what makes a mask,
     `random` for random numbers, `channel` for a batch norm's use of its channel's numbers, `blend` for a mean of
-    neighbours at computed places, and `simple` for everything else.
+    neighbours at computed places, `finish` for what one more kernel sums of all rows, and `simple` for everything else.
     Reductions side by side are independent of each other, and done in one walk.
     """
 

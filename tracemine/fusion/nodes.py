@@ -16,7 +16,7 @@ from tracemine.flow.order import codes
 from tracemine.flow.record import Array, BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.axes import rows_told
 from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
-from tracemine.fusion.kernel import REDUCTIONS
+from tracemine.fusion.kernel import FINISH, REDUCTIONS
 from tracemine.fusion.op_cost import steps_of
 from tracemine.fusion.roles import Role, role_of
 from tracemine.ops import is_custom, lookup
@@ -216,8 +216,8 @@ def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, .
     """What it computes an element; what reduces rows has a reduction among its steps, whatever its name."""
     steps = steps_of(name)
     if space is None:
-        return tuple(step for step in steps if step not in REDUCTIONS)
-    if REDUCTIONS.intersection(steps):
+        return tuple(step for step in steps if step not in REDUCTIONS and step != FINISH) or ("simple",)
+    if FINISH in steps or REDUCTIONS.intersection(steps):
         return steps
     # A norm's backward needs two sums a row, side by side, before it can write; any other reduction is one.
     return ("sum", "sum", *steps) if op_class == "norm" else ("sum", *steps)

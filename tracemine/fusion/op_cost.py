@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tracemine.fusion.kernel import FINISH
+
 # What is not here is taken for `simple`, an instruction or two; every operator that kernels are generated for is here.
 # Functions stand in for those of the same cost.
 STEPS: dict[str, tuple[str, ...]] = {
@@ -42,6 +44,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler_2d"), ("blend",)),
     **dict.fromkeys(("_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp"), ("softmax",)),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), (FINISH,)),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), ("scan",)),
     **dict.fromkeys(
         (

@@ -17,6 +17,7 @@ FLAGS: Final = {
     "blockers": "something was recorded that a CUDA graph's capture does not allow: `{blockers}` in the text names it",
     "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
+    "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
     "module": "it lies in a module",
     "backward": "it is part of a backward pass",
     "widened": "one kernel could do more than the pattern names: what is counted is all of it",

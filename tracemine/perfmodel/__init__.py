@@ -5,6 +5,7 @@ fused_run(…)     one kernel in place of adjacent kernels whose reads are not r
 hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
+rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
 The time of one fused kernel is read off what a device was measured to do with its access pattern:
 
@@ -32,6 +33,7 @@ from tracemine.perfmodel.gaps import (
 )
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
+from tracemine.perfmodel.library_norm import rms_norm_loses
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
@@ -77,4 +79,5 @@ __all__ = [
     "pinned",
     "read_calibration",
     "read_measured",
+    "rms_norm_loses",
 ]

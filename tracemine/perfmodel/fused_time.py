@@ -19,10 +19,10 @@ import numpy as np
 
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
-from tracemine.fusion.kernel import REDUCTIONS, SIMPLE, FusedKernel, Unfused
+from tracemine.fusion.kernel import FINISH, REDUCTIONS, SIMPLE, FusedKernel, Unfused
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.interpolation import Beyond, Line
-from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction
+from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, together
 from tracemine.perfmodel.scaled_device import scaled
 
 _WHOLE = 1024  # a row up to here is held by one program, and read once
@@ -64,6 +64,8 @@ _WRITE_PASS_PS = 0.45  # the last walk, which writes
 _HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
 _COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not the contiguous one; another input
 _LOAD_PS = 0.2  # one more full-size input, in each walk
+# Each row's number summed to one: torch.compile's kernels of cross_entropy on an H100, 1024 to 262,144 rows.
+_FINISH_ROW_NS, _FINISH_ROWS = 1.1, 1 << 13
 _RANDOM_PS = 2.35  # ten rounds of Philox
 _CHANNEL_PS = 0.65  # four numbers of a channel, a root and a division, for each element anew (a whole model's kernels)
 _BLEND_PS = 1.4  # four places and four weights, for each element anew (one model: 1.2 joined with others, 2.7 alone)
@@ -266,7 +268,13 @@ class Curves:
         base = min(max(base, 0.0), min(upper.values()))
         single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
         scale = base / _BASE_PS
-        own = {"random": _RANDOM_PS, "channel": _CHANNEL_PS, "blend": _BLEND_PS, **dict.fromkeys(SIMPLE, _SIMPLE_PS)}
+        own = {
+            FINISH: 0.0,
+            "random": _RANDOM_PS,
+            "channel": _CHANNEL_PS,
+            "blend": _BLEND_PS,
+            **dict.fromkeys(SIMPLE, _SIMPLE_PS),
+        }
         return {"base": base, **{name: ps * scale for name, ps in own.items()}, **single}
 
     @cache  # noqa: B019 - a calibration or two a process
@@ -296,6 +304,8 @@ class Curves:
             mid, kind = mid * _MASKED, "masked"
         if "random" in kernel.steps:  # a seed is drawn first, by a kernel of its own
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
+        if FINISH in kernel.steps:
+            mid, kernels = mid + self._finish_ns(kernel.rows), kernels + 1
         if kernel.nbytes <= self.calibration.l2_bytes:
             kind += "_small"
         low, high = INTERVALS[kind]
@@ -303,14 +313,18 @@ class Curves:
             low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
             notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
         if self.scaled_from is not None:
-            low, high = low * SCALED[0], high * SCALED[1]
+            low, high = together(low, SCALED[0]), together(high, SCALED[1])
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         elif self.calibration.gpu != FITTED_ON:
-            low, high = low * ELSEWHERE[0], high * ELSEWHERE[1]
+            low, high = together(low, ELSEWHERE[0]), together(high, ELSEWHERE[1])
             notes = (*notes, f"what arithmetic takes beside this GPU's own curves was set on an {FITTED_ON}")
         least = self.least_ns(kernel.nbytes, kernels)
         low_ns, mid_ns, high_ns = (max(ns, least) for ns in (mid * low, mid, mid * high))
         return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)
+
+    def _finish_ns(self, rows: int) -> float:
+        """One number of all rows, by a kernel of one block that walks them, or of a few blocks and one that ends it."""
+        return self.floor_ns[1] + _FINISH_ROW_NS * min(rows, _FINISH_ROWS)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
         """A matrix product and what follows it: `kernel` is all of that as one, reading the product's `product_bytes`.

@@ -1,0 +1,38 @@
+"""What PyTorch's own kernel for `F.rms_norm` takes: one block a row, which is much for a short one.
+
+Recorded on an H100 (benchmarks/results/h100/points_native.json, `native_rms_norm`), and in steps of Qwen3 on an H200
+too, whose norms of heads are 65,536 rows of 128: 42 µs there. One kernel of torch.compile's takes 40 for four times as
+many rows. Rows of more than 8 KB it reads twice. benchmarks/library_norm.py sets the constants, a shape left out at a
+time.
+"""
+
+from __future__ import annotations
+
+from tracemine.fusion.kernel import FusedKernel
+from tracemine.perfmodel.fused_time import Curves
+
+_ROW_NS = 96  # of one multiprocessor's time, for each row, however short
+_SLOWER = 1.18  # than moving so many bytes
+_HELD_BYTES = 8 << 10  # of a row: a longer one is read twice
+LOSES = 1.3  # times as long as one kernel made for it: from here on another way is advised
+
+
+def rms_norm_ns(curves: Curves, kernel: FusedKernel, warm: float = 0.0) -> float:
+    """The time of `F.rms_norm` on rows as `kernel` has them.
+
+    >>> from tracemine.perfmodel.calibration import calibration_of
+    >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
+    >>> size = {"reads": (1 << 24,), "writes": (1 << 24,), "item_bytes": 2, "steps": ("sum", "simple", "scale")}
+    >>> round(rms_norm_ns(curves, FusedKernel(rows=1 << 16, length=128, **size), 1.0) / 1000)
+    48
+    >>> round(rms_norm_ns(curves, FusedKernel(rows=1 << 12, length=2048, **size), 1.0) / 1000)
+    7
+    """
+    again = 2 if kernel.length * kernel.item_bytes > _HELD_BYTES else 1
+    memory = _SLOWER * curves.memory_ns(again * sum(kernel.reads), sum(kernel.writes), warm)
+    return max(memory, curves.floor_ns[1] + kernel.rows * _ROW_NS / curves.calibration.sm_count)
+
+
+def rms_norm_loses(curves: Curves, kernel: FusedKernel) -> bool:
+    """Whether one kernel made for these rows is clearly faster than `F.rms_norm`."""
+    return kernel.length > 1 and rms_norm_ns(curves, kernel) > LOSES * curves.predict(kernel).mid_ns
