@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -137,6 +137,7 @@ class World:
 
     faults: Faults = field(default_factory=Faults)
     late_s: float = 0.0  # how long Jira's search does not see what was created, and GitHub's list
+    gate: int = 0  # so many clients are answered their first look only once all of them have looked
     may_label: bool = True
     page: int = 100  # at most so many on a page, whatever is asked for
     violations: list[str] = field(default_factory=list)
@@ -149,6 +150,8 @@ class World:
     def __post_init__(self) -> None:
         self.rows = [*operations("github"), *operations("jira")]
         self.address = ""
+        self._looks = 0
+        self._open = Event()
 
     def count(self, method: str, ending: str) -> int:
         """How many requests of a kind came."""
@@ -158,18 +161,32 @@ class World:
         """What a service says to a request, after doing what it asks."""
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
+        if parts.path.endswith(("/issues", "/jql")) and (method, parts.path[-4:]) != ("POST", "sues"):
+            said = self._answered(method, parts.path, query, content)
+            self._at_the_gate()
+            return said
+        return self._answered(method, parts.path, query, content)
+
+    def _at_the_gate(self) -> None:
+        with self.lock:
+            self._looks += 1
+            if self._looks >= self.gate:
+                self._open.set()
+        self._open.wait(timeout=10)
+
+    def _answered(self, method: str, path: str, query: dict[str, str], content: Any) -> tuple[int, Any, dict[str, str]]:
         for row in self.rows:
-            found = row.pattern.fullmatch(parts.path)
+            found = row.pattern.fullmatch(path)
             if found and row.method == method:
                 if wrong := row.wrong(query, content):
-                    self.violations.append(f"{method} {parts.path}: {wrong}")
+                    self.violations.append(f"{method} {path}: {wrong}")
                     raise Refused(422, wrong)
                 with self.lock:
                     handler = getattr(self, _HANDLERS[method, row.path])
                     said, headers = handler(query, content, **found.groupdict())
                 self._check(row, said)
                 return row.status, said, headers
-        self.violations.append(f"{method} {parts.path}: no such operation")
+        self.violations.append(f"{method} {path}: no such operation")
         raise Refused(404, "Not Found")
 
     def _check(self, row: Operation, said: Any) -> None:

@@ -16,7 +16,24 @@ from tracemine.errors import ServiceError
 from tracemine.findings.record import Scan
 from tracemine.tickets import Action, UnfinishedError, sync
 
-FIXED = {"findings": [{"status": "fixed", "before": msgspec.to_builtins(GAP), "after": None, "measured_ns": 2_400_000}]}
+# As `tracemine diff --format json` prints it, what is used of it.
+PART = {
+    "fingerprint": GAP.fingerprint,
+    "title": GAP.title,
+    "cost_ns": 3_000_000,
+    "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
+    "gpu_saving_ns": {"low": 0, "mid": 0, "high": 0},
+}
+FIXED = {
+    "schema_version": 1,
+    "per": "step",
+    "predicted": {
+        "fixed": 1,
+        "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
+        "measured_step_ns": {"low": 2_400_000, "mid": 2_400_000, "high": 2_400_000},
+    },
+    "changes": [{"status": "fixed", "before": [PART], "after": [], "before_ns": 3_000_000, "after_ns": 0}],
+}
 
 
 @pytest.fixture(params=sorted(SERVICES))
@@ -103,7 +120,8 @@ def test_a_comparison_that_says_fixed_closes_the_ticket_and_says_predicted_besid
     done = run(scan_of(NORM), after=FIXED)
     assert kinds(done) == {NORM_KEY: "leave", GAP_KEY: "close"}
     assert carrying(world, GAP_KEY)[0]["state"] == "closed"
-    assert "Predicted: 2.55 ms a step. Measured: 2.40 ms a step." in comments(world)[0]
+    assert "It cost 3.00 ms a step and is gone; predicted to save 2.55 ms" in comments(world)[0]
+    assert "predicted 2.55 ms a step, measured 2.40 ms" in comments(world)[0]
     assert kinds(run(scan_of(NORM), after=FIXED)) == {NORM_KEY: "leave", GAP_KEY: "leave"}
     assert len(world.comments) == 1
 
@@ -111,8 +129,8 @@ def test_a_comparison_that_says_fixed_closes_the_ticket_and_says_predicted_besid
 @pytest.mark.parametrize("status", ["unknown", "improved", "same", "moved", "new", "worse", ""])
 def test_nothing_but_fixed_closes_a_ticket(run: Any, world: World, status: str) -> None:
     run(BOTH)
-    entry = FIXED["findings"][0] | {"status": status}
-    assert kinds(run(scan_of(NORM), after={"findings": [entry]})) == {NORM_KEY: "leave"}
+    change = {"status": status, "before": [PART], "after": []}
+    assert kinds(run(scan_of(NORM), after={"changes": [change]})) == {NORM_KEY: "leave"}
     assert carrying(world, GAP_KEY)[0]["state"] == "open"
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tracemine.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracemine.tickets.content import Recorded
+    from tracemine.tickets.content import Details
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.http import Patience
     from tracemine.tickets.jira import Jira
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "Details",
     "Draft",
     "Figures",
     "GitHub",
     "Issue",
     "Jira",
     "Patience",
-    "Recorded",
     "UnfinishedError",
     "findings_of",
     "sync",
@@ -51,7 +51,7 @@ _PUBLIC = {
     "Issue": "record",
     "Jira": "jira",
     "Patience": "http",
-    "Recorded": "content",
+    "Details": "content",
     "UnfinishedError": "run",
     "findings_of": "run",
     "sync": "run",

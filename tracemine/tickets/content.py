@@ -37,19 +37,19 @@ _LONGEST_PLACE = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Details:
     """What of a recording its findings do not say; empty where only those are at hand."""
 
     versions: Mapping[str, str] = field(default_factory=dict)  # `torch`, CUDA …
     dur_ns: Mapping[int, int] = field(default_factory=dict)  # of activities, by row
 
 
-def draft(finding: Finding, scan: Scan, names: Names, recorded: Recorded) -> Draft:
+def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft:
     """The ticket of a finding. Raises UsageError where its identity is none."""
     aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
     mark = Mark(key_of(names.project, finding.identity.finding), aliases, figures(finding))
     hidden = _hidden(finding)
-    text = tuple(_blocks(finding, scan, names, recorded))
+    text = tuple(_blocks(finding, scan, names, details))
     return Draft(mark, names.text(_title(finding, names), hidden), names.blocks(text, hidden))
 
 
@@ -95,7 +95,7 @@ def _place(finding: Finding, names: Names) -> str:
     return shorten(", ".join(op.removeprefix("aten::") for op in chain(finding.ops)), _LONGEST_PLACE)
 
 
-def _blocks(finding: Finding, scan: Scan, names: Names, recorded: Recorded) -> Iterator[Block]:
+def _blocks(finding: Finding, scan: Scan, names: Names, details: Details) -> Iterator[Block]:
     yield Paragraph(tuple(_savings(finding, scan)))
     yield _before_after(finding, scan)
     yield Heading("Why")
@@ -104,7 +104,7 @@ def _blocks(finding: Finding, scan: Scan, names: Names, recorded: Recorded) -> I
     yield Bullets(tuple(_where(finding, names)))
     if finding.kernels:
         yield Heading("Kernels" + (" of one occurrence" if finding.occurrences > 1 else ""))
-        yield from _kernels(finding, recorded)
+        yield from _kernels(finding, details)
     if len(finding.variants) > 1:
         yield Heading("Variants")
         yield _variants(finding, scan)
@@ -120,7 +120,7 @@ def _blocks(finding: Finding, scan: Scan, names: Names, recorded: Recorded) -> I
     yield Heading("How sure it is")
     yield Bullets(tuple(_confidence(finding)))
     yield Heading("Recorded with")
-    yield Bullets(tuple(_versions(finding, scan, recorded)))
+    yield Bullets(tuple(_versions(finding, scan, details)))
 
 
 def _savings(finding: Finding, scan: Scan) -> Iterator[Run]:
@@ -189,19 +189,19 @@ def _where(finding: Finding, names: Names) -> Iterator[Runs]:
         yield (Text("no module or source line was recorded: record with `with_stack=True`"),)
 
 
-def _kernels(finding: Finding, recorded: Recorded) -> Iterator[Block]:
+def _kernels(finding: Finding, details: Details) -> Iterator[Block]:
     """Short names, each with its time where the recording is at hand: the mean over occurrences of the first kind."""
     first = finding.variants[0].occurrences if finding.variants else finding.occurrences
     alike = [rows for rows in finding.activities[:first] if len(rows) == len(finding.kernels)]
     rows: list[tuple[Runs, ...]] = []
     for number, kernel in enumerate(finding.kernels[:_MOST_KERNELS]):
-        times = [ns for rows_of in alike if (ns := recorded.dur_ns.get(rows_of[number])) is not None]
+        times = [ns for rows_of in alike if (ns := details.dur_ns.get(rows_of[number])) is not None]
         time = time_text(sum(times) / len(times)) if times else "–"
         rows.append(((Text(str(number + 1)),), (Name(kernel_name(kernel)),), (Text(time),)))
     yield Table(("#", "kernel", "time"), tuple(rows))
     if more := len(finding.kernels) - _MOST_KERNELS:
         yield from [Paragraph((Text(f"and {count_text(more, 'more kernel')}"),))] if more > 0 else []
-    if not recorded.dur_ns:
+    if not details.dur_ns:
         each_ns = finding.measured_ns / max(finding.occurrences, 1)
         yield Paragraph((Text(f"Together they take {time_text(each_ns)} an occurrence."),))
 
@@ -238,11 +238,12 @@ def _confidence(finding: Finding) -> Iterator[Runs]:
     yield from ((Text(f"assumes: {text}"),) for text in finding.assumptions)
 
 
-def _versions(finding: Finding, scan: Scan, recorded: Recorded) -> Iterator[Runs]:
-    torch = recorded.versions.get("torch")
+def _versions(finding: Finding, scan: Scan, details: Details) -> Iterator[Runs]:
+    stored = getattr(getattr(scan, "recorded", None), "torch", None)  # scans of some versions say it
+    torch = details.versions.get("torch") or stored
     yield (Text("GPU "), Name(scan.trace.gpu) if scan.trace.gpu else Text("not named"))
     yield (Text("torch "), Name(torch) if torch else Text("not recorded"))
-    for name, version in sorted(recorded.versions.items()):
+    for name, version in sorted(details.versions.items()):
         if name != "torch":
             yield (Name(name), Text(" "), Name(version))
     if text := unprofiled_text(scan.summary):

@@ -11,6 +11,7 @@ import msgspec
 
 from tracemine.errors import InputError, Location
 from tracemine.files import read_file
+from tracemine.units import time_text
 
 _LARGEST_BYTES = 1 << 28
 _MOST_NS = 1 << 62
@@ -18,60 +19,77 @@ _HINT = "tracemine diff BEFORE AFTER --format json writes one"
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """What all that is fixed was said to save of the step, and what the step got shorter by; nanoseconds."""
+
+    predicted_ns: int
+    measured_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
-    """A finding that a comparison of recordings says is fixed; what was predicted of it, and what was measured."""
+    """A finding that a comparison of recordings says is fixed. Nanoseconds; null: the comparison does not say."""
 
     identity: str
-    aliases: tuple[str, ...] = ()
-    predicted_ns: int | None = None  # null: the comparison does not say
-    measured_ns: int | None = None
-    of: str = "step"
+    predicted_ns: int | None = None  # what it was said to save: of the step; of GPU time, where the step gains nothing
+    cost_ns: int | None = None  # what it cost before
+    together: Together | None = None
+    each: str = "a step"
+
+    def __str__(self) -> str:
+        """The comment that closes its ticket.
+
+        >>> print(Fixed("80c2800cc9860f75", 236_000, 292_365))
+        Fixed, as `tracemine diff` says. It cost 292 µs a step and is gone; predicted to save 236 µs.
+        """
+        parts = ["Fixed, as `tracemine diff` says."]
+        if self.cost_ns is not None:
+            predicted = "" if self.predicted_ns is None else f"; predicted to save {time_text(self.predicted_ns)}"
+            parts.append(f"It cost {time_text(self.cost_ns)} {self.each} and is gone{predicted}.")
+        if (both := self.together) is not None:
+            parts.append(
+                f"All that is fixed there: predicted {time_text(both.predicted_ns)} {self.each}, "
+                f"measured {time_text(both.measured_ns)}."
+            )
+        return " ".join(parts)
 
 
 def read_fixed(path: Path) -> tuple[Fixed, ...]:
-    """The findings of a diff that are `fixed`. Raises InputError where the file is none."""
+    """The findings of a comparison that are `fixed`. Raises InputError where the file is none."""
     where = Location(str(path))
     try:
         found = msgspec.json.decode(read_file(path, _LARGEST_BYTES))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"is no comparison: {error}", where=where, hint=_HINT) from None
-    if not isinstance(found, dict) or not isinstance(found.get("findings"), list):
-        raise InputError("is no comparison: it has no list of findings", where=where, hint=_HINT)
-    if not all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in found["findings"]):
-        raise InputError("is no comparison: its findings have no status", where=where, hint=_HINT)
+    if not isinstance(found, dict) or not isinstance(found.get("changes"), list):
+        raise InputError("is no comparison: it has no list of changes", where=where, hint=_HINT)
+    if not all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in found["changes"]):
+        raise InputError("is no comparison: its changes have no status", where=where, hint=_HINT)
     return fixed_in(found)
 
 
 def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
-    """The findings that are `fixed`: no other status, and no absence, closes a ticket.
+    """The findings that are `fixed`: no other status, and no absence, closes a ticket. Other fields are passed over.
 
-    >>> fixed_in({"findings": [{"status": "fixed", "before": {"fingerprint": "80c2800cc9860f75"}, "after": None},
-    ...                        {"status": "unknown", "before": {"fingerprint": "1e8ccff5fdca1f02"}, "after": None}]})
-    (Fixed(identity='80c2800cc9860f75', aliases=(), predicted_ns=None, measured_ns=None, of='step'),)
+    >>> fixed_in({"changes": [{"status": "fixed", "before": [{"fingerprint": "80c2800cc9860f75"}], "after": []},
+    ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
+    (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=None, each='a step'),)
     """
+    together = _together(_within(comparison, "predicted"))
+    each = "over the trace" if comparison.get("per") == "trace" else "a step"
     found = []
-    for one in comparison["findings"]:
-        before = one.get("before")
-        if one.get("status") != "fixed" or not isinstance(before, dict):
-            continue
-        identity = before.get("fingerprint")
-        if isinstance(identity, str):
-            found.append(_fixed(identity, before, one))
+    for change in comparison["changes"]:
+        parts = change.get("before") if change.get("status") == "fixed" else ()
+        for part in parts if isinstance(parts, list | tuple) else ():
+            if isinstance(part, dict) and isinstance(identity := part.get("fingerprint"), str):
+                predicted = _ns(part.get("step_saving_ns")) or _ns(part.get("gpu_saving_ns"))
+                found.append(Fixed(identity, predicted, _ns(part.get("cost_ns")), together, each))
     return tuple(found)
 
 
-def _fixed(identity: str, before: Mapping[str, Any], one: Mapping[str, Any]) -> Fixed:
-    aliases = _within(before, "identity").get("aliases")
-    each = _within(before, "per_step")
-    predicted = one.get("predicted_ns", each.get("step_saving_ns") or before.get("step_saving_ns"))
-    measured = one.get("measured_ns", one.get("delta_ns"))
-    return Fixed(
-        identity=identity,
-        aliases=tuple(a for a in aliases if isinstance(a, str)) if isinstance(aliases, list) else (),
-        predicted_ns=_ns(predicted),
-        measured_ns=None if (ns := _ns(measured)) is None else abs(ns),
-        of="step" if each else "trace",
-    )
+def _together(predicted: Mapping[str, Any]) -> Together | None:
+    said, measured = _ns(predicted.get("step_saving_ns")), _ns(predicted.get("measured_step_ns"))
+    return None if said is None or measured is None else Together(said, measured)
 
 
 def _within(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -83,4 +101,6 @@ def _ns(found: object) -> int | None:
     """A time, or the middle of a range of times."""
     if isinstance(found, dict):
         found = found.get("mid")
+    if isinstance(found, list | tuple) and len(found) == 3:
+        found = found[1]
     return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) <= _MOST_NS else None

@@ -24,7 +24,7 @@ def kernel_name(name: str) -> str:
     mangled = _of_mangled(text)
     if mangled:
         return mangled[:_LONGEST]
-    function = re.split(r"[<(\[]", text, maxsplit=1)[0].strip().rpartition("::")[2].rpartition(" ")[2]
+    function = re.split(r"[<(\[]", text, maxsplit=1)[0].strip().removeprefix("void ").rpartition("::")[2]
     function = function or text
     telling = [word for word in _TELLING.findall(text[len(function) :]) if word not in _GENERIC and word != function]
     what = (

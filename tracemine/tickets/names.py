@@ -20,7 +20,7 @@ _HOMES = re.compile(r"(?i)(?:^|[\\/])(?:home|users|root|\.\.)(?:[\\/]|$)|^\.\.?[
 # may have them.
 _HOME_IN_TEXT = re.compile(r"(?i)(?<![\w.])(?:[a-z]:)?[\\/]+(?:home|users)[\\/]+[^\\/\n\"'`<>|]{1,64}(?=[\\/])")
 _PATH_IN_TEXT = re.compile(
-    r"(?<![\w./\\-])(?:file:/{0,2})?(?:[A-Za-z]:[\\/]|\\\\|~[\w.-]*[\\/]|/)"
+    r"(?<![\w./\\-])(?:file:/{0,2})?(?:[A-Za-z]:[\\/]|\\\\|~[\w.-]*[\\/]|(?:\.{1,2}[\\/])+|/)"
     r"(?:[^\s\\/:*?\"'<>|`,;()\[\]{}]+[\\/]+)+[^\s\\/:*?\"'<>|`,;()\[\]{}]*"
 )
 EVERYONES = frozenset({"forward", "__call__", "<lambda>", "<module>", "?"})  # functions whose names say nothing

@@ -15,10 +15,13 @@ At most one, once no run is under way: take two tickets with k, i < j. Whoever c
 list that holds all before j: it saw i, and withdrew j. Two hundred runs at once make at most two hundred, of which
 all but the oldest are withdrawn by those who made them.
 
-A run that is cut off between 2 and 3 leaves its ticket. So does a create whose answer was lost and which took effect
-only after step 3. Both carry k, so the next run finds both in step 1, keeps the older one and withdraws the other: a
-run begins by healing (plan.py, `one_each`). For the same reason a create whose answer was lost is not repeated before
-the list was read again: mostly the ticket is there, and is taken as ours.
+A create whose answer was lost is not repeated before the list was read again. From then on any of those that carry k
+may be ours, and nobody knows which: all but the oldest are withdrawn. Two runs that withdraw one ticket do no harm, for
+it then reads the same.
+
+A run that is cut off between 2 and 3 leaves its ticket. So does a create without an answer that takes effect only after
+step 3. Both carry k, so the next run finds both in step 1, keeps the older one and withdraws the other: a run begins by
+healing (plan.py, `one_each`).
 
 A lock on this machine (run.py) lets one run at a time through for each place and project, so that two runs of one
 machine never come so far as to create twice. It is not needed for the above, and cannot replace it: another machine has
@@ -56,6 +59,7 @@ class Keeper(Generic[Thing]):
 
 def one(keeper: Keeper[Thing]) -> Thing:
     """Create a thing unless another run has, and return the one that stays. Called where a look found none."""
+    problem = ""
     for _ in range(_MOST_CREATES):
         try:
             made: Thing | None = keeper.create()
@@ -64,8 +68,10 @@ def one(keeper: Keeper[Thing]) -> Thing:
         there = settled(keeper, made)
         if there:
             stays = min(there, key=lambda thing: thing.number)
-            if made is not None and stays.number != made.number:
-                keeper.withdraw(made, stays)
+            ours = [thing for thing in there if problem or (made is not None and thing.number == made.number)]
+            for later in ours:
+                if later.number != stays.number:
+                    keeper.withdraw(later, stays)
             return stays
     raise ServiceError(f"{problem}; it was not there afterwards, {_MOST_CREATES} times")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tracemine.tickets.fixed import Fixed
 from tracemine.tickets.marks import MOST_ALIASES
 from tracemine.tickets.record import Draft, Figures, Issue, Kind
-from tracemine.units import count_text, time_text
+from tracemine.units import count_text
 
 _MOVED = 0.1
 _OTHERS = {"too small": "it is still there, and too small to report", "refuted": "a verdict took away what it claimed"}
@@ -142,8 +142,7 @@ def _of_fixed(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
     """Tickets of findings that are fixed and that the scan does not have."""
     drafted = {draft.mark.key for draft in found.drafts}
     fixed = {key: one for key, one in found.fixed if key not in drafted}
-    aliases = {key: tuple(f"{key.partition('/')[0]}/{a}" for a in one.aliases) for key, one in fixed.items()}
-    for key, issue in _matched(list(fixed), aliases, issues).items():
+    for key, issue in _matched(list(fixed), {}, issues).items():
         yield _closing(issue, fixed[key])
 
 
@@ -159,14 +158,7 @@ def _closing(issue: Issue, fixed: Fixed) -> Step:
     key, title = issue.mark.key, issue.title
     if issue.state != "open":
         return Step("leave", key, title, "it is closed already", issue)
-    return Step("close", key, title, "the comparison says fixed", issue, fixed=fixed, says=_fixed_text(fixed))
-
-
-def _fixed_text(fixed: Fixed) -> str:
-    each = " a step" if fixed.of == "step" else " over the trace"
-    predicted = "not said" if fixed.predicted_ns is None else time_text(fixed.predicted_ns) + each
-    measured = "not said" if fixed.measured_ns is None else time_text(fixed.measured_ns) + each
-    return f"Fixed, as `tracemine diff` says. Predicted: {predicted}. Measured: {measured}."
+    return Step("close", key, title, "the comparison says fixed", issue, fixed=fixed, says=str(fixed))
 
 
 def _withdrawal(issue: Issue, winner: Issue) -> Step:

@@ -13,7 +13,7 @@ from typing import Any
 from tracemine.errors import ServiceError
 from tracemine.files import locked, make_folder, writing
 from tracemine.findings.record import Finding, Scan
-from tracemine.tickets.content import Recorded, draft
+from tracemine.tickets.content import Details, draft
 from tracemine.tickets.document import Paragraph, Text
 from tracemine.tickets.fixed import Fixed, fixed_in, read_fixed
 from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
@@ -47,20 +47,20 @@ def sync(
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
     most: int = MOST,
-    recorded: Recorded | None = None,
+    details: Details | None = None,
     locks: Path | None = None,
     progress: Progress | None = None,
 ) -> list[Action]:
     """Say what to do so that each finding has its ticket, and, where `apply` is set, do it.
 
     project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says,
-    a file or its content: what is `fixed` there is closed. most: how many tickets to create. recorded: what findings
+    a file or its content: what is `fixed` there is closed. most: how many tickets to create. details: what findings
     do not say of the recording. locks: a folder for this machine's locks; the user's own where none is given.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
     was done stays done, and the next run finds it again; UsageError for a label or an identity that is none.
     """
-    found = findings_of(scan, project, after=after, redact=redact, recorded=recorded)
+    found = findings_of(scan, project, after=after, redact=redact, details=details)
     with _lock(locks, service.place, project) if apply else contextlib.nullcontext():
         prefix = f"{project}/"
         issues = [issue for issue in service.issues() if issue.mark.key.startswith(prefix)]
@@ -76,11 +76,11 @@ def findings_of(
     *,
     after: Path | Mapping[str, Any] | None = None,
     redact: bool = False,
-    recorded: Recorded | None = None,
+    details: Details | None = None,
 ) -> Found:
     """The tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
     check_project(project)
-    names, about = Names(project, redact), recorded or Recorded()
+    names, about = Names(project, redact), details or Details()
     drafts: dict[str, Draft] = {}
     others: dict[str, str] = {}
     for finding in scan.findings:
