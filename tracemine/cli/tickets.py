@@ -18,7 +18,7 @@ from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
-    from tracemine.tickets import Action, GitHub, Jira, Recorded
+    from tracemine.tickets import Action, Details, GitHub, Jira
 
 PathArgument = Annotated[
     Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
@@ -81,9 +81,9 @@ def tickets(
     _check(out, github, github_url, jira, jira_project, most)
     from tracemine.tickets import findings_of, sync, write_tickets
 
-    scan, recorded = _read(path, quiet=quiet)
+    scan, details = _read(path, quiet=quiet)
     if out is not None:
-        found = findings_of(scan, project, redact=redact, recorded=recorded)
+        found = findings_of(scan, project, redact=redact, details=details)
         paths = write_tickets(found.drafts, out)
         write("".join(f"{line(str(one))}\n" for one in paths))
     if github is None and jira is None:
@@ -98,7 +98,7 @@ def tickets(
                 after=after,
                 redact=redact,
                 most=most,
-                recorded=recorded,
+                details=details,
                 progress=bar,
             )
         if not apply and not quiet:
@@ -121,23 +121,23 @@ def _check(
         raise UsageError("--jira and --jira-project: name both")
 
 
-def _read(path: Path, *, quiet: bool) -> tuple[Scan, Recorded]:
+def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
     """The findings, and of a trace what they do not say of it."""
-    from tracemine.tickets import Recorded
+    from tracemine.tickets import Details
 
     scans = stored_scans(path)
     if scans is not None:
         if len(scans) != 1:
             where = Location(str(path))
             raise InputError(f"holds {len(scans):,} scans, and tickets are of one", where=where, hint="split the file")
-        return scans[0], Recorded()
+        return scans[0], Details()
     from tracemine.pipeline import analyse, mined
 
     with reading(path, quiet=quiet) as bar:
         analysis = analyse(path, progress=bar)
     timeline = analysis.timeline
     times = dict(enumerate(timeline.activities["dur_ns"].to_pylist()))
-    return mined(analysis), Recorded(timeline.meta.versions, times)
+    return mined(analysis), Details(timeline.meta.versions, times)
 
 
 def _service(
