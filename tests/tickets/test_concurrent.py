@@ -19,7 +19,7 @@ from tests.tickets.build import FAST, GAP_KEY, NORM_KEY, SERVICES, carrying, sca
 from tests.tickets.server import Faults, World, running
 from tracemine.errors import ServiceError
 from tracemine.findings.record import Scan
-from tracemine.tickets import once, plan, run, sync
+from tracemine.tickets import Jira, Patience, once, plan, run, sync
 from tracemine.tickets.plan import one_each
 
 KEYS = (GAP_KEY, NORM_KEY)
@@ -29,7 +29,14 @@ RUNS, MACHINES = 200, 50
 
 
 def storm(
-    world: World, locks: Path, *, kind: str = "github", runs: int, machines: int, scan: Scan = BOTH
+    world: World,
+    locks: Path,
+    *,
+    kind: str = "github",
+    runs: int,
+    machines: int,
+    scan: Scan = BOTH,
+    patience: Patience = PATIENCE,
 ) -> list[BaseException]:
     """So many runs at once, which share the locks of so many machines: what stopped those that were stopped."""
     stopped: list[BaseException] = []
@@ -38,7 +45,7 @@ def storm(
     def one(number: int) -> None:
         begin.wait()
         try:
-            with SERVICES[kind](world, PATIENCE) as service:
+            with SERVICES[kind](world, patience) as service:
                 sync(scan, service, "decoder", apply=True, locks=locks / str(number % machines))
         except (ServiceError, CutOffError) as error:
             stopped.append(error)
@@ -156,6 +163,35 @@ def test_jira_gets_one_ticket_a_key_though_its_search_is_late(tmp_path: Path, un
     left = sum(len(carrying(world, key)) - 1 for key in KEYS)
     assert 0 <= left <= len(stopped)
     assert not world.violations
+
+
+def test_a_search_alone_would_double_tickets_of_jira(
+    tmp_path: Path, unhealed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: what was created is looked for by a search, and not by its neighbours' names."""
+    monkeypatch.setattr(Jira, "_before", lambda self, created: [])
+    with running(World(late_s=3600.0, gate=10)) as world:
+        assert not storm(world, tmp_path, kind="jira", runs=10, machines=10)
+    with pytest.raises(AssertionError, match="10 tickets of"):
+        check(world)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_list_of_github_that_lags_is_waited_for(
+    waits: bool, tmp_path: Path, unhealed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And beside it the planted fault: a list that does not have our own ticket is taken for a whole one."""
+    if not waits:
+        monkeypatch.setattr(once, "_MOST_LOOKS", 1)
+    slower = dataclasses.replace(PATIENCE, settle_s=0.15)
+    with running(World(late_s=0.3, gate=10)) as world:
+        assert not storm(world, tmp_path, runs=10, machines=10, patience=slower)
+    assert len(world.issues) == 10 * len(KEYS)
+    if waits:
+        check(world)
+    else:
+        with pytest.raises(AssertionError, match="10 tickets of"):
+            check(world)
 
 
 def test_fifty_runs_that_update_write_one_comment(tmp_path: Path) -> None:

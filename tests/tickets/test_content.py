@@ -220,6 +220,16 @@ def test_files_are_named_by_identity_and_links_are_not_written_through(tmp_path:
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("text", HOSTILE_STRINGS + FORGED)
+def test_a_files_heading_is_text_too(text: str, tmp_path: Path) -> None:
+    scan = poisoned(text)
+    (path,) = write_tickets([ticket(scan, 1)], tmp_path)
+    content = path.read_text(encoding="utf-8")
+    assert content.count("<!--") == 4
+    (heading, *_) = content.splitlines()
+    assert set(re.findall(r"<(\w+)", GFM.render(heading))) <= {"h1", "code"}
+
+
 def test_a_text_that_is_too_long_ends_with_a_line_that_says_so() -> None:
     long = msgspec.structs.replace(GAP, fix="\n\n".join(f"Do this, {n}: {'x' * 3_000}" for n in range(40)))
     one = draft(long, scan_of(long), Names("decoder"), Details())

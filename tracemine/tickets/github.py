@@ -56,7 +56,7 @@ class GitHub:
     def pause(self) -> None:
         self._client.pause()
 
-    def issues(self) -> list[Issue]:
+    def issues(self, created: Sequence[str] = ()) -> list[Issue]:
         query: dict[str, str | int] = {"labels": LABEL, "state": "all", "sort": "created", "direction": "asc"}
         found = (self._issue(one) for one in self._every(f"{self._path}/issues", query))
         return [issue for issue in found if issue is not None]

@@ -28,6 +28,7 @@ from tracemine.tickets.tokens import jira_token
 
 LABEL = PROPERTY = "tracemine"
 _PROJECT = re.compile(r"[A-Z][A-Z0-9_]{1,254}", re.ASCII)
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*-\d{1,12}", re.ASCII)
 _FIELDS = ["summary", "status", "resolution", "created"]
 _FETCHED = 100  # issues that one request may fetch, whatever their fields
 _LATE = timedelta(minutes=10)
@@ -72,8 +73,9 @@ class Jira:
     def pause(self) -> None:
         self._client.pause()
 
-    def issues(self) -> list[Issue]:
-        return self._ours(self._fetch(list(self._found())))
+    def issues(self, created: Sequence[str] = ()) -> list[Issue]:
+        names = dict.fromkeys((*self._found(), *(name for name in created if _NAME.fullmatch(name))))
+        return self._ours(self._fetch(list(names)))
 
     def since(self, created: Issue | None) -> tuple[list[Issue], bool]:
         every = {issue.name: issue for issue in self.issues()}
@@ -241,7 +243,7 @@ def _mark(found: Mapping[str, Any]) -> Mark | None:
 
 def _key(found: Mapping[str, Any]) -> str | None:
     key = found.get("key")
-    return key if isinstance(key, str) and re.fullmatch(r"[A-Z][A-Z0-9_]*-\d{1,12}", key, re.ASCII) else None
+    return key if isinstance(key, str) and _NAME.fullmatch(key) else None
 
 
 def _time(found: Mapping[str, Any]) -> datetime:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracemine.errors import ServiceError
-from tracemine.files import locked, make_folder, writing
+from tracemine.errors import ServiceError, TracemineError
+from tracemine.files import locked, make_folder, read_file, write_file, writing
 from tracemine.findings.record import Finding, Scan
 from tracemine.tickets.content import Details, draft
 from tracemine.tickets.document import Paragraph, Text
@@ -23,6 +23,9 @@ from tracemine.tickets.plan import Found, Step, plan
 from tracemine.tickets.record import Action, Draft, Issue, Mark, Unanswered
 from tracemine.tickets.service import Service
 
+_CREATED = "created.txt"
+_MOST_CREATED = 50
+_LARGEST_BYTES = 1 << 16
 MOST = 5  # tickets that a run creates, where nothing else is said
 
 Progress = Callable[[int, int], None]
@@ -61,13 +64,14 @@ def sync(
     was done stays done, and the next run finds it again; UsageError for a label or an identity that is none.
     """
     found = findings_of(scan, project, after=after, redact=redact, details=details)
-    with _lock(locks, service.place, project) if apply else contextlib.nullcontext():
+    folder = _folder(locks, service.place, project)
+    with _lock(folder) if apply else contextlib.nullcontext():
         prefix = f"{project}/"
-        issues = [issue for issue in service.issues() if issue.mark.key.startswith(prefix)]
+        issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
         steps = plan(found, issues, most)
         if not apply:
             return [_action(step) for step in steps]
-        return _applied(service, steps, progress)
+        return _applied(service, steps, folder, progress)
 
 
 def findings_of(
@@ -105,7 +109,7 @@ def _no_ticket(finding: Finding) -> str | None:
     return "refuted" if finding.refuted else None
 
 
-def _applied(service: Service, steps: Sequence[Step], progress: Progress | None) -> list[Action]:
+def _applied(service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None) -> list[Action]:
     actions = [_action(step) for step in steps]
     for number, step in enumerate(steps):
         if progress is not None:
@@ -116,6 +120,8 @@ def _applied(service: Service, steps: Sequence[Step], progress: Progress | None)
             raise UnfinishedError(error, actions) from None
         except Unanswered as lost:
             raise UnfinishedError(ServiceError(str(lost)), actions) from None
+        if actions[number].kind == "create" and actions[number].done:
+            _keep(folder, str(actions[number].issue))
     return actions
 
 
@@ -156,14 +162,32 @@ def _action(step: Step) -> Action:
 
 
 @contextlib.contextmanager
-def _lock(folder: Path | None, place: str, project: str) -> Iterator[None]:
-    """Let one run of this machine and user at a time through, for a place and a project."""
-    name = hashlib.sha256(f"{place}\0{project}".encode("utf-8", "replace")).hexdigest()[:16]
-    path = (_locks() if folder is None else folder) / name
-    with writing(path):
-        make_folder(path)
-    with locked(path):
+def _lock(folder: Path) -> Iterator[None]:
+    """Let one run of this machine and user at a time through."""
+    with writing(folder):
+        make_folder(folder)
+    with locked(folder):
         yield
+
+
+def _folder(locks: Path | None, place: str, project: str) -> Path:
+    """The folder of a place and a project: its lock, and the names of the tickets created last."""
+    name = hashlib.sha256(f"{place}\0{project}".encode("utf-8", "replace")).hexdigest()[:16]
+    return (_locks() if locks is None else locks) / name
+
+
+def _created(folder: Path) -> list[str]:
+    """Names of tickets that this machine created, of which a search may know nothing yet; none where none are kept."""
+    with contextlib.suppress(TracemineError, OSError, UnicodeDecodeError):
+        return read_file(folder / _CREATED, _LARGEST_BYTES).decode().split()[-_MOST_CREATED:]
+    return []
+
+
+def _keep(folder: Path, name: str) -> None:
+    """Put a ticket's name down. Where that fails, the next run finds out as those of other machines do."""
+    with contextlib.suppress(TracemineError):
+        names = (*_created(folder), name)[-_MOST_CREATED:]
+        write_file(folder / _CREATED, "\n".join(names) + "\n", named=False)
 
 
 def _locks() -> Path:

@@ -20,8 +20,8 @@ class Service(Protocol):
         """Where the tickets are, as a person says it: one name for each place."""
         ...
 
-    def issues(self) -> list[Issue]:
-        """Every ticket with a mark of ours, open and closed."""
+    def issues(self, created: Sequence[str] = ()) -> list[Issue]:
+        """Every ticket with a mark of ours, open and closed. created: names of some that a search may not see yet."""
         ...
 
     def since(self, created: Issue | None) -> tuple[list[Issue], bool]:

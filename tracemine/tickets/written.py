@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tracemine.files import make_folder, write_file, writing
-from tracemine.tickets.markdown import body, title
+from tracemine.report.escape import prose
+from tracemine.tickets.markdown import body
 from tracemine.tickets.record import Draft
+
+_OPENS, _SHOWN = "<!--", "<! --"  # as markdown.py has it: a hidden line is tracemine's own
 
 
 def write_tickets(drafts: Iterable[Draft], folder: Path) -> list[Path]:
@@ -20,6 +23,6 @@ def write_tickets(drafts: Iterable[Draft], folder: Path) -> list[Path]:
     paths = []
     for draft in drafts:
         path = folder / f"{draft.mark.key.rpartition('/')[2]}.md"
-        write_file(path, f"# {title(draft.title)}\n\n{body(draft)}\n", named=False)
+        write_file(path, f"# {prose(draft.title).replace(_OPENS, _SHOWN)}\n\n{body(draft)}\n", named=False)
         paths.append(path)
     return paths
