@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ import msgspec
 
 from tracemine.errors import InputError, Location
 from tracemine.files import read_file
-from tracemine.units import time_text
+from tracemine.perfmodel import Range
+from tracemine.units import range_text, time_text
 
 _LARGEST_BYTES = 1 << 28
 _MOST_NS = 1 << 62
@@ -20,10 +21,21 @@ _HINT = "tracemine diff BEFORE AFTER --format json writes one"
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What all that is fixed was said to save of the step, and what the step got shorter by; nanoseconds."""
+    """What all that is fixed was said to save, and what was measured: of the step, or of GPU time; nanoseconds."""
 
-    predicted_ns: int
+    of: str
+    predicted: Range
     measured_ns: int
+
+    def __str__(self) -> str:
+        """Both, in words.
+
+        >>> print(Together("the step", Range(30_000, 553_000, 694_000), 511_000))
+        of the step 553 µs (30.0–694 µs) predicted, 511 µs measured
+        """
+        low, mid, high = self.predicted.low, self.predicted.mid, self.predicted.high
+        predicted = f"{time_text(mid)} ({range_text(low, high)})"
+        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +45,7 @@ class Fixed:
     identity: str
     predicted_ns: int | None = None  # what it was said to save: of the step; of GPU time, where the step gains nothing
     cost_ns: int | None = None  # what it cost before
-    together: Together | None = None
+    together: tuple[Together, ...] = ()
     each: str = "a step"
 
     def __str__(self) -> str:
@@ -46,11 +58,8 @@ class Fixed:
         if self.cost_ns is not None:
             predicted = "" if self.predicted_ns is None else f"; predicted to save {time_text(self.predicted_ns)}"
             parts.append(f"It cost {time_text(self.cost_ns)} {self.each} and is gone{predicted}.")
-        if (both := self.together) is not None:
-            parts.append(
-                f"All that is fixed there: predicted {time_text(both.predicted_ns)} {self.each}, "
-                f"measured {time_text(both.measured_ns)}."
-            )
+        if self.together:
+            parts.append(f"All that is fixed there, {self.each}: {'; '.join(map(str, self.together))}.")
         return " ".join(parts)
 
 
@@ -73,9 +82,9 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
 
     >>> fixed_in({"changes": [{"status": "fixed", "before": [{"fingerprint": "80c2800cc9860f75"}], "after": []},
     ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
-    (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=None, each='a step'),)
+    (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
     """
-    together = _together(_within(comparison, "predicted"))
+    together = tuple(_together(comparison.get("predicted")))
     each = "over the trace" if comparison.get("per") == "trace" else "a step"
     found = []
     for change in comparison["changes"]:
@@ -87,20 +96,22 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
     return tuple(found)
 
 
-def _together(predicted: Mapping[str, Any]) -> Together | None:
-    said, measured = _ns(predicted.get("step_saving_ns")), _ns(predicted.get("measured_step_ns"))
-    return None if said is None or measured is None else Together(said, measured)
-
-
-def _within(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    inner = found.get(name)
-    return inner if isinstance(inner, dict) else {}
+def _together(predicted: object) -> Iterator[Together]:
+    if not isinstance(predicted, dict):
+        return
+    for of, said, measured in (
+        ("the step", "step_saving_ns", "measured_step_ns"),
+        ("GPU time", "gpu_saving_ns", "measured_gpu_ns"),
+    ):
+        found = predicted.get(said)
+        ends = [_ns(found.get(end)) for end in ("low", "mid", "high")] if isinstance(found, dict) else []
+        known = [ns for ns in ends if ns is not None]
+        if len(known) == 3 and (got := _ns(predicted.get(measured))) is not None:
+            yield Together(of, Range(*known), got)
 
 
 def _ns(found: object) -> int | None:
     """A time, or the middle of a range of times."""
     if isinstance(found, dict):
         found = found.get("mid")
-    if isinstance(found, list | tuple) and len(found) == 3:
-        found = found[1]
     return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) <= _MOST_NS else None
