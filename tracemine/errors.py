@@ -4,7 +4,8 @@
     ├── InputError            the file cannot be read as what it claims to be
     ├── TimelineError         a table does not have the documented columns
     ├── RuleError             a rule folder says something that cannot be
-    └── UsageError            the call itself is wrong
+    ├── UsageError            the call itself is wrong
+    └── ServiceError          a service on the network refused, or did not answer
 
 Anything else that reaches the command line is a bug and exits with 3.
 """
@@ -70,6 +71,10 @@ class RuleError(TracemineError):
 
 class UsageError(TracemineError):
     """The call is wrong: an option's value, a path that is not there."""
+
+
+class ServiceError(TracemineError):
+    """A service on the network refused what was asked, or did not answer. It never names a token."""
 
 
 def bug_text(error: Exception) -> str:

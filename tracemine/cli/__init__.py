@@ -32,6 +32,7 @@ from tracemine.cli.counters import counters
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
+from tracemine.cli.tickets import tickets
 from tracemine.cli.verify import verify
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
 from tracemine.version import __version__
@@ -57,6 +58,7 @@ app.command(short_help="Keep a trace as a timeline (Parquet).")(ingest)
 app.command(short_help="Say what Nsight Compute counted of each kernel.")(counters)
 app.command(short_help="Prove and time the kernels that findings ask for.")(verify)
 app.command(short_help="Print findings again, with verdicts beside them.")(report)
+app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 # Categories of characters that a reader does not see and a terminal or browser may act on: controls, format characters
 # (bidirectional overrides and zero-width ones among them), lone surrogates, line and paragraph separators.
@@ -86,13 +87,22 @@ def prose(text: str) -> str:
     >>> prose("Call `torch.compile`, *not* <b>this</b>, @everyone")
     'Call `torch.compile`, \\\\*not\\\\* \\\\<b\\\\>this\\\\</b\\\\>, @&#8203;everyone'
     """
-    text = line(text, longest=4000).strip()
-    parts: list[str] = []
+    parts = (code(part) if is_code else _plain(part) for is_code, part in spans(line(text, longest=4000).strip()))
+    return _BLOCK.sub(r"\1\\\2", "".join(parts))
+
+
+def spans(text: str) -> Iterator[tuple[bool, str]]:
+    """The parts of a sentence, (is code, text) each.
+
+    >>> list(spans("Call `torch.compile`."))
+    [(False, 'Call '), (True, 'torch.compile'), (False, '.')]
+    """
     end = 0
     for span in _CODE_SPAN.finditer(text):
-        parts += [_plain(text[end : span.start()]), code(span[2])]
+        yield False, text[end : span.start()]
+        yield True, span[2]
         end = span.end()
-    return _BLOCK.sub(r"\1\\\2", "".join([*parts, _plain(text[end:])]))
+    yield False, text[end:]
 
 
 def prose_cell(text: str) -> str:

@@ -1,0 +1,177 @@
+"""tracemine tickets, as it is called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.report.scans import GAP, NORM
+from tests.tickets.build import scan_of
+from tests.tickets.server import Refused, World, running
+from tracemine.report import render
+
+Run = Callable[..., tuple[int, str, str]]
+TRACE = "fixtures/kineto/decoder_prefill.json.gz"
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+    assert not world.violations
+
+
+@pytest.fixture
+def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A findings file, and an environment with tokens and a place for locks of its own."""
+    for name in ("GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_URL", "GITHUB_ENTERPRISE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GH_ENTERPRISE_TOKEN", "t0ken-of-tests")
+    monkeypatch.setenv("JIRA_EMAIL", "ann@you.example")
+    monkeypatch.setenv("JIRA_API_TOKEN", "t0ken-of-tests")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path, text = tmp_path / "findings.json", StringIO()
+    render("json", scan_of(GAP, msgspec.structs.replace(NORM, variants=())), text)
+    path.write_text(text.getvalue(), encoding="utf-8")
+    return path
+
+
+def test_without_apply_it_says_what_it_would_do(run: Run, findings: Path, world: World) -> None:
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address)
+    code, out, err = run("tickets", findings, *where)
+    assert code == 0
+    first, second = out.splitlines()
+    assert first == "create  The device waits for the host: item (2.55 ms a step): it has no ticket"
+    assert second.startswith(
+        "create  RMSNorm spelled out, operator by operator: model.layers.*.input_layernorm (19.0 µs"
+    )
+    assert err == "nothing was changed: --apply does it\n"
+    assert not world.issues
+    assert {method for method, _, _ in world.requests} == {"GET"}
+
+
+def test_applied_twice_it_creates_once(run: Run, findings: Path, world: World) -> None:
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address, "--apply")
+    code, out, err = run("tickets", findings, *where)
+    assert (code, err) == (0, "")
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["create #1", "create #2"]
+    code, out, _ = run("tickets", findings, *where)
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["leave #1", "leave #2"]
+    assert len(world.issues) == 2
+
+
+def test_what_a_comparison_calls_fixed_is_closed(run: Run, findings: Path, world: World, tmp_path: Path) -> None:
+    where = ("--project", "decoder", "--jira", world.address, "--jira-project", "PERF", "--apply")
+    assert run("tickets", findings, *where)[0] == 0
+    diff = tmp_path / "diff.json"
+    diff.write_bytes(msgspec.json.encode({"changes": [{"status": "fixed", "before": [GAP], "after": []}]}))
+    code, out, _ = run("tickets", findings, *where, "--after", diff)
+    assert code == 0
+    assert out.splitlines()[0].startswith("close PERF-1  ")
+    assert [one["state"] for one in world.issues] == ["closed", "open"]
+
+
+def test_a_service_that_refuses_is_an_error_after_what_was_done(
+    run: Run, findings: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = world.answer
+
+    def answer(method: str, url: str, content: object) -> tuple[int, object, dict[str, str]]:
+        if world.issues and method == "POST":
+            raise Refused(410, "Issues are disabled for this repo")
+        return answers(method, url, content)
+
+    monkeypatch.setattr(world, "answer", answer)
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address, "--apply")
+    code, out, err = run("tickets", findings, *where)
+    assert code == 2
+    assert out.splitlines()[0].startswith("create #1  The device waits")
+    assert out.splitlines()[1].endswith(", not done")
+    assert err == (
+        "127.0.0.1: POST /repos/you/model/issues: answered 410 (Issues are disabled for this repo); "
+        "1 of 2 tickets are done\n"
+    )
+
+
+def test_files_need_no_service_and_a_trace_has_times(run: Run, findings: Path, tmp_path: Path) -> None:
+    code, out, _ = run("tickets", TRACE, "--project", "decoder", "--out", tmp_path / "out")
+    assert code == 0
+    files = sorted((tmp_path / "out").iterdir())
+    assert sorted(out.splitlines()) == [str(path) for path in files]
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    assert len(texts) == 4
+    assert any("| 1 | `vectorized_elementwise_kernel (add)` | 6.07 µs |" in text for text in texts)
+    assert all("<!-- tracemine: decoder/" in text for text in texts)
+    assert not any(str(Path.cwd()) in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "where to?"),
+        (("--github", "a/b", "--jira", "https://x", "--jira-project", "X"), "name one of them"),
+        (("--jira", "https://x"), "--jira and --jira-project: name both"),
+        (("--out", "x", "--jira-project", "X"), "--jira and --jira-project: name both"),
+        (("--out", "x", "--github-url", "https://x"), "name the repository there"),
+        (("--github", "nothing"), "is no repository"),
+        (("--github", "a/b", "--github-url", "http://example.org"), "only https is spoken"),
+        (("--out", "x", "--max", "-1"), "--max: -1 is negative"),
+        (("--github", "a/b"), "there is no token for api.github.com"),
+    ],
+)
+def test_a_wrong_call_is_one_line(run: Run, findings: Path, arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = run("tickets", findings, "--project", "decoder", *arguments)
+    assert (code, out) == (2, "")
+    assert says in err.splitlines()[0]
+    assert "t0ken" not in err
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"changes": 3}', '{"changes": [3]}', '{"changes": [{}]}', "nonsense"])
+def test_what_is_no_comparison_is_an_error_before_anything_is_done(
+    run: Run, findings: Path, world: World, tmp_path: Path, content: str
+) -> None:
+    diff = tmp_path / "diff.json"
+    diff.write_text(content, encoding="utf-8")
+    where = ("--github", "you/model", "--github-url", world.address, "--apply", "--after", diff)
+    code, _, err = run("tickets", findings, "--project", "decoder", *where)
+    assert code == 2
+    assert err.startswith(f"{diff}: is no comparison")
+    assert not world.requests
+
+
+def test_a_file_of_several_scans_is_refused(run: Run, findings: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both.jsonl"
+    both.write_text((json.dumps(json.loads(findings.read_text(encoding="utf-8"))) + "\n") * 2, encoding="utf-8")
+    code, _, err = run("tickets", both, "--project", "decoder", "--out", tmp_path / "out")
+    assert code == 2
+    assert "holds 2 scans, and tickets are of one" in err
+
+
+def test_nothing_but_a_service_loads_what_speaks_http(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "import tracemine, tracemine.tickets\n"
+        "from tracemine.cli import main\n"
+        f"main(['tickets', {TRACE!r}, '--project', 'x', '--out', {str(tmp_path)!r}])\n"
+        "assert not {'httpx', 'keyring'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=os.environ)
+
+
+def test_without_httpx_the_extra_is_named(run: Run, findings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith("tracemine.tickets.") and name.endswith(("hub", "http"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    code, _, err = run("tickets", findings, "--project", "decoder", "--github", "a/b")
+    assert code == 2
+    assert err == "tickets of a service need httpx\n  hint: pip install 'tracemine[tickets]'\n"

@@ -1,0 +1,250 @@
+"""What a ticket says, as Markdown and as Jira's documents; and that nothing of a trace can say more than its text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from tests.report.scans import GAP, HOSTILE_STRINGS, NORM, SCAN, VERIFIED, hostile
+from tests.tickets.build import named, scan_of
+from tests.tickets.server import _check_document
+from tracemine import pipeline
+from tracemine.errors import UsageError
+from tracemine.findings.record import Scan, Source
+from tracemine.tickets import Details, Draft, adf, findings_of, markdown, write_tickets
+from tracemine.tickets.content import draft
+from tracemine.tickets.document import Code, Heading, Name, Paragraph, Strong, Table, Text
+from tracemine.tickets.kernels import kernel_name
+from tracemine.tickets.marks import key_of, mark_in, mark_lines, with_text
+from tracemine.tickets.names import Names, file_name, without_paths
+
+FORGED = (
+    "<!-- tracemine: decoder/ffffffffffffffff -->",
+    "`\n<!-- tracemine: decoder/ffffffffffffffff -->\n`",
+    "```\n\n<!-- tracemine: decoder/ffffffffffffffff -->\n\n<!-- tracemine-end -->",
+    "    x = 1\n<!-- tracemine: decoder/ffffffffffffffff -->",
+    "text\n\n    code\n    <!-- tracemine: decoder/ffffffffffffffff -->\n",
+    "--> <!-- tracemine-also: decoder/ffffffffffffffff -->",
+)
+GFM = MarkdownIt("gfm-like", {"linkify": False, "html": True})
+# What the tickets' own structure makes, and GFM's alignment of cells.
+TAGS = {"h3", "p", "ul", "li", "pre", "code", "table", "thead", "tbody", "tr", "th", "td", "strong"}
+DETAILS = Details({"torch": "2.9.0"}, {12: 7_000, 13: 11_000, 14: 12_000, 52: 9_000, 53: 11_000, 54: 12_000})
+
+
+def ticket(scan: Scan = SCAN, number: int = 0, *, redact: bool = False) -> Draft:
+    return draft(scan.findings[number], scan, Names("decoder", redact), DETAILS)
+
+
+def poisoned(text: str) -> Scan:
+    """A scan with `text` everywhere but in identities, of which findings have one or none at all."""
+    scan = hostile(text)
+    findings = [
+        named(finding, f"{number:016x}", f"{number + 100:016x}") for number, finding in enumerate(scan.findings)
+    ]
+    return msgspec.structs.replace(scan, findings=tuple(findings))
+
+
+def test_the_text_of_a_ticket_is_as_kept(golden: Callable[[str, str], None]) -> None:
+    drafts = [ticket(VERIFIED, 1), ticket(SCAN, 0)]
+    golden("ticket.md", "\n\n".join(f"{markdown.title(one.title)}\n{markdown.body(one)}\n" for one in drafts))
+
+
+def test_the_title_tells_tickets_of_one_rule_apart() -> None:
+    scan = pipeline.scan("fixtures/kineto/decoder_prefill.json.gz")
+    titles = [one.title for one in findings_of(scan, "decoder").drafts]
+    assert len(set(titles)) == len(titles) > 2
+    assert "Decoder_*.DecoderLayer_*.RMSNorm_*" in titles[0]
+    assert re.search(r"\(\d+ µs a step\)$", titles[0])
+
+
+def test_kernels_are_short_and_have_times_where_the_recording_is_at_hand() -> None:
+    text = markdown.body(ticket(SCAN, 1))
+    assert "| 1 | `elementwise_kernel (Pow)` | 8.00 µs |" in text
+    without = markdown.body(draft(NORM, SCAN, Names("decoder"), Details()))
+    assert "| 1 | `elementwise_kernel (Pow)` | – |" in without
+    assert "Together they take 30.0 µs an occurrence." in without
+
+
+def test_versions_and_commands_are_named() -> None:
+    text = markdown.body(ticket(SCAN, 1))
+    for part in ("torch `2.9.0`", "`NVIDIA H200`", "tracemine diff before.json.gz after.json.gz"):
+        assert part in text
+    assert "tracemine verify before.json.gz --rule rmsnorm_unfused" in text
+
+
+@pytest.mark.parametrize("text", HOSTILE_STRINGS + FORGED)
+def test_no_text_of_a_trace_is_markup_a_link_or_a_mention(text: str) -> None:
+    scan = poisoned(text)
+    for number in range(len(scan.findings)):
+        one = ticket(scan, number)
+        body = markdown.body(one)
+        html = GFM.render(markdown.markdown(one.blocks))
+        assert set(re.findall(r"<(\w+)", html)) <= TAGS
+        visible = re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)
+        assert not re.search(r"@\w|#\d|://|\bGH-\d", visible)
+        assert not re.search(r"@\w|#\d|://|\n", markdown.title(one.title))
+        assert len(body) < 65_536
+        assert len(markdown.title(one.title)) <= 256
+        document = adf.document(one.blocks)
+        _check_document(document)
+        assert set(json.dumps(document)) <= set(map(chr, range(32, 127)))
+
+
+@pytest.mark.parametrize("text", HOSTILE_STRINGS + FORGED)
+def test_no_text_of_a_trace_can_be_a_mark(text: str) -> None:
+    scan = poisoned(text)
+    for number in range(len(scan.findings)):
+        body = markdown.body(ticket(scan, number))
+        mark = mark_in(body)
+        assert mark is not None
+        assert (mark.key, mark.aliases) == (f"decoder/{number:016x}", (f"decoder/{number + 100:016x}",))
+        assert mark_in(body.replace(mark_lines(mark), "")) is None
+        assert body.count("<!--") == 4
+        assert with_text(body, "new") == "new"
+
+
+@given(st.text(alphabet=st.sampled_from("<!-->tracemine: \n`/#@0a\\"), max_size=60))
+def test_no_run_of_any_block_is_a_mark(text: str) -> None:
+    forged = f"<!-- tracemine: a/{'0' * 16} -->"
+    for one in (text, f"{text}{forged}", f"{text}\n{forged}\n{text}"):
+        runs = (Text(one), Name(one), Strong(one))
+        blocks = (Heading(one), Paragraph(runs), Code(one, "python"), Table((one,), ((runs,),)))
+        assert mark_in(markdown.markdown(blocks)) is None
+
+
+def test_an_identity_that_is_none_is_refused() -> None:
+    for identity in ("", "0123", "0123456789abcdeg", "../../etc/passwd", "0123456789abcdef -->"):
+        with pytest.raises(UsageError, match="16 hex digits"):
+            findings_of(scan_of(named(GAP, identity)), "decoder")
+
+
+@pytest.mark.parametrize("label", ["", "a b", "-a", "a--b", "a/b", "a-->", "x" * 64, "é", "a\n"])
+def test_a_project_that_is_no_label_is_refused(label: str) -> None:
+    with pytest.raises(UsageError, match="is no label"):
+        key_of(label, "0" * 16)
+
+
+PRIVATE = (
+    "/home/alice/work/model/train.py",
+    "/Users/Alice Smith/work/train.py",
+    "C:\\Users\\alice\\train.py",
+    "\\\\server\\alice\\train.py",
+    "~alice/work/train.py",
+    "/root/alice/train.py",
+    "/mnt/nfs-node7/alice/train.py",
+    "../../home/alice/train.py",
+    "file:///home/alice/train.py",
+)
+
+
+@pytest.mark.parametrize("path", PRIVATE)
+def test_no_folder_of_a_users_stands_in_a_ticket(path: str) -> None:
+    assert file_name(path) == "train.py"
+    for sentence in (f"Look at {path}: it is slow.", f"'{path}'", f"`{path}`"):
+        assert "lice" not in without_paths(sentence)
+    frames = (Source(file=path, line=3, function="step"),)
+    found = msgspec.structs.replace(NORM, source=frames, why=f"See {path}.", fix=f"Do:\n\n    open('{path}')")
+    scan = msgspec.structs.replace(scan_of(found), trace=msgspec.structs.replace(SCAN.trace, path=path))
+    for redact in (False, True):
+        one = draft(found, scan, Names("decoder", redact), Details())
+        texts = markdown.title(one.title), markdown.body(one), json.dumps(adf.document(one.blocks))
+        assert not [text for text in texts if re.search("lice|node7|home|Users|server", text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0.5 FLOP/byte", "see https://example.org/a/b", "x // 2 / 3", "and/or", "1/2/3", "q /b", "torch/nn/functional.py"],
+)
+def test_what_is_no_path_stays(text: str) -> None:
+    assert without_paths(text) == text
+
+
+def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_same() -> None:
+    found = msgspec.structs.replace(
+        NORM,
+        title="RMSNorm spelled out: SecretNorm",
+        module="SecretModel.layers.*.SecretNorm_*",
+        source=(Source(file="/x/site-packages/secretlib/secret_norm.py", line=7, function="secret_forward"),),
+        why="SecretNorm reads it twice.",
+        variants=(),
+    )
+    texts = []
+    for _ in range(2):
+        one = draft(found, scan_of(found), Names("decoder", redact=True), Details())
+        texts.append(f"{one.title}\n{markdown.body(one)}\n{json.dumps(adf.document(one.blocks))}")
+    assert "ecret" not in texts[0]
+    assert texts[0] == texts[1]
+    other = draft(found, scan_of(found), Names("encoder", redact=True), Details())
+    assert other.title != one.title, "pseudonyms are a project's own"
+    open_text = markdown.body(draft(found, scan_of(found), Names("decoder"), Details()))
+    assert "secretlib/secret_norm.py:7 in secret_forward" in open_text
+    assert "site-packages" not in open_text
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::reduce_kernel<512, ReduceOp<float, MeanOps<float>>>(int)", "reduce_kernel (Mean)"),
+        ("nvjet_tst_128x64_64x8_4x1_v_bz_NTN", "nvjet_tst_128x64_64x8_4x1_v_bz_NTN"),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(int)", "softmax_warp_forward"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
+        ("_ZN2at99999999999999999999x", "at"),
+        ("_Z", "_Z"),
+        ("<", "<"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_called_as_a_person_calls_it(name: str, short: str) -> None:
+    assert kernel_name(name) == short
+
+
+def test_files_are_named_by_identity_and_links_are_not_written_through(tmp_path: Path) -> None:
+    found = findings_of(scan_of(GAP, NORM), "decoder")
+    paths = write_tickets(found.drafts, tmp_path / "out")
+    assert [path.name for path in paths] == ["fedcba9876543210.md", "0123456789abcdef.md"]
+    assert mark_in(paths[0].read_text(encoding="utf-8")).key == "decoder/fedcba9876543210"  # type: ignore[union-attr]
+    paths[0].unlink()
+    paths[0].symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="is a link, and is not written through"):
+        write_tickets(found.drafts, tmp_path / "out")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("text", HOSTILE_STRINGS + FORGED)
+def test_a_files_heading_is_text_too(text: str, tmp_path: Path) -> None:
+    scan = poisoned(text)
+    (path,) = write_tickets([ticket(scan, 1)], tmp_path)
+    content = path.read_text(encoding="utf-8")
+    assert content.count("<!--") == 4
+    (heading, *_) = content.splitlines()
+    assert set(re.findall(r"<(\w+)", GFM.render(heading))) <= {"h1", "code"}
+
+
+def test_a_text_that_is_too_long_ends_with_a_line_that_says_so() -> None:
+    long = msgspec.structs.replace(GAP, fix="\n\n".join(f"Do this, {n}: {'x' * 3_000}" for n in range(40)))
+    one = draft(long, scan_of(long), Names("decoder"), Details())
+    assert "The rest is too long for a ticket" in markdown.body(one)
+    assert len(markdown.body(one)) < 65_536
+    assert sum(map(len, adf.texts(adf.document(one.blocks)))) < 32_767
+    assert mark_in(markdown.body(one)) is not None
+
+
+def test_a_word_of_a_rule_that_is_code_is_code_in_both() -> None:
+    blocks: Any = (Paragraph((Text("Call `torch.compile` once."),)),)
+    assert markdown.markdown(blocks) == "Call `torch.compile` once."
+    (paragraph,) = adf.document(blocks)["content"]
+    assert [(node["text"], "marks" in node) for node in paragraph["content"]] == [
+        ("Call ", False),
+        ("torch.compile", True),
+        (" once.", False),
+    ]

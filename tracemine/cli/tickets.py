@@ -1,0 +1,173 @@
+"""tracemine tickets: findings as tickets of GitHub or Jira, or as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracemine.cli.console import say, write
+from tracemine.cli.findings import stored_scans
+from tracemine.cli.progress import reading
+from tracemine.cli.scan import QuietOption
+from tracemine.errors import InputError, Location, UsageError
+from tracemine.report.escape import line
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
+    from tracemine.tickets import Action, Details, GitHub, Jira
+
+PathArgument = Annotated[
+    Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
+]
+ProjectOption = Annotated[
+    str, typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name.")
+]
+OutOption = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each ticket's text to DIR/IDENTITY.md.")]
+GitHubOption = Annotated[str | None, typer.Option("--github", metavar="OWNER/REPO", help="Issues of this repository.")]
+GitHubUrlOption = Annotated[
+    str | None, typer.Option("--github-url", metavar="URL", help="An Enterprise server's API: https://HOST/api/v3.")
+]
+JiraOption = Annotated[str | None, typer.Option("--jira", metavar="URL", help="Issues of this Jira: https://HOST.")]
+JiraProjectOption = Annotated[str | None, typer.Option("--jira-project", metavar="KEY", help="The project there.")]
+JiraTypeOption = Annotated[str, typer.Option("--jira-type", metavar="TYPE", help="What kind of issue to create.")]
+ApplyOption = Annotated[bool, typer.Option("--apply", help="Do it. Without this nothing is changed, only said.")]
+AfterOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIFF.json", help="What diff --format json printed: close the tickets that it says are fixed."
+    ),
+]
+RedactOption = Annotated[bool, typer.Option("--redact", help="Pseudonyms for modules, files and functions.")]
+MaxOption = Annotated[int, typer.Option("--max", metavar="N", help="Create so many tickets, those that save most.")]
+
+
+def tickets(
+    path: PathArgument,
+    project: ProjectOption,
+    out: OutOption = None,
+    github: GitHubOption = None,
+    github_url: GitHubUrlOption = None,
+    jira: JiraOption = None,
+    jira_project: JiraProjectOption = None,
+    jira_type: JiraTypeOption = "Task",
+    apply: ApplyOption = False,
+    after: AfterOption = None,
+    redact: RedactOption = False,
+    most: MaxOption = 5,
+    quiet: QuietOption = False,
+) -> int:
+    """Give each finding a ticket: create, update, close or reopen it, and never two for one finding.
+
+    Without --apply it says what it would do, and only reads. A ticket is found again by a hidden line, of the project's
+    label and the finding's identity. It is updated when figures move by more than 10 %, closed when --after says fixed,
+    and reopened when the finding is back; what was closed as not planned stays so.
+
+    Tokens come from GITHUB_TOKEN or GH_TOKEN (GH_ENTERPRISE_TOKEN for another server), from JIRA_EMAIL and
+    JIRA_API_TOKEN, or from the keyring: keyring set tracemine HOST.
+
+    Exit code: 0 done, 2 the call is wrong, or a service refused or did not answer; then it may be run again.
+
+    \b
+    Examples:
+      tracemine tickets findings.json --project decoder --out tickets/
+      tracemine tickets trace.json.gz --project decoder --github you/model
+      tracemine tickets after.json --project decoder --github you/model --after diff.json --apply
+      tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
+    """
+    _check(out, github, github_url, jira, jira_project, most)
+    from tracemine.tickets import findings_of, sync, write_tickets
+
+    scan, details = _read(path, quiet=quiet)
+    if out is not None:
+        found = findings_of(scan, project, redact=redact, details=details)
+        paths = write_tickets(found.drafts, out)
+        write("".join(f"{line(str(one))}\n" for one in paths))
+    if github is None and jira is None:
+        return 0
+    with _service(github, github_url, jira, jira_project, jira_type) as service, _saying() as said:
+        with reading(Path(service.place), quiet=quiet) as bar:
+            said += sync(
+                scan,
+                service,
+                project,
+                apply=apply,
+                after=after,
+                redact=redact,
+                most=most,
+                details=details,
+                progress=bar,
+            )
+        if not apply and not quiet:
+            say("nothing was changed: --apply does it")
+    return 0
+
+
+def _check(
+    out: Path | None, github: str | None, github_url: str | None, jira: str | None, jira_project: str | None, most: int
+) -> None:
+    if most < 0:
+        raise UsageError(f"--max: {most} is negative")
+    if github is not None and jira is not None:
+        raise UsageError("--github and --jira: name one of them")
+    if out is None and github is None and jira is None:
+        raise UsageError("where to?", hint="--out DIR, --github OWNER/REPO, or --jira URL --jira-project KEY")
+    if github_url is not None and github is None:
+        raise UsageError("--github-url: name the repository there with --github")
+    if (jira is None) != (jira_project is None):
+        raise UsageError("--jira and --jira-project: name both")
+
+
+def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
+    """The findings, and of a trace what they do not say of it."""
+    from tracemine.tickets import Details
+
+    scans = stored_scans(path)
+    if scans is not None:
+        if len(scans) != 1:
+            where = Location(str(path))
+            raise InputError(f"holds {len(scans):,} scans, and tickets are of one", where=where, hint="split the file")
+        return scans[0], Details()
+    from tracemine.pipeline import analyse, mined
+
+    with reading(path, quiet=quiet) as bar:
+        analysis = analyse(path, progress=bar)
+    timeline = analysis.timeline
+    times = dict(enumerate(timeline.activities["dur_ns"].to_pylist()))
+    return mined(analysis), Details(timeline.meta.versions, times)
+
+
+def _service(
+    github: str | None, github_url: str | None, jira: str | None, jira_project: str | None, jira_type: str
+) -> GitHub | Jira:
+    import tracemine.tickets as services
+
+    if github is not None:
+        return services.GitHub(github) if github_url is None else services.GitHub(github, url=github_url)
+    return services.Jira(jira or "", jira_project or "", kind=jira_type)
+
+
+@contextmanager
+def _saying() -> Iterator[list[Action]]:
+    """Print the actions at the end; where a service stopped the run, those that were done, before its error."""
+    from tracemine.tickets import UnfinishedError
+
+    said: list[Action] = []
+    try:
+        yield said
+    except UnfinishedError as error:
+        said[:] = error.actions
+        _print(said, stopped=True)
+        raise
+    _print(said, stopped=False)
+
+
+def _print(actions: Sequence[Action], *, stopped: bool) -> None:
+    """A line a ticket: what is done to it, which it is, why."""
+    for action in actions:
+        due = stopped and not action.done and action.kind != "leave"
+        name = "" if action.issue is None else f" {action.issue}"
+        write(f"{line(f'{action.kind}{name}  {action.title}: {action.why}')}{', not done' if due else ''}\n")

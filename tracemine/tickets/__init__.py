@@ -1,0 +1,74 @@
+"""Tickets: each finding a ticket of GitHub or Jira, found again, updated, closed and reopened; never two for one.
+
+sync(scan, service, project)    say what to do, or do it: a list of Action
+GitHub, Jira                    services; they need `pip install 'tracemine[tickets]'`
+write_tickets(drafts, folder)   the texts as files
+
+    from tracemine import pipeline, tickets
+
+    with tickets.GitHub("you/model") as service:
+        for action in tickets.sync(pipeline.scan("trace.json.gz"), service, "decoder"):
+            print(action.kind, action.title, action.why)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tracemine.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracemine.tickets.content import Details
+    from tracemine.tickets.github import GitHub
+    from tracemine.tickets.http import Patience
+    from tracemine.tickets.jira import Jira
+    from tracemine.tickets.record import Action, Draft, Figures, Issue
+    from tracemine.tickets.run import UnfinishedError, findings_of, sync
+    from tracemine.tickets.written import write_tickets
+
+__all__ = [
+    "Action",
+    "Details",
+    "Draft",
+    "Figures",
+    "GitHub",
+    "Issue",
+    "Jira",
+    "Patience",
+    "UnfinishedError",
+    "findings_of",
+    "sync",
+    "write_tickets",
+]
+
+# Imported on first use: what speaks to a service needs httpx.
+_PUBLIC = {
+    "Action": "record",
+    "Draft": "record",
+    "Figures": "record",
+    "GitHub": "github",
+    "Issue": "record",
+    "Jira": "jira",
+    "Patience": "http",
+    "Details": "content",
+    "UnfinishedError": "run",
+    "findings_of": "run",
+    "sync": "run",
+    "write_tickets": "written",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise UsageError("tickets of a service need httpx", hint="pip install 'tracemine[tickets]'") from None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

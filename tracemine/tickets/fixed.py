@@ -1,0 +1,117 @@
+"""What `tracemine diff --format json` says is fixed. The file is as little trusted as a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracemine.errors import InputError, Location
+from tracemine.files import read_file
+from tracemine.perfmodel import Range
+from tracemine.units import range_text, time_text
+
+_LARGEST_BYTES = 1 << 28
+_MOST_NS = 1 << 62
+_HINT = "tracemine diff BEFORE AFTER --format json writes one"
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What all that is fixed was said to save, and what was measured: of the step, or of GPU time; nanoseconds."""
+
+    of: str
+    predicted: Range
+    measured_ns: int
+
+    def __str__(self) -> str:
+        """Both, in words.
+
+        >>> print(Together("the step", Range(30_000, 553_000, 694_000), 511_000))
+        of the step 553 µs (30.0–694 µs) predicted, 511 µs measured
+        """
+        low, mid, high = self.predicted.low, self.predicted.mid, self.predicted.high
+        predicted = f"{time_text(mid)} ({range_text(low, high)})"
+        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A finding that a comparison of recordings says is fixed. Nanoseconds; null: the comparison does not say."""
+
+    identity: str
+    predicted_ns: int | None = None  # what it was said to save: of the step; of GPU time, where the step gains nothing
+    cost_ns: int | None = None  # what it cost before
+    together: tuple[Together, ...] = ()
+    each: str = "a step"
+
+    def __str__(self) -> str:
+        """The comment that closes its ticket.
+
+        >>> print(Fixed("80c2800cc9860f75", 236_000, 292_365))
+        Fixed, as `tracemine diff` says. It cost 292 µs a step and is gone; predicted to save 236 µs.
+        """
+        parts = ["Fixed, as `tracemine diff` says."]
+        if self.cost_ns is not None:
+            predicted = "" if self.predicted_ns is None else f"; predicted to save {time_text(self.predicted_ns)}"
+            parts.append(f"It cost {time_text(self.cost_ns)} {self.each} and is gone{predicted}.")
+        if self.together:
+            parts.append(f"All that is fixed there, {self.each}: {'; '.join(map(str, self.together))}.")
+        return " ".join(parts)
+
+
+def read_fixed(path: Path) -> tuple[Fixed, ...]:
+    """The findings of a comparison that are `fixed`. Raises InputError where the file is none."""
+    where = Location(str(path))
+    try:
+        found = msgspec.json.decode(read_file(path, _LARGEST_BYTES))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"is no comparison: {error}", where=where, hint=_HINT) from None
+    if not isinstance(found, dict) or not isinstance(found.get("changes"), list):
+        raise InputError("is no comparison: it has no list of changes", where=where, hint=_HINT)
+    if not all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in found["changes"]):
+        raise InputError("is no comparison: its changes have no status", where=where, hint=_HINT)
+    return fixed_in(found)
+
+
+def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
+    """The findings that are `fixed`: no other status, and no absence, closes a ticket. Other fields are passed over.
+
+    >>> fixed_in({"changes": [{"status": "fixed", "before": [{"fingerprint": "80c2800cc9860f75"}], "after": []},
+    ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
+    (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
+    """
+    together = tuple(_together(comparison.get("predicted")))
+    each = "over the trace" if comparison.get("per") == "trace" else "a step"
+    found = []
+    for change in comparison["changes"]:
+        parts = change.get("before") if change.get("status") == "fixed" else ()
+        for part in parts if isinstance(parts, list | tuple) else ():
+            if isinstance(part, dict) and isinstance(identity := part.get("fingerprint"), str):
+                predicted = _ns(part.get("step_saving_ns")) or _ns(part.get("gpu_saving_ns"))
+                found.append(Fixed(identity, predicted, _ns(part.get("cost_ns")), together, each))
+    return tuple(found)
+
+
+def _together(predicted: object) -> Iterator[Together]:
+    if not isinstance(predicted, dict):
+        return
+    for of, said, measured in (
+        ("the step", "step_saving_ns", "measured_step_ns"),
+        ("GPU time", "gpu_saving_ns", "measured_gpu_ns"),
+    ):
+        found = predicted.get(said)
+        ends = [_ns(found.get(end)) for end in ("low", "mid", "high")] if isinstance(found, dict) else []
+        known = [ns for ns in ends if ns is not None]
+        if len(known) == 3 and (got := _ns(predicted.get(measured))) is not None:
+            yield Together(of, Range(*known), got)
+
+
+def _ns(found: object) -> int | None:
+    """A time, or the middle of a range of times."""
+    if isinstance(found, dict):
+        found = found.get("mid")
+    return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) <= _MOST_NS else None

@@ -1,0 +1,302 @@
+"""Requests to a ticket service: bounded, retried where that is safe, and to one origin alone.
+
+A request that may be repeated (a GET, a PUT or PATCH that says how things shall be, a DELETE) is repeated after a
+time-out, a broken connection, half an answer, or a 5xx. One that may not (a POST that creates) is repeated only where
+it surely took no effect: the connection was never made, or the service refused it for its rate. Else `Unanswered` says
+that nobody knows, and the caller looks.
+
+The token goes to the origin that it was given for: what redirects elsewhere is an error. It stands in no message.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from tracemine.errors import ServiceError, UsageError
+from tracemine.report.escape import line
+from tracemine.tickets.record import Unanswered
+from tracemine.version import __version__
+
+_LARGEST_BYTES = 64 << 20
+_MOST_REDIRECTS = 3
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_REPEATABLE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_REDIRECTS = frozenset({301, 302, 307, 308})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often and how long to try. Tests have less."""
+
+    attempts: int = 6
+    timeout_s: float = 30.0
+    backoff_s: float = 1.0  # doubled with each attempt, and a random part of it waited
+    longest_wait_s: float = 120.0  # what a service asks for beyond is an error
+    deadline_s: float = 120.0  # of one answer, however slowly it drips
+    settle_s: float = 1.0  # between two looks for what was just created
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A header's value that is never printed."""
+
+    value: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.value or not self.value.isascii() or not self.value.isprintable():
+            raise UsageError("a token is empty, or holds what no token has")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer of a service that says yes."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        """Its JSON; None where it has no content."""
+        return msgspec.json.decode(self.content) if self.content else None
+
+
+def origin_of(url: str, option: str) -> str:
+    """A service's address as given, without a slash at its end.
+
+    Raises UsageError for what is not https, but to this machine, and for a user, a query or a fragment in it.
+
+    >>> origin_of("https://github.example.com/api/v3/", "--github-url"), origin_of("http://127.0.0.1:8000", "--jira")
+    ('https://github.example.com/api/v3', 'http://127.0.0.1:8000')
+    """
+    hint = "give one as https://github.example.com/api/v3"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise UsageError(f"{option}: is no address", hint=hint) from None
+    if not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise UsageError(f"{option}: is no address", hint=hint)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment or "@" in parts.netloc:
+        raise UsageError(
+            f"{option}: an address has no user, query or fragment", hint="tokens come from the environment"
+        )
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOCAL):
+        raise UsageError(f"{option}: only https is spoken, and http to this machine", hint=hint)
+    return url.rstrip("/")
+
+
+class Client:
+    """A service at one origin, with the headers that it wants; `authorization` is sent nowhere else."""
+
+    def __init__(
+        self, base: str, authorization: Secret, headers: Mapping[str, str], patience: Patience | None = None
+    ) -> None:
+        self.base = base
+        self._origin = httpx.URL(base)
+        self._authorization = authorization
+        self._patience = patience or Patience()
+        https = self._origin.scheme == "https"
+        self._http = httpx.Client(
+            headers={**headers, "User-Agent": f"tracemine/{__version__}", "Authorization": authorization.value},
+            timeout=self._patience.timeout_s,
+            follow_redirects=False,
+            verify=https,  # to this machine alone there is plain http, and no certificate to read
+            trust_env=https,  # proxies; none stands between this machine and itself
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def pause(self) -> None:
+        """Wait before looking again for what was just created."""
+        self._patience.sleep(self._patience.settle_s * (0.5 + random.random()))  # noqa: S311 - spreads requests
+
+    def get(self, path: str, parameters: Mapping[str, str | int] | None = None) -> Answer:
+        """What lies at a path, or at an address of this service that an earlier answer named."""
+        return self._ask("GET", self._address(path, parameters), None, repeatable=True)
+
+    def send(self, method: str, path: str, content: object | None = None, *, repeatable: bool | None = None) -> Answer:
+        """The answer to a request with JSON. repeatable: by its method, where nothing else is said.
+
+        Raises Unanswered where nobody knows what became of it, ServiceError where it is refused or never answered.
+        """
+        again = method in _REPEATABLE if repeatable is None else repeatable
+        return self._ask(method, self._address(path, None), content, repeatable=again)
+
+    def delete(self, path: str) -> None:
+        """Delete what lies at a path. That it is gone already is what was wanted, as after a lost answer."""
+        self._ask("DELETE", self._address(path, None), None, repeatable=True, gone=True)
+
+    def _address(self, path: str, parameters: Mapping[str, str | int] | None) -> httpx.URL:
+        url = self._checked(path if "://" in path else self.base + path)
+        return url.copy_merge_params(dict(parameters)) if parameters else url
+
+    def _checked(self, url: str | httpx.URL) -> httpx.URL:
+        """An address as the client that asks reads it. Raises ServiceError where it is of another origin."""
+        try:
+            there = httpx.URL(url)
+        except httpx.InvalidURL:
+            raise ServiceError(f"{self._origin.host} leads to what is no address") from None
+        if _of(there) != _of(self._origin) or there.userinfo:
+            raise ServiceError(
+                f"{self._origin.host} leads to another place, {line(there.host or '?', 80)}: not followed",
+                hint="a token goes to the service that it was given for, and to no other",
+            )
+        return there
+
+    def _ask(
+        self, method: str, url: httpx.URL, content: object | None, *, repeatable: bool, gone: bool = False
+    ) -> Answer:
+        what = f"{method} {line(url.path, 120)}"
+        problem = "it was not asked"
+        for attempt in range(self._patience.attempts):
+            wait_s: float | None = None
+            try:
+                answer = self._once(method, url, content)
+            except (httpx.TransportError, httpx.DecodingError, _HalfAnswer) as error:
+                problem = _problem(error)
+                if not repeatable and not isinstance(error, _NOT_SENT):
+                    raise Unanswered(f"{what}: {problem}") from None
+            else:
+                if answer.status < HTTPStatus.MULTIPLE_CHOICES or (gone and answer.status == HTTPStatus.NOT_FOUND):
+                    return answer
+                problem = f"answered {answer.status}{self._says(answer)}"
+                limited = _is_limited(answer)
+                if not limited and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise ServiceError(f"{self._origin.host}: {what}: {problem}", hint=_hint(answer.status))
+                if not limited and not repeatable:
+                    raise Unanswered(f"{what}: {problem}")
+                wait_s = _asked_wait_s(answer)
+            if attempt + 1 < self._patience.attempts:
+                self._wait(attempt, wait_s, what)
+        raise ServiceError(
+            f"{self._origin.host}: {what}: {problem}; tried {self._patience.attempts} times",
+            hint="run it again later: what was done is found again",
+        )
+
+    def _once(self, method: str, url: httpx.URL, content: object | None) -> Answer:
+        """One answer, read whole, after redirects within this origin."""
+        body = None if content is None else msgspec.json.encode(content)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        for _ in range(_MOST_REDIRECTS):
+            with self._http.stream(method, url, content=body, headers=headers) as response:
+                content_ = self._read(response)
+                answer = Answer(response.status_code, dict(response.headers), content_)
+            if answer.status not in _REDIRECTS or (method != "GET" and answer.status in (301, 302)):
+                break
+            url = self._joined(url, answer.headers.get("location", ""))
+        if answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            try:
+                answer.json()
+            except msgspec.DecodeError:
+                raise _HalfAnswer("half an answer") from None
+        return answer
+
+    def _joined(self, url: httpx.URL, location: str) -> httpx.URL:
+        try:
+            return self._checked(url.join(location))
+        except httpx.InvalidURL:
+            raise ServiceError(f"{self._origin.host} leads to what is no address") from None
+
+    def _read(self, response: httpx.Response) -> bytes:
+        content, until = bytearray(), time.monotonic() + self._patience.deadline_s
+        for part in response.iter_bytes():
+            content += part
+            if len(content) > _LARGEST_BYTES:
+                raise ServiceError(f"{self._origin.host}: an answer is larger than {_LARGEST_BYTES >> 20} MB")
+            if time.monotonic() > until:
+                raise _HalfAnswer("half an answer, and the rest too slowly")
+        return bytes(content)
+
+    def _wait(self, attempt: int, asked_s: float | None, what: str) -> None:
+        patience = self._patience
+        if asked_s is not None and asked_s > patience.longest_wait_s:
+            raise ServiceError(
+                f"{self._origin.host}: {what}: its rate limit is reached, for {asked_s:,.0f} s",
+                hint="run it again then: what was done is found again",
+            )
+        backoff_s = patience.backoff_s * 2**attempt * (0.5 + random.random())  # noqa: S311 - spreads requests
+        patience.sleep(max(asked_s or 0.0, min(backoff_s, patience.longest_wait_s)))
+
+    def _says(self, answer: Answer) -> str:
+        """What the service says of a refusal, in a line and without the token, should it repeat it."""
+        try:
+            found = msgspec.json.decode(answer.content)
+        except msgspec.DecodeError:
+            return ""
+        texts = []
+        if isinstance(found, dict):
+            texts = [found.get("message"), *(found.get("errorMessages") or ())]
+            texts += list(found["errors"].values()) if isinstance(found.get("errors"), dict) else []
+        text = "; ".join(one for one in texts if isinstance(one, str))
+        for secret in (self._authorization.value, self._authorization.value.rpartition(" ")[2]):
+            text = text.replace(secret, "***")
+        return f" ({line(text, 200)})" if text else ""
+
+
+class _HalfAnswer(Exception):
+    """An answer that is not whole."""
+
+
+def _of(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"https": 443, "http": 80}.get(url.scheme)
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, _HalfAnswer):
+        return str(error)
+    if isinstance(error, httpx.TimeoutException):
+        return "no answer in time"
+    if isinstance(error, httpx.ConnectError):
+        return "no connection"
+    return "the connection broke"
+
+
+def _hint(status: int) -> str | None:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "the token is not taken: has it ended?"
+    if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+        return "does it exist, and may the token read and write issues there?"
+    return None
+
+
+def _is_limited(answer: Answer) -> bool:
+    """Whether it is a rate limit: 429, or 403 with its signs, as GitHub's primary and secondary limits answer."""
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return True
+    if answer.status != HTTPStatus.FORBIDDEN:
+        return False
+    signs = "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
+    return signs or re.search(rb"(?i)secondary rate limit|abuse detection", answer.content[:4096]) is not None
+
+
+def _asked_wait_s(answer: Answer) -> float | None:
+    """How long the service asks to wait: Retry-After in seconds or as a date, else until the limit is reset."""
+    after = answer.headers.get("retry-after", "")
+    if after.isdecimal():
+        return float(after[:9])
+    if after:
+        try:
+            return max(parsedate_to_datetime(after).timestamp() - time.time(), 0.0)
+        except ValueError:
+            return None
+    reset = answer.headers.get("x-ratelimit-reset", "")
+    if answer.headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
+        return max(float(reset[:12]) - time.time(), 0.0) + 1.0
+    return None

@@ -1,0 +1,307 @@
+"""Tickets as issues of a Jira project.
+
+Paths and fields as https://developer.atlassian.com/cloud/jira/platform/rest/v3/ has them;
+tests/tickets/contract/jira.json lists those used. Texts are Atlassian Document Format, a tree in which no text can be
+markup. A ticket's mark is the issue property `tracemine`; the label `tracemine` is what a search finds.
+
+Jira's search sees what was indexed, seconds or even minutes later
+(https://developer.atlassian.com/cloud/jira/platform/search-and-reconcile). So what it finds is only taken for names,
+and the issues are fetched; and after a create, `since` fetches the issues before it by their keys, which are numbered
+in the order of creation, as far back as an index may be late.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from tracemine.errors import ServiceError, UsageError
+from tracemine.tickets.adf import Node, document, texts, title
+from tracemine.tickets.document import Block, Name, Paragraph, Text
+from tracemine.tickets.http import Client, Patience, Secret, origin_of
+from tracemine.tickets.marks import mark_in, mark_lines
+from tracemine.tickets.record import Comment, Draft, Issue, Mark, State, Unanswered
+from tracemine.tickets.tokens import jira_token
+
+LABEL = PROPERTY = "tracemine"
+_PROJECT = re.compile(r"[A-Z][A-Z0-9_]{1,254}", re.ASCII)
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*-\d{1,12}", re.ASCII)
+_FIELDS = ["summary", "status", "resolution", "created"]
+_FETCHED = 100  # issues that one request may fetch, whatever their fields
+_LATE = timedelta(minutes=10)
+_MOST_PAGES = 200
+_MOST_MOVES = 4
+# Resolutions that say nobody means to do it: Jira's own, and those that its templates name.
+_DECLINED = frozenset(
+    {"won't do", "won't fix", "duplicate", "declined", "cannot reproduce", "rejected", "cancelled", "known error"}
+)
+_OF_DONE = ("done", "fixed", "resolved")
+_OF_DUPLICATE = ("duplicate", "won't do", "won't fix", "declined")
+_COMMENT = re.compile(r"tracemine (\S+) #(\d{1,9})")
+
+
+class Jira:
+    """Issues of a Jira project, those with the label `tracemine`."""
+
+    def __init__(
+        self,
+        url: str,
+        project: str,
+        *,
+        kind: str = "Task",
+        token: str | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`token`: an authorization header's value, where the environment's is not to be used."""
+        if not _PROJECT.fullmatch(project):
+            raise UsageError(f"--jira-project: {project[:80]!a} is no project's key", hint="keys look like PERF")
+        base = origin_of(url, "--jira")
+        secret = jira_token(base) if token is None else Secret(token)
+        self._client = Client(base, secret, {"Accept": "application/json"}, patience)
+        self._base, self._project, self._kind = base, project, kind
+        self.place = f"{base.partition('://')[2]} {project}"
+
+    def __enter__(self) -> Jira:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._client.__exit__()
+
+    def pause(self) -> None:
+        self._client.pause()
+
+    def issues(self, created: Sequence[str] = ()) -> list[Issue]:
+        names = dict.fromkeys((*self._found(), *(name for name in created if _NAME.fullmatch(name))))
+        return self._ours(self._fetch(list(names)))
+
+    def since(self, created: Issue | None) -> tuple[list[Issue], bool]:
+        every = {issue.name: issue for issue in self.issues()}
+        every |= {issue.name: issue for issue in (self._before(created) if created is not None else ())}
+        return list(every.values()), True
+
+    def create(self, draft: Draft) -> Issue:
+        fields = {
+            "project": {"key": self._project},
+            "issuetype": {"name": self._kind},
+            "summary": title(draft.title),
+            "description": document(draft.blocks),
+            "labels": [LABEL],
+        }
+        found = self._client.send("POST", "/rest/api/3/issue", {"fields": fields, "properties": _property(draft.mark)})
+        name = str(_key(found.json()))
+        return Issue(name, self._number(name), "open", draft.mark, draft.title, self._url(name))
+
+    def write(self, issue: Issue, draft: Draft, state: State) -> None:
+        if state != issue.state:
+            self._move(issue, done=False, wishes=())
+        fields = {"summary": title(draft.title), "description": document(draft.blocks)}
+        self._put(issue, {"fields": fields, "properties": _property(draft.mark)})
+
+    def end(self, issue: Issue, revision: int) -> None:
+        self._move(issue, done=True, wishes=_OF_DONE)
+        mark = Mark(issue.mark.key, issue.mark.aliases, issue.mark.figures, revision)
+        self._put(issue, {"properties": _property(mark)})
+
+    def withdraw(self, issue: Issue, winner: Issue) -> None:
+        self._move(issue, done=True, wishes=_OF_DUPLICATE)
+        says = Text(f"Duplicate of {winner.name}: two runs of tracemine found the same at once.")
+        content = {
+            "fields": {"description": document((Paragraph((says,)),))},
+            "update": {"labels": [{"remove": LABEL}]},
+            "properties": [{"key": PROPERTY, "value": {"duplicate_of": winner.name}}],
+        }
+        self._put(issue, content)
+
+    def comments(self, issue: Issue) -> list[Comment]:
+        found: list[Comment] = []
+        for page in range(_MOST_PAGES):
+            query: dict[str, str | int] = {"startAt": 100 * page, "maxResults": 100, "orderBy": "created"}
+            every = self._client.get(f"/rest/api/3/issue/{issue.name}/comment", query).json().get("comments", [])
+            found += [one for each in every if (one := _comment(each, issue.mark.key)) is not None]
+            if len(every) < 100:
+                break
+        return found
+
+    def comment(self, issue: Issue, revision: int, blocks: Sequence[Block]) -> Comment:
+        says = Paragraph((Name(f"tracemine {issue.mark.key} #{revision}"),))
+        content = {"body": document((*blocks, says))}
+        found = self._client.send("POST", f"/rest/api/3/issue/{issue.name}/comment", content).json()
+        return Comment(str(found["id"]), int(found["id"]), revision)
+
+    def uncomment(self, issue: Issue, comment: Comment) -> None:
+        self._client.delete(f"/rest/api/3/issue/{issue.name}/comment/{comment.name}")
+
+    def _found(self) -> Iterator[str]:
+        """Names of issues with our label, of the index, oldest first."""
+        asked: dict[str, object] = {
+            "jql": f'project = "{self._project}" AND labels = "{LABEL}" ORDER BY created ASC',
+            "fields": ["created"],
+            "maxResults": 100,
+        }
+        for _ in range(_MOST_PAGES):
+            answer = self._client.send("POST", "/rest/api/3/search/jql", asked, repeatable=True).json()
+            yield from (key for one in answer.get("issues") or () if (key := _key(one)) is not None)
+            following = answer.get("nextPageToken")
+            if not following:
+                return
+            asked["nextPageToken"] = following
+        raise ServiceError(f"{self.place}: a search has more than {_MOST_PAGES:,} pages")
+
+    def _before(self, created: Issue) -> list[Issue]:
+        """The issues of ours that were created before this one, as far back as a search may not see them yet."""
+        found: list[Issue] = []
+        until: datetime | None = None
+        first = created.number
+        for _ in range(_MOST_PAGES):
+            names = [f"{self._project}-{number}" for number in range(max(first - _FETCHED + 1, 1), first + 1)]
+            issues = self._fetch(names)
+            found += self._ours(issues)
+            times = [_time(one) for one in issues]
+            if until is None:
+                until = next((_time(one) for one in issues if _key(one) == created.name), datetime.now(UTC)) - _LATE
+            first -= _FETCHED
+            if first < 1 or (times and min(times) < until):
+                return found
+        return found
+
+    def _fetch(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Issues as they are now; those that are gone are left out."""
+        found: list[Mapping[str, Any]] = []
+        for begin in range(0, len(names), _FETCHED):
+            asked = {
+                "issueIdsOrKeys": list(names[begin : begin + _FETCHED]),
+                "fields": _FIELDS,
+                "properties": [PROPERTY],
+            }
+            answer = self._client.send("POST", "/rest/api/3/issue/bulkfetch", asked, repeatable=True).json()
+            found += [
+                one
+                for one in answer.get("issues") or ()
+                if isinstance(one, dict) and isinstance(one.get("fields"), dict)
+            ]
+        return found
+
+    def _ours(self, found: Sequence[Mapping[str, Any]]) -> list[Issue]:
+        """Those with a mark; an issue that was moved to another project is no longer ours."""
+        issues = []
+        for one in found:
+            name, mark = _key(one), _mark(one)
+            if name is not None and mark is not None and name.rpartition("-")[0] == self._project:
+                summary = str(one["fields"].get("summary"))
+                issue = Issue(name, self._number(name), _state(one), mark, summary, self._url(name))
+                issues.append(issue)
+        return issues
+
+    def _move(self, issue: Issue, *, done: bool, wishes: Sequence[str]) -> None:
+        """Take an issue to a status that is done, or to one that is not; nothing where it is in one already."""
+        path = f"/rest/api/3/issue/{issue.name}"
+        problem = ""
+        for _ in range(_MOST_MOVES):
+            now = self._client.get(path, {"fields": "status"}).json()
+            if _is_done(now.get("fields", {}).get("status")) == done:
+                return
+            offered = self._client.get(f"{path}/transitions", {"expand": "transitions.fields"}).json()
+            chosen = _transition(offered.get("transitions") or (), done=done, wishes=wishes)
+            if chosen is None:
+                kind = "done" if done else "open"
+                raise ServiceError(
+                    f"{self.place}: {issue.name} has no transition to a status that is {kind}",
+                    hint="its workflow offers none to this user: move it by hand, or let the user",
+                )
+            try:
+                self._client.send("POST", f"{path}/transitions", chosen)
+            except Unanswered as lost:
+                problem = str(lost)
+        raise ServiceError(f"{self.place}: {issue.name} did not move: {problem or 'its status stays'}")
+
+    def _put(self, issue: Issue, content: Mapping[str, object]) -> None:
+        self._client.send("PUT", f"/rest/api/3/issue/{issue.name}", content)
+
+    def _number(self, name: str) -> int:
+        digits = name.rpartition("-")[2]
+        if not digits.isdecimal():
+            raise ServiceError(f"{self.place}: an issue has no number")
+        return int(digits)
+
+    def _url(self, name: str) -> str:
+        return f"{self._base}/browse/{name}"
+
+
+def _property(mark: Mark) -> list[Node]:
+    return [{"key": PROPERTY, "value": {"mark": mark_lines(mark)}}]
+
+
+def _mark(found: Mapping[str, Any]) -> Mark | None:
+    properties = found.get("properties")
+    value = properties.get(PROPERTY) if isinstance(properties, dict) else None
+    text = value.get("mark") if isinstance(value, dict) else None
+    return mark_in(text) if isinstance(text, str) else None
+
+
+def _key(found: Mapping[str, Any]) -> str | None:
+    key = found.get("key")
+    return key if isinstance(key, str) and _NAME.fullmatch(key) else None
+
+
+def _time(found: Mapping[str, Any]) -> datetime:
+    """When an issue was created; where that is not said, the beginning of time, and nothing before it is looked at."""
+    text = str(found["fields"].get("created"))
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC) + _LATE
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _state(found: Mapping[str, Any]) -> State:
+    if not _is_done(found["fields"].get("status")):
+        return "open"
+    resolution = found["fields"].get("resolution")
+    name = str(resolution.get("name")) if isinstance(resolution, dict) else ""
+    return "not planned" if name.lower() in _DECLINED else "completed"
+
+
+def _is_done(status: object) -> bool:
+    category = status.get("statusCategory") if isinstance(status, dict) else None
+    return isinstance(category, dict) and category.get("key") == "done"
+
+
+def _transition(offered: Sequence[Mapping[str, Any]], *, done: bool, wishes: Sequence[str]) -> Node | None:
+    """The transition to take, and the resolution that it asks for; None where none leads there.
+
+    >>> offered = [{"id": "31", "name": "Done", "to": {"statusCategory": {"key": "done"}}}]
+    >>> _transition(offered, done=True, wishes=("done",)), _transition(offered, done=False, wishes=())
+    ({'transition': {'id': '31'}}, None)
+    """
+    leading = [one for one in offered if _is_done(one.get("to")) == done]
+    if not leading:
+        return None
+    best = min(leading, key=lambda one: _rank(str(one.get("name")), wishes))
+    taken: Node = {"transition": {"id": str(best.get("id"))}}
+    fields = best.get("fields")
+    resolution = fields.get("resolution") if isinstance(fields, dict) else None
+    if isinstance(resolution, dict) and done:
+        values = [str(one.get("name")) for one in resolution.get("allowedValues") or () if isinstance(one, dict)]
+        if values:
+            taken["fields"] = {"resolution": {"name": min(values, key=lambda name: _rank(name, wishes))}}
+    return taken
+
+
+def _rank(name: str, wishes: Sequence[str]) -> int:
+    """How near a name is to what is wished: its place among the wishes, and what nobody asked to decline last."""
+    lower = name.lower()
+    if lower in wishes:
+        return wishes.index(lower)
+    return len(wishes) + (lower in _DECLINED)
+
+
+def _comment(found: Mapping[str, Any], key: str) -> Comment | None:
+    body, number = found.get("body"), str(found.get("id"))
+    last = next(iter(list(texts(body))[-1:]), "") if isinstance(body, dict) else ""
+    says = _COMMENT.fullmatch(last)
+    if says is None or says[1] != key or not number.isdecimal():
+        return None
+    return Comment(number, int(number), int(says[2]))

@@ -1,0 +1,134 @@
+"""The hidden lines by which a ticket is found again, in a body of Markdown.
+
+    <!-- tracemine: decoder/80c2800cc9860f75 -->
+    <!-- tracemine-also: decoder/1e8ccff5fdca1f02 -->
+    <!-- tracemine-state: 3 saves 236000 of 292365 a step -->
+    (the text)
+    <!-- tracemine-end -->
+
+A line counts where it is a whole line. Nothing that a trace says can be one: the text is written by markdown.py, which
+lets no `<!--` through. What people write before and after these lines is kept.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tracemine.errors import UsageError
+from tracemine.tickets.record import Figures, Mark
+
+MOST_ALIASES = 8
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._]|-(?!-)){0,62}", re.ASCII)
+_IDENTITY = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}/[0-9a-f]{16}"
+_LINE = re.compile(rf"^<!-- tracemine: ({_KEY}) -->[ \t]*\r?$", re.MULTILINE)
+_ALSO = re.compile(rf"^<!-- tracemine-also: ({_KEY}(?: {_KEY})*) -->[ \t]*\r?$", re.MULTILINE)
+_STATE = re.compile(
+    r"^<!-- tracemine-state: (\d{1,9})(?: saves (\d{1,19}) of (\d{1,19}) a (step|trace))? -->[ \t]*\r?$", re.MULTILINE
+)
+_END = re.compile(r"^<!-- tracemine-end -->[ \t]*\r?$", re.MULTILINE)
+_COMMENT = re.compile(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*\r?$", re.MULTILINE)
+
+
+def key_of(project: str, identity: str) -> str:
+    """The key of a finding of a project. Raises UsageError where either is none.
+
+    >>> key_of("decoder", "80c2800cc9860f75")
+    'decoder/80c2800cc9860f75'
+    """
+    check_project(project)
+    if not _IDENTITY.fullmatch(identity):
+        raise UsageError(f"a finding's identity has 16 hex digits, and {identity[:40]!a} has not")
+    return f"{project}/{identity}"
+
+
+def check_project(project: str) -> None:
+    """Raises UsageError for a label that cannot stand in a key."""
+    if not _PROJECT.fullmatch(project):
+        raise UsageError(
+            f"--project: {project[:80]!a} is no label",
+            hint="a label has up to 63 letters, digits, dots, underscores and single hyphens, and begins with neither",
+        )
+
+
+def mark_lines(mark: Mark) -> str:
+    """The lines at the beginning of a ticket's text.
+
+    >>> print(mark_lines(Mark("decoder/80c2800cc9860f75", (), Figures(236_000, 292_365, "step"), 3)))
+    <!-- tracemine: decoder/80c2800cc9860f75 -->
+    <!-- tracemine-state: 3 saves 236000 of 292365 a step -->
+    """
+    lines = [f"<!-- tracemine: {mark.key} -->"]
+    if mark.aliases:
+        lines.append(f"<!-- tracemine-also: {' '.join(mark.aliases)} -->")
+    return "\n".join([*lines, _state_line(mark)])
+
+
+def _state_line(mark: Mark) -> str:
+    figures = mark.figures
+    says = f" saves {figures.saving_ns} of {figures.measured_ns} a {figures.of}" if figures else ""
+    return f"<!-- tracemine-state: {mark.revision}{says} -->"
+
+
+def end_line() -> str:
+    """The line at the end of a ticket's text."""
+    return "<!-- tracemine-end -->"
+
+
+def mark_in(body: str) -> Mark | None:
+    """The mark that a body carries; None: it is no ticket of ours."""
+    found = _LINE.search(body)
+    if found is None:
+        return None
+    ours = body[found.start() :]
+    also, state = _ALSO.search(ours), _STATE.search(ours)
+    figures = None
+    if state is not None and state[2] is not None:
+        figures = Figures(int(state[2]), int(state[3]), "step" if state[4] == "step" else "trace")
+    return Mark(
+        key=found[1],
+        aliases=tuple(also[1].split(" "))[:MOST_ALIASES] if also else (),
+        figures=figures,
+        revision=int(state[1]) if state else 0,
+    )
+
+
+def with_text(body: str, text: str) -> str:
+    """`body` with the lines of ours, from the mark to the end, replaced; people's own lines around them stay.
+
+    >>> with_text("Mine.\\n\\n<!-- tracemine: a/80c2800cc9860f75 -->\\nold\\n<!-- tracemine-end -->\\n\\nToo.", "new")
+    'Mine.\\n\\nnew\\n\\nToo.'
+    """
+    begin = _LINE.search(body)
+    if begin is None:
+        return text + "\n"
+    end = _END.search(body, begin.end())
+    return body[: begin.start()] + text + (body[end.end() :] if end else "\n")
+
+
+def with_state(body: str, mark: Mark) -> str:
+    """`body` with another revision and other figures, and nothing else changed.
+
+    >>> old = "<!-- tracemine: a/80c2800cc9860f75 -->\\r\\n<!-- tracemine-state: 1 -->\\r\\ntext"
+    >>> with_state(old, Mark("a/80c2800cc9860f75", revision=2))
+    '<!-- tracemine: a/80c2800cc9860f75 -->\\r\\n<!-- tracemine-state: 2 -->\\r\\ntext'
+    """
+    begin = _LINE.search(body)
+    if begin is None:
+        return body
+    state = _STATE.search(body, begin.end())
+    if state is None:
+        return f"{body[: begin.end()]}\n{_state_line(mark)}{body[begin.end() :]}"
+    line_end = "\r" if state[0].endswith("\r") else ""
+    return body[: state.start()] + _state_line(mark) + line_end + body[state.end() :]
+
+
+def comment_line(key: str, revision: int) -> str:
+    """The hidden line of a comment: what was written to which ticket."""
+    return f"<!-- tracemine-comment: {key} {revision} -->"
+
+
+def comment_in(body: str, key: str) -> int | None:
+    """Which revision a comment is about; None: it is no comment of ours on this ticket."""
+    found = _COMMENT.search(body)
+    return int(found[2]) if found is not None and found[1] == key else None

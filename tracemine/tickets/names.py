@@ -1,0 +1,122 @@
+"""Names as a ticket may say them: no absolute path, so no user's folder; and, where asked for, pseudonyms.
+
+A file under site-packages keeps its path from there, any other that has an absolute path keeps its name alone. A
+pseudonym is the same in every ticket of a project. It is no encryption: who guesses the name can check the guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+
+from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
+
+_PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]")
+_STANDARD = re.compile(r".*[\\/]lib(?:64)?[\\/]python[\d.]+[\\/]")
+_ABSOLUTE = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[\\/]|^[A-Za-z]:|^~")
+_HOMES = re.compile(r"(?i)(?:^|[\\/])(?:home|users|root|\.\.)(?:[\\/]|$)|^\.\.?[\\/]")
+# In a sentence: what begins at a root, and goes on through folders without spaces, but for a user's folder, whose name
+# may have them.
+_HOME_IN_TEXT = re.compile(r"(?i)(?<![\w.])(?:[a-z]:)?[\\/]+(?:home|users)[\\/]+[^\\/\n\"'`<>|]{1,64}(?=[\\/])")
+_PATH_IN_TEXT = re.compile(
+    r"(?<![\w./\\-])(?:file:/{0,2})?(?:[A-Za-z]:[\\/]|\\\\|~[\w.-]*[\\/]|(?:\.{1,2}[\\/])+|/)"
+    r"(?:[^\s\\/:*?\"'<>|`,;()\[\]{}]+[\\/]+)+[^\s\\/:*?\"'<>|`,;()\[\]{}]*"
+)
+EVERYONES = frozenset({"forward", "__call__", "<lambda>", "<module>", "?"})  # functions whose names say nothing
+_SHORTEST_NAME = 4  # characters of a name that is looked for in sentences
+
+
+def file_name(path: str) -> str:
+    """A file without the folders that say whose machine it was on.
+
+    >>> file_name("/home/x/env/lib/python3.12/site-packages/transformers/models/llama.py")
+    'transformers/models/llama.py'
+    >>> file_name("/home/x/train.py"), file_name("C:\\\\Users\\\\x\\\\train.py"), file_name("models/llama.py")
+    ('train.py', 'train.py', 'models/llama.py')
+    """
+    for root in (_PACKAGES, _STANDARD):
+        if found := root.match(path):
+            return path[found.end() :].replace("\\", "/")
+    if _ABSOLUTE.search(path) or _HOMES.search(path):
+        return re.split(r"[\\/]", path.rstrip("\\/"))[-1] or "?"
+    return path.replace("\\", "/")
+
+
+def without_paths(text: str) -> str:
+    """A sentence in which each absolute path is a file's name.
+
+    >>> without_paths("read /home/x y/a/b.py, and 3 FLOP/byte at https://example.org/a/b")
+    'read b.py, and 3 FLOP/byte at https://example.org/a/b'
+    """
+    text = _HOME_IN_TEXT.sub("/~", text)
+    return _PATH_IN_TEXT.sub(lambda found: file_name(found[0]), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a project's tickets call modules, files and functions; as they are called, unless `redact`."""
+
+    project: str
+    redact: bool = False
+
+    def module(self, name: str) -> str:
+        """The path of a module, `*` and all."""
+        if not self.redact:
+            return without_paths(name)
+        return ".".join(part if set(part) <= set("*_") else self._pseudonym("Module", part) for part in name.split("."))
+
+    def file(self, path: str) -> str:
+        """A file's name, and of a package's file the path within it."""
+        name = file_name(path)
+        if not self.redact:
+            return name
+        *_, ending = name.rpartition(".") if "." in name else ("",)
+        return self._pseudonym("file", name) + (f".{ending}" if ending in ("py", "pyx", "cpp", "cu") else "")
+
+    def function(self, name: str) -> str:
+        """A function's name."""
+        return self._pseudonym("function", name) if self.redact and name not in EVERYONES else name
+
+    def blocks(self, blocks: tuple[Block, ...], hidden: frozenset[str]) -> tuple[Block, ...]:
+        """The blocks without paths, and, where asked for, with pseudonyms for `hidden` names in their sentences."""
+        return tuple(self._block(block, hidden) for block in blocks)
+
+    def text(self, text: str, hidden: frozenset[str]) -> str:
+        """A sentence, or code, as `blocks`."""
+        text = without_paths(text)
+        if self.redact:
+            for name in sorted(hidden, key=len, reverse=True):
+                if len(name) >= _SHORTEST_NAME:
+                    text = re.sub(
+                        rf"(?<!\w){re.escape(name)}(?!\w)", lambda found: self._pseudonym("Name", found[0]), text
+                    )
+        return text
+
+    def _pseudonym(self, kind: str, name: str) -> str:
+        digest = hashlib.sha256(f"{self.project}\0{name}".encode("utf-8", "replace")).hexdigest()
+        return f"{kind}_{digest[:6]}"
+
+    def _block(self, block: Block, hidden: frozenset[str]) -> Block:
+        if isinstance(block, Heading):
+            return replace(block, text=self.text(block.text, hidden))
+        if isinstance(block, Paragraph):
+            return Paragraph(self._runs(block.runs, hidden))
+        if isinstance(block, Bullets):
+            return Bullets(tuple(self._runs(item, hidden) for item in block.items))
+        if isinstance(block, Code):
+            return replace(block, text=self.text(block.text, hidden))
+        if isinstance(block, Table):
+            return Table(block.head, tuple(tuple(self._runs(cell, hidden) for cell in row) for row in block.rows))
+        raise AssertionError("every kind of block is above")
+
+    def _runs(self, runs: Runs, hidden: frozenset[str]) -> Runs:
+        found: list[Run] = []
+        for run in runs:
+            if isinstance(run, Text):
+                found.append(Text(self.text(run.text, hidden)))
+            elif isinstance(run, Strong):
+                found.append(Strong(self.text(run.text, hidden)))
+            else:
+                found.append(Name(self.text(run.text, hidden)))
+        return tuple(found)

@@ -1,0 +1,177 @@
+"""What a run does to each ticket, decided from what was found and what the service holds; nothing is asked here.
+
+    there is none                 create
+    open                          update where figures moved by more than a tenth; else leave
+    open, and fixed               close
+    closed as completed           reopen where the finding is back
+    closed as not planned         leave
+
+Only a comparison of recordings says `fixed`. A finding that a recording does not have says nothing: it may have been
+made without stacks, or of another part of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracemine.tickets.fixed import Fixed
+from tracemine.tickets.marks import MOST_ALIASES
+from tracemine.tickets.record import Draft, Figures, Issue, Kind
+from tracemine.units import count_text
+
+_MOVED = 0.1
+_OTHERS = {"too small": "it is still there, and too small to report", "refuted": "a verdict took away what it claimed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do to a ticket."""
+
+    kind: Kind
+    key: str
+    title: str
+    why: str
+    issue: Issue | None = None
+    draft: Draft | None = None
+    fixed: Fixed | None = None
+    winner: Issue | None = None  # of a ticket to withdraw: the one that stays
+    says: str | None = None  # the comment; None: none is written
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a scan found, by what is to be done about it; most worth first."""
+
+    drafts: tuple[Draft, ...]  # to have a ticket
+    others: Mapping[str, str]  # keys of findings that get none, and why: `too small`, `refuted`
+    fixed: tuple[tuple[str, Fixed], ...] = ()  # by key
+
+
+def plan(found: Found, issues: Sequence[Issue], most: int) -> list[Step]:
+    """The steps, duplicates first. `most`: so many tickets are created, and no more."""
+    kept, duplicates = one_each(issues)
+    steps = [_withdrawal(issue, winner) for issue, winner in duplicates if issue.state == "open"]
+    fixed = dict(found.fixed)
+    matched = _matched(
+        [draft.mark.key for draft in found.drafts], {d.mark.key: d.mark.aliases for d in found.drafts}, kept
+    )
+    taken = {issue.name for issue in matched.values()}
+    created = 0
+    for draft in found.drafts:
+        issue = matched.get(draft.mark.key)
+        if issue is None and draft.mark.key not in fixed:
+            created += 1
+        step = _of_finding(draft, issue, fixed.get(draft.mark.key), beyond=created > most)
+        if step is not None:
+            steps.append(step)
+    left = [issue for issue in kept if issue.name not in taken]
+    return [*steps, *_of_fixed(found, left), *_of_others(found, left)]
+
+
+def one_each(issues: Iterable[Issue]) -> tuple[list[Issue], list[tuple[Issue, Issue]]]:
+    """The ticket of each key, which is the first that was created, and those after it, each with that first one."""
+    first: dict[str, Issue] = {}
+    duplicates = []
+    for issue in sorted(issues, key=lambda issue: issue.number):
+        winner = first.setdefault(issue.mark.key, issue)
+        if winner is not issue:
+            duplicates.append((issue, winner))
+    return list(first.values()), duplicates
+
+
+def moved(before: Figures | None, now: Figures | None) -> bool:
+    """Whether figures moved by more than a tenth.
+
+    >>> before = Figures(100, 500, "step")
+    >>> moved(before, Figures(109, 549, "step")), moved(before, Figures(111, 500, "step"))
+    (False, True)
+    """
+    if before is None or now is None or before.of != now.of:
+        return before != now
+    pairs = ((before.saving_ns, now.saving_ns), (before.measured_ns, now.measured_ns))
+    return any(abs(after - then) > _MOVED * then for then, after in pairs)
+
+
+def _matched(keys: Sequence[str], aliases: Mapping[str, tuple[str, ...]], issues: Sequence[Issue]) -> dict[str, Issue]:
+    """The ticket of each finding: of its key, else one that knows the key as an alias, else one of an alias's key.
+
+    Two findings may share an alias, for it stands for operators wherever they are: a ticket is of one finding, and
+    aliases are never compared with aliases.
+    """
+    of_key = {issue.mark.key: issue for issue in issues}
+    matched = {key: of_key[key] for key in keys if key in of_key}
+    taken = {issue.name for issue in matched.values()}
+
+    def take(key: str, candidates: Iterable[Issue]) -> None:
+        found = next((issue for issue in candidates if issue.name not in taken), None)
+        if key not in matched and found is not None:
+            matched[key] = found
+            taken.add(found.name)
+
+    for key in keys:
+        take(key, (issue for issue in issues if key in issue.mark.aliases))
+    for key in keys:
+        take(key, (of_key[alias] for alias in aliases.get(key, ()) if alias in of_key))
+    return matched
+
+
+def _of_finding(draft: Draft, issue: Issue | None, fixed: Fixed | None, *, beyond: bool) -> Step | None:
+    key, title = draft.mark.key, draft.title
+    if issue is None:
+        if fixed is not None:
+            return None
+        kind: Kind = "leave" if beyond else "create"
+        return Step(kind, key, title, "--max is reached" if beyond else "it has no ticket", draft=draft)
+    if fixed is not None:
+        return _closing(issue, fixed)
+    now, before = draft.mark.figures, issue.mark.figures
+    says = f"Before: {before or 'not said'}. Now: {now}."
+    if issue.state == "not planned":
+        return Step("leave", key, title, "it was closed as not planned", issue, draft)
+    if issue.state == "completed":
+        return Step("reopen", key, title, "it is back", issue, draft, says=f"It is back. {says}")
+    if moved(before, now):
+        return Step("update", key, title, "figures moved by more than 10 %", issue, draft, says=says)
+    if key != issue.mark.key and key not in issue.mark.aliases and len(issue.mark.aliases) < MOST_ALIASES:
+        return Step("update", key, title, "it has another name now", issue, draft)
+    return Step("leave", key, title, "it says what was found", issue, draft)
+
+
+def _of_fixed(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
+    """Tickets of findings that are fixed and that the scan does not have."""
+    drafted = {draft.mark.key for draft in found.drafts}
+    fixed = {key: one for key, one in found.fixed if key not in drafted}
+    for key, issue in _matched(list(fixed), {}, issues).items():
+        yield _closing(issue, fixed[key])
+
+
+def _of_others(found: Found, issues: Sequence[Issue]) -> Iterator[Step]:
+    fixed = {key for key, _ in found.fixed}
+    for issue in issues:
+        reason = found.others.get(issue.mark.key)
+        if reason is not None and issue.mark.key not in fixed:
+            yield Step("leave", issue.mark.key, issue.title, _OTHERS[reason], issue)
+
+
+def _closing(issue: Issue, fixed: Fixed) -> Step:
+    key, title = issue.mark.key, issue.title
+    if issue.state != "open":
+        return Step("leave", key, title, "it is closed already", issue)
+    return Step("close", key, title, "the comparison says fixed", issue, fixed=fixed, says=str(fixed))
+
+
+def _withdrawal(issue: Issue, winner: Issue) -> Step:
+    why = f"{winner.name} is the ticket of this finding"
+    return Step("withdraw", issue.mark.key, issue.title, why, issue, winner=winner)
+
+
+def summary(kinds: Sequence[Kind]) -> str:
+    """How many tickets get what.
+
+    >>> summary(["create", "leave", "create"])
+    '2 to create, 1 to leave'
+    """
+    order: tuple[Kind, ...] = ("create", "update", "close", "reopen", "withdraw", "leave")
+    parts = [f"{kinds.count(kind):,} to {kind}" for kind in order if kind in kinds]
+    return ", ".join(parts) or count_text(0, "ticket")

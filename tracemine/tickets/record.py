@@ -1,0 +1,95 @@
+"""What tickets are made of: the text of one, the mark by which it is found again, and what a run did. Frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tracemine.units import time_text
+
+if TYPE_CHECKING:
+    from tracemine.tickets.document import Block
+
+State = Literal["open", "completed", "not planned"]
+Kind = Literal["create", "update", "close", "reopen", "withdraw", "leave"]
+
+
+class Unanswered(Exception):
+    """A request that must not be repeated blindly got no whole answer: it may have taken effect or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a finding costs and saves, nanoseconds: a step where steps are known, else over the trace."""
+
+    saving_ns: int  # of the step; of GPU time, where the step gains nothing
+    measured_ns: int
+    of: Literal["step", "trace"]
+
+    @property
+    def each(self) -> str:
+        """What the figures are of, in words."""
+        return "a step" if self.of == "step" else "in the trace"
+
+    def __str__(self) -> str:
+        """The figures in words.
+
+        >>> print(Figures(236_000, 292_365, "step"))
+        saves 236 µs of 292 µs a step
+        """
+        return f"saves {time_text(self.saving_ns)} of {time_text(self.measured_ns)} {self.each}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a ticket carries hidden in it: which finding of which project it is about, and what it said last."""
+
+    key: str  # PROJECT/IDENTITY; never changes once the ticket is there
+    aliases: tuple[str, ...] = ()  # keys too: what the finding is called where no module was recorded, for example
+    figures: Figures | None = None
+    revision: int = 0  # counts what was written to the ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A ticket as it should read now."""
+
+    mark: Mark
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A ticket as the service holds it."""
+
+    name: str  # "12" of GitHub, "PERF-12" of Jira
+    number: int  # in the order of creation
+    state: State
+    mark: Mark
+    title: str
+    url: str
+    body: str = ""  # of GitHub
+    created: str = ""  # of Jira: the time
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment of ours. `revision` says what it is about: one is written for each."""
+
+    name: str
+    number: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a run did to one ticket, or would do, and why."""
+
+    kind: Kind
+    key: str
+    title: str
+    why: str
+    issue: str | None = None  # null: there is none yet
+    url: str | None = None
+    done: bool = field(default=False)  # false: only said (a dry run), or nothing was to do

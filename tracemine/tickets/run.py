@@ -1,0 +1,199 @@
+"""A scan's findings and a service's tickets brought together: `sync`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tracemine.errors import ServiceError, TracemineError
+from tracemine.files import locked, make_folder, read_file, write_file, writing
+from tracemine.findings.record import Finding, Scan
+from tracemine.tickets.content import Details, draft
+from tracemine.tickets.document import Paragraph, Text
+from tracemine.tickets.fixed import Fixed, fixed_in, read_fixed
+from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
+from tracemine.tickets.names import Names
+from tracemine.tickets.once import one_comment, one_ticket
+from tracemine.tickets.plan import Found, Step, plan
+from tracemine.tickets.record import Action, Draft, Issue, Mark, Unanswered
+from tracemine.tickets.service import Service
+
+_CREATED = "created.txt"
+_MOST_CREATED = 50
+_LARGEST_BYTES = 1 << 16
+MOST = 5  # tickets that a run creates, where nothing else is said
+
+Progress = Callable[[int, int], None]
+
+
+class UnfinishedError(ServiceError):
+    """A run that a service stopped. `actions`: all it was to do, those done marked so; run again, it does the rest."""
+
+    def __init__(self, cause: ServiceError, actions: Sequence[Action]) -> None:
+        due = [action for action in actions if action.kind != "leave"]
+        done = sum(action.done for action in due)
+        super().__init__(f"{cause.message}; {done:,} of {len(due):,} tickets are done", hint=cause.hint)
+        self.actions = tuple(actions)
+
+
+def sync(
+    scan: Scan,
+    service: Service,
+    project: str,
+    *,
+    apply: bool = False,
+    after: Path | Mapping[str, Any] | None = None,
+    redact: bool = False,
+    most: int = MOST,
+    details: Details | None = None,
+    locks: Path | None = None,
+    progress: Progress | None = None,
+) -> list[Action]:
+    """Say what to do so that each finding has its ticket, and, where `apply` is set, do it.
+
+    project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says,
+    a file or its content: what is `fixed` there is closed. most: how many tickets to create. details: what findings
+    do not say of the recording. locks: a folder for this machine's locks; the user's own where none is given.
+
+    Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
+    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none.
+    """
+    found = findings_of(scan, project, after=after, redact=redact, details=details)
+    folder = _folder(locks, service.place, project)
+    with _lock(folder) if apply else contextlib.nullcontext():
+        prefix = f"{project}/"
+        issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
+        steps = plan(found, issues, most)
+        if not apply:
+            return [_action(step) for step in steps]
+        return _applied(service, steps, folder, progress)
+
+
+def findings_of(
+    scan: Scan,
+    project: str,
+    *,
+    after: Path | Mapping[str, Any] | None = None,
+    redact: bool = False,
+    details: Details | None = None,
+) -> Found:
+    """The tickets that a scan's findings ask for. Arguments and errors as of `sync`."""
+    check_project(project)
+    names, about = Names(project, redact), details or Details()
+    drafts: dict[str, Draft] = {}
+    others: dict[str, str] = {}
+    for finding in scan.findings:
+        reason = _no_ticket(finding)
+        if reason is not None:
+            others[key_of(project, finding.identity.finding)] = reason
+        else:
+            text = draft(finding, scan, names, about)
+            drafts.setdefault(text.mark.key, text)
+    return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in _fixed(after)))
+
+
+def _fixed(after: Path | Mapping[str, Any] | None) -> tuple[Fixed, ...]:
+    if after is None:
+        return ()
+    return fixed_in(after) if isinstance(after, Mapping) else read_fixed(after)
+
+
+def _no_ticket(finding: Finding) -> str | None:
+    if not finding.reported:
+        return "too small"
+    return "refuted" if finding.refuted else None
+
+
+def _applied(service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None) -> list[Action]:
+    actions = [_action(step) for step in steps]
+    for number, step in enumerate(steps):
+        if progress is not None:
+            progress(number, len(steps))
+        try:
+            actions[number] = _done(service, step)
+        except ServiceError as error:
+            raise UnfinishedError(error, actions) from None
+        except Unanswered as lost:
+            raise UnfinishedError(ServiceError(str(lost)), actions) from None
+        if actions[number].kind == "create" and actions[number].done:
+            _keep(folder, str(actions[number].issue))
+    return actions
+
+
+def _done(service: Service, step: Step) -> Action:
+    """Take a step. What it does last is what makes it needless: cut off before, it is taken again."""
+    issue = step.issue
+    if step.kind == "create" and step.draft is not None:
+        issue = one_ticket(service, step.draft)
+    elif step.kind == "withdraw" and issue is not None and step.winner is not None:
+        service.withdraw(issue, step.winner)
+    elif step.kind == "close" and issue is not None:
+        _say(service, issue, step)
+        service.end(issue, issue.mark.revision + 1)
+    elif step.kind in ("update", "reopen") and issue is not None and step.draft is not None:
+        _say(service, issue, step)
+        service.write(issue, replace(step.draft, mark=_mark(issue, step.draft)), "open")
+    else:
+        return _action(step)
+    return replace(_action(step), issue=issue.name, url=issue.url, done=True)
+
+
+def _say(service: Service, issue: Issue, step: Step) -> None:
+    if step.says is not None:
+        one_comment(service, issue, issue.mark.revision + 1, (Paragraph((Text(step.says),)),))
+
+
+def _mark(issue: Issue, now: Draft) -> Mark:
+    """The ticket's key, which stays, and under what else it may be looked for."""
+    names = dict.fromkeys((*issue.mark.aliases, now.mark.key, *now.mark.aliases))
+    aliases = tuple(name for name in names if name != issue.mark.key)[:MOST_ALIASES]
+    return Mark(issue.mark.key, aliases, now.mark.figures, issue.mark.revision + 1)
+
+
+def _action(step: Step) -> Action:
+    issue = step.issue
+    name, url = (None, None) if issue is None else (issue.name, issue.url)
+    return Action(step.kind, step.key, step.title, step.why, name, url)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Let one run of this machine and user at a time through."""
+    with writing(folder):
+        make_folder(folder)
+    with locked(folder):
+        yield
+
+
+def _folder(locks: Path | None, place: str, project: str) -> Path:
+    """The folder of a place and a project: its lock, and the names of the tickets created last."""
+    name = hashlib.sha256(f"{place}\0{project}".encode("utf-8", "replace")).hexdigest()[:16]
+    return (_locks() if locks is None else locks) / name
+
+
+def _created(folder: Path) -> list[str]:
+    """Names of tickets that this machine created, of which a search may know nothing yet; none where none are kept."""
+    with contextlib.suppress(TracemineError, OSError, UnicodeDecodeError):
+        return read_file(folder / _CREATED, _LARGEST_BYTES).decode().split()[-_MOST_CREATED:]
+    return []
+
+
+def _keep(folder: Path, name: str) -> None:
+    """Put a ticket's name down. Where that fails, the next run finds out as those of other machines do."""
+    with contextlib.suppress(TracemineError):
+        names = (*_created(folder), name)[-_MOST_CREATED:]
+        write_file(folder / _CREATED, "\n".join(names) + "\n", named=False)
+
+
+def _locks() -> Path:
+    """Of the XDG base directories the one for a user's state."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path("~/.local/state")
+    with contextlib.suppress(RuntimeError):  # nobody's home is known
+        base = base.expanduser()
+    return base / "tracemine" / "tickets"
