@@ -110,7 +110,12 @@ class _Matched:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        return tuple(op for item in self.items for op in item.ops)
+        """In an order that is the same whichever side is which."""
+        return tuple(sorted({op for item in self.items for op in item.ops}))
+
+    @property
+    def mark(self) -> str:
+        return min(item.fingerprint for item in self.items)
 
 
 def compared(before: Side, after: Side, *, noise: float | None = None) -> Difference:
@@ -203,7 +208,7 @@ def _believed(found: Sequence[_Matched], both: _Both) -> set[int]:
         after = spent_ns(both.after, both.scales[1], on_gpu=on_gpu)
         for sign, more, less in ((1, before, after), (-1, after, before)):
             demands = [
-                Demand(number=number, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
+                Demand(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
                 for number, one in enumerate(found)
                 if one.on_gpu == on_gpu and sign * one.less_ns > 0
             ]

@@ -6,7 +6,7 @@ findings that share a name are in one component, and a component's costs are com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tracemine.comparison.record import Item
@@ -65,25 +65,33 @@ def _by_name(one: Component, before: Sequence[Item], after: Sequence[Item]) -> C
     return replace(one, matched_by=IDENTITY) if ours == theirs else one
 
 
-def names(item: Item) -> frozenset[str]:
-    """What a finding is called itself, and what its variants are."""
-    return frozenset((item.fingerprint, *item.variants))
+_Names = frozenset[tuple[bool, str]]
+
+
+def _own(item: Item) -> _Names:
+    """What a finding is called itself, and what its variants are. GPU time is never idle time, whatever a file says."""
+    return frozenset((item.on_gpu, name) for name in (item.fingerprint, *item.variants))
+
+
+def _others(item: Item) -> _Names:
+    """What else it may be called."""
+    return frozenset((item.on_gpu, name) for name in item.aliases)
 
 
 def _named_the_same(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
-    yield from _joined([names(one) for one in before], [names(one) for one in after])
+    yield from _joined([_own(one) for one in before], [_own(one) for one in after])
 
 
 def _named(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
     """One is called what the other is, or may be called. That both may be called the same makes them no one."""
-    own = [names(one) for one in before], [names(one) for one in after]
+    own = [_own(one) for one in before], [_own(one) for one in after]
     yield from _joined(*own)
-    yield from _joined(own[0], [frozenset(one.aliases) for one in after])
-    yield from _joined([frozenset(one.aliases) for one in before], own[1])
+    yield from _joined(own[0], [_others(one) for one in after])
+    yield from _joined([_others(one) for one in before], own[1])
 
 
-def _joined(before: Sequence[frozenset[Hashable]], after: Sequence[frozenset[Hashable]]) -> Iterable[tuple[int, int]]:
-    rows: dict[Hashable, list[int]] = {}
+def _joined(before: Sequence[_Names], after: Sequence[_Names]) -> Iterable[tuple[int, int]]:
+    rows: dict[tuple[bool, str], list[int]] = {}
     for j, keys in enumerate(after):
         for key in keys:
             rows.setdefault(key, []).append(j)

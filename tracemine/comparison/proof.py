@@ -20,6 +20,7 @@ class Demand:
     """A change that needs a proof: so many nanoseconds less on one side."""
 
     number: int  # of the change
+    mark: str  # orders changes of the same size, on whatever side they are
     ns: int
     ops: Sequence[str]
     one_sided: bool  # then no idle time may have come in its place elsewhere
@@ -59,4 +60,4 @@ class Room:
 
 def proven(demands: Iterable[Demand], room: Room) -> set[int]:
     """The numbers of the changes that there is room for, the largest first."""
-    return {one.number for one in sorted(demands, key=lambda each: (-each.ns, each.number)) if room.proves(one)}
+    return {one.number for one in sorted(demands, key=lambda each: (-each.ns, each.mark)) if room.proves(one)}
