@@ -42,10 +42,10 @@ def _unless_equal(what: str, one: object, other: object, *, explains: bool = Fal
 
 
 def inputs(pairs: Sequence[tuple[Sequence[Item], Sequence[Item]]]) -> Iterator[Differs]:
-    """Other shapes went through most of what is the same: by time, of matched GPU findings whose shapes are known."""
+    """Other shapes went through most of what is the same, by time of matched GPU findings."""
     known = [(ours, theirs) for ours, theirs in pairs if shapes(ours) and shapes(theirs)]
     other = [pair for pair in known if not shapes(pair[0]) & shapes(pair[1])]
-    whole, moved = (sum(_ns([*ours, *theirs]) for ours, theirs in each) for each in (known, other))
+    whole, moved = (sum(_ns([*ours, *theirs]) for ours, theirs in each) for each in (pairs, other))
     if other and 2 * moved > whole:
         texts = [min(shapes(side)) for side in max(other, key=lambda pair: _ns([*pair[0], *pair[1]]))]
         yield Differs(what="inputs", before=texts[0], after=texts[1], explains=True)
