@@ -141,3 +141,9 @@ def test_a_baseline_without_a_reason_a_project_or_a_file_is_refused(
     code, _, err = run(capsys, "scan", EAGER, "--baseline", kept, "--fail-on", "high")
     assert (code, "'high' is none of new" in err) == (2, True)
     assert run(capsys, "baseline")[0] == 2
+
+
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (FIXTURES.parent / "docs/diff.md").read_text(encoding="utf-8")
+    shown = page.split("```text\n")[1].split("```")[0]
+    assert run(capsys, "diff", EAGER, COMPILED, "-q")[1] == shown

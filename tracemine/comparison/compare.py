@@ -254,11 +254,20 @@ def _one_sided(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matc
     if both.before.spent is None or both.after.spent is None:
         return "unknown", "stored by a version that did not keep what operators take"
     if not believed:
-        what = "take as long as before" if gone else "took as long before"
-        instead = _instead(one, found)
-        kind = "its operators" if one.on_gpu else "the waits for its operators"
-        return "unknown", f"{kind} {what}" + (f"; “{instead}” has them" if instead else "")
+        return "unknown", _still_there(one, gone, _instead(one, found))
     return ("fixed" if gone else "new"), None
+
+
+def _still_there(one: _Matched, gone: bool, instead: str | None) -> str:
+    if one.on_gpu:
+        what = "its operators " + ("take as long as before" if gone else "took as long before")
+    else:
+        what = (
+            f"the device {'idles' if gone else 'idled'} as long {'as ' * gone}before, for this or for other operators"
+        )
+    return what + (
+        f"; “{instead}” has more now" * gone + f"; “{instead}” had more then" * (not gone) if instead else ""
+    )
 
 
 def _instead(one: _Matched, found: Sequence[_Matched]) -> str | None:
