@@ -57,7 +57,7 @@ def test_a_finding_that_is_gone_while_its_operators_take_as_long_is_unknown_and_
     after = side(item(B, 100, rule="norm", module="M_*"), gpu={"aten::mul": 100})
     found = compared(side(item(A, 100, module="M_*")), after)
     assert statuses(found) == {A: "unknown", B: "unknown"}
-    assert "its operators take as long as before; “Finding bbb" in reason(found, A)
+    assert "account for, its operators take as long as before; “Finding bbb" in reason(found, A)
 
 
 def test_half_of_what_it_cost_is_enough_and_less_is_not() -> None:

@@ -260,7 +260,8 @@ def _one_sided(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matc
 
 def _still_there(one: _Matched, gone: bool, instead: str | None) -> str:
     if one.on_gpu:
-        what = "its operators " + ("take as long as before" if gone else "took as long before")
+        what = "but for what other changes account for, its operators "
+        what += "take as long as before" if gone else "took as long before"
     else:
         what = (
             f"the device {'idles' if gone else 'idled'} as long {'as ' * gone}before, for this or for other operators"

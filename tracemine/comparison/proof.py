@@ -2,7 +2,7 @@
 
 A finding may be missing because another one claims its activities, or because what the rule needs was not recorded.
 Its operators then take as long as before. So a change is believed where they take less by half of it at least, and
-that half is used up: no two changes rest on one nanosecond.
+what they take less, up to all of it, is used up: no two changes rest on one nanosecond.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ class Room:
         """Whether there is room for a change; if so, it is used up."""
         ops = [op for op in dict.fromkeys(demand.ops) if self.left.get(op)]
         had = sum(self.more[op].high for op in dict.fromkeys(demand.ops) if op in self.more)
-        need = -(-min(demand.ns, had) // _ENOUGH)
+        need = min(demand.ns, had)
         room = sum(self.left[op] for op in ops)
-        if not need or room < need:
+        if not need or _ENOUGH * room < need:
             return False
-        if self.whole_counts and demand.one_sided and self.left_in_all < need:
+        if self.whole_counts and demand.one_sided and _ENOUGH * self.left_in_all < need:
             return False
+        used = min(need, room)
         for op in ops:  # of each its share, rounded up
-            self.left[op] -= min(-(-self.left[op] * need // room), self.left[op])
-        self.left_in_all -= need
+            self.left[op] -= min(-(-self.left[op] * used // room), self.left[op])
+        self.left_in_all -= used
         return True
 
 
