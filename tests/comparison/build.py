@@ -13,7 +13,15 @@ from tracemine.findings.record import Range, Recorded, Spent, UnprofiledTime
 US = 1_000
 STEP_NS, BUSY_NS = 1_000 * US, 600 * US
 RECORDED = Recorded(
-    tracemine="0", torch="2.9", world_size=1, devices=1, shapes=True, stacks=True, tensors=False, operators=1.0
+    tracemine="0",
+    torch="2.9",
+    world_size=1,
+    devices=1,
+    shapes=True,
+    stacks=True,
+    traced=False,
+    tensors=False,
+    operators=1.0,
 )
 
 
@@ -114,6 +122,7 @@ def sides(draw: st.DrawFn) -> Side:
                     devices=st.integers(0, 2),
                     shapes=st.booleans(),
                     stacks=st.booleans(),
+                    traced=st.booleans(),
                     tensors=st.booleans(),
                     operators=st.sampled_from((0.0, 0.95, 1.0)),
                 ),

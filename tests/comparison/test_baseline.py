@@ -159,10 +159,10 @@ def test_a_gate_is_shut_by_what_it_names_and_by_nothing_else() -> None:
 
 
 def test_a_step_that_takes_longer_shuts_a_gate_without_any_finding() -> None:
-    found = compared(side(), side(span_ns=1_100 * US))
-    assert list(parse_gate("10%")(found)) == ["worse: the step takes 100 µs longer"]
-    assert list(parse_gate("11%")(found)) == []
-    assert list(parse_gate("0%")(compared(side(), side(span_ns=1_029 * US)))) == []  # within noise
+    found = compared(side(), side(span_ns=1_200 * US))
+    assert list(parse_gate("20%")(found)) == ["worse: the step takes 200 µs longer"]
+    assert list(parse_gate("21%")(found)) == []
+    assert list(parse_gate("0%")(compared(side(), side(span_ns=1_099 * US)))) == []  # within noise
 
 
 @pytest.mark.parametrize("text", ["", "newer", "3", "-1%", "101%", "new,worse"])

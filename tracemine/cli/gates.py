@@ -25,7 +25,7 @@ NoiseOption = Annotated[
     typer.Option(
         metavar="%|auto",
         help="The share of a step, or of a cost, below which a change says nothing. auto: the spread of the steps in "
-        "each trace, 3% where there are fewer than three.",
+        "each trace; 10% of a step and 3% of GPU work where there are fewer than three.",
     ),
 ]
 BaselineOption = Annotated[

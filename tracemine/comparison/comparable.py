@@ -30,7 +30,7 @@ def _recorded(one: Recorded, other: Recorded) -> Iterator[Differs]:
     if abs(one.operators - other.operators) > _OPERATORS_LOST:
         texts = [f"known of {each.operators:.0%} of GPU time" for each in (one, other)]
         yield Differs(what="operators", before=texts[0], after=texts[1], explains=False)
-    for name in ("shapes", "stacks", "tensors"):
+    for name in ("shapes", "stacks", "traced", "tensors"):
         yield from _unless_equal(name, *(_YES_NO[getattr(each, name)] for each in (one, other)))
     yield from _unless_equal("torch", one.torch, other.torch)
     yield from _unless_equal("tracemine", one.tracemine, other.tracemine)

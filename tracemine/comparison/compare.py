@@ -36,7 +36,7 @@ from tracemine.comparison.scale import (
 )
 from tracemine.comparison.sides import place, side_of
 from tracemine.findings.record import NOTHING, Range, Scan
-from tracemine.units import count_text, percent_text, time_text
+from tracemine.units import count_text, time_text
 from tracemine.version import __version__
 
 _LONGEST = 60  # characters of a place or a shape in a reason
@@ -46,7 +46,7 @@ def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference
     """What became of each finding of `before`, and what came with `after`: two scans of a program, before and after.
 
     noise: the share of a step, or of a cost, below which a change says nothing; by default the spread of the steps
-    within each trace, and 3 % where there are fewer than three.
+    within each trace, and 10 % of a step, 3 % of GPU work where there are fewer than three.
 
     Every finding counts, also those that no report shows. Each is in exactly one change.
 
@@ -412,7 +412,7 @@ def _notes(both: _Both, basis: str) -> Iterator[str]:
     if both.noise.source == "assumed":
         few = min(side.about.steps for side in (both.before, both.after))
         what = f"{count_text(few, 'step')} do" if few != 1 else "one step does"
-        yield f"Noise is assumed to be {percent_text(both.noise.span, 1)}: {what} not tell how much steps vary."
+        yield f"Noise is assumed: {what} not tell how much steps vary. Record three or more, or say --noise."
 
 
 def with_accepted(difference: Difference, accepted: dict[str, str]) -> Difference:

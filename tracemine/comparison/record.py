@@ -85,7 +85,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 class Differs(msgspec.Struct, frozen=True, kw_only=True):
     """Something other than the program that is not the same on both sides."""
 
-    what: str  # `gpu`, `inputs`, `steps`, `operators`, `world_size`, `shapes`, `stacks`, `tensors`, `torch` …
+    what: str  # `gpu`, `inputs`, `steps`, `operators`, `world_size`, `shapes`, `stacks`, `traced`, `torch` …
     before: str
     after: str
     explains: bool  # that findings come and go: those are `unknown` then

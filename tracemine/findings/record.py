@@ -314,7 +314,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     devices: int  # that were active
     shapes: bool
     stacks: bool  # or modules
-    tensors: bool  # of an execution trace
+    traced: bool  # an execution trace was written in the same window, which slows the host
+    tensors: bool  # of an execution trace that was given
     operators: float  # share of GPU time whose operator is known
 
 

@@ -28,6 +28,7 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
         devices=accounts.devices,
         shapes=ops["input_shapes"].null_count < ops.num_rows,
         stacks=timeline.stacks.num_rows > 0 or ops["module"].null_count < ops.num_rows,
+        traced=ops["record_function_id"].null_count < ops.num_rows,
         tensors=meta.execution_trace is not None,
         operators=round(int(accounts.dur_ns[owned].sum()) / max(accounts.gpu_time_ns, 1), 4),
     )

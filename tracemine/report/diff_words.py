@@ -28,7 +28,8 @@ _NOISE = {
 _DIFFERS = {
     "gpu": "GPU",
     "inputs": "shapes that most findings ran on",
-    "tensors": "execution trace",
+    "traced": "execution trace, which slows the host",
+    "tensors": "tensors of an execution trace",
     "operators": "operators",
     "world_size": "processes",
     "devices": "active GPUs",
