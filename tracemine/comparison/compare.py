@@ -212,7 +212,8 @@ def _believed(found: Sequence[_Matched], both: _Both) -> set[int]:
                 for number, one in enumerate(found)
                 if one.on_gpu == on_gpu and sign * one.less_ns > 0
             ]
-            believed |= proven(demands, Room(more, less, whole_counts=not on_gpu))
+            wanted = Counter(op for demand in demands for op in demand.ops)
+            believed |= proven(demands, Room(more, less, whole_counts=not on_gpu, wanted=wanted))
     return believed
 
 

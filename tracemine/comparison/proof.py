@@ -33,6 +33,7 @@ class Room:
     more: Mapping[str, Range]  # on the side that had it
     less: Mapping[str, Range]
     whole_counts: bool  # of idle time: it must be gone, not be waited for elsewhere
+    wanted: Mapping[str, int]  # by how many changes an operator's time is needed
     left: dict[str, int] = field(init=False)
     left_in_all: int = field(init=False)
 
@@ -53,9 +54,11 @@ class Room:
         if self.whole_counts and demand.one_sided and _ENOUGH * self.left_in_all < need:
             return False
         used = min(need, room)
-        for op in ops:  # of each its share, rounded up
-            self.left[op] -= min(-(-self.left[op] * used // room), self.left[op])
         self.left_in_all -= used
+        for op in sorted(ops, key=lambda one: (self.wanted[one], one)):  # what nobody else needs first
+            part = min(self.left[op], used)
+            self.left[op] -= part
+            used -= part
         return True
 
 
