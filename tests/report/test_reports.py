@@ -184,6 +184,8 @@ def test_json_has_the_keys_of_the_contract() -> None:
         "warnings",
         "refused",
         "evidence",
+        "recorded",
+        "spent",
     ]
     finding = found["findings"][0]
     for key in (

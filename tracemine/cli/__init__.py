@@ -15,7 +15,7 @@ from typing import Annotated, cast
 
 import typer
 
-from tracemine.cli import rules
+from tracemine.cli import baseline, rules
 from tracemine.cli.calibrate import calibrate
 from tracemine.cli.console import (
     BUG,
@@ -29,6 +29,7 @@ from tracemine.cli.console import (
     write,
 )
 from tracemine.cli.counters import counters
+from tracemine.cli.diff import diff
 from tracemine.cli.ingest import ingest
 from tracemine.cli.report import report
 from tracemine.cli.scan import scan
@@ -59,7 +60,9 @@ app.command(short_help="Say what Nsight Compute counted of each kernel.")(counte
 app.command(short_help="Prove and time the kernels that findings ask for.")(verify)
 app.command(short_help="Print findings again, with verdicts beside them.")(report)
 app.command(short_help="Give each finding a ticket of GitHub or Jira.")(tickets)
+app.command(short_help="Say what became of each finding.")(diff)
 app.command(short_help="Measure this machine's GPU.")(calibrate)
+app.add_typer(baseline.app, name="baseline", short_help="Keep findings that later scans are compared with.")
 app.add_typer(rules.app, name="rules", short_help="List, show, lint and test the rules.")
 
 

@@ -12,6 +12,7 @@ import typer
 
 from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.counters import said_reports
+from tracemine.cli.gates import BaselineOption, watch
 from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tracemine.pipeline import Options
     from tracemine.verdicts.evidence import Evidence
 
-_FAIL_ON_REACHED = 1
+FAIL_ON_REACHED = 1
 RulesOption = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
@@ -96,7 +97,8 @@ def scan(
         str | None,
         typer.Option(
             metavar="|".join((*reversed(SEVERITIES), "TIME", "%")),
-            help="Exit with 1 if a finding is so severe, or saves so much.",
+            help="Exit with 1 if a finding is so severe, or saves so much. With --baseline: as in diff, several with "
+            "commas between them.",
         ),
     ] = None,
     gpu: Annotated[
@@ -111,6 +113,7 @@ def scan(
     counters: CountersOption = None,
     evidence: EvidenceOption = None,
     calibration: CalibrationOption = None,
+    baseline: BaselineOption = None,
     why_not: Annotated[
         bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
     ] = False,
@@ -133,11 +136,13 @@ def scan(
       tracemine scan replays.json.gz --graph-capture capture.json.gz
       tracemine scan trace.json.gz --ncu report.ncu-rep
       tracemine scan trace.json.gz --evidence results/
+      tracemine scan trace.json.gz --baseline decoder.json --fail-on new,worse
     """
     _check(report, top)
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
-    reached = None if fail_on is None else parse_fail_on(fail_on)
-    device = None if gpu is None else _device(gpu)
+    kept = None if baseline is None else watch(baseline, fail_on)
+    reached = None if fail_on is None or kept is not None else parse_fail_on(fail_on)
+    device = None if gpu is None else device_named(gpu)
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options
 
@@ -180,12 +185,13 @@ def scan(
         if printed and report != "json":
             text.write("\n\n")
         render(report, found, text, how)
+        failing |= kept is not None and kept.reached(found, report, text, how)
         (to_file.write if output else write)(text.getvalue())
         failing |= reached is not None and reached(found)
         printed += 1
     if output and printed:
         write_file(output, to_file.getvalue())
-    return UsageError.exit_code if failed else _FAIL_ON_REACHED if failing else 0
+    return UsageError.exit_code if failed else FAIL_ON_REACHED if failing else 0
 
 
 def _check(report: str, top: int) -> None:
@@ -195,7 +201,7 @@ def _check(report: str, top: int) -> None:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
 
 
-def _device(name: str) -> Device:
+def device_named(name: str) -> Device:
     from tracemine.devices import devices, devices_meant
 
     meant = devices_meant(name)

@@ -27,6 +27,7 @@ from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
 from tracemine.findings.record import Alike, Finding, Identity, Intensity, Scan, Source, TraceSummary
+from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.sources import sources
 from tracemine.findings.step_savings import Reported, felt, with_steps
 from tracemine.findings.verdicts import Judge, judged, judged_ns
@@ -118,6 +119,8 @@ def find(
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),
         warnings=warnings_of(timeline, rows["gaps"], book.accounts, book.curves, book.steps.slowdown),
+        recorded=recorded(timeline, book.accounts),
+        spent=spent(book),
     )
 
 

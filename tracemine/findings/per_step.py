@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tracemine.findings.record import StepKind, StepSummary
@@ -13,6 +15,7 @@ from tracemine.timeline import Timeline
 
 _ALIKE = 0.9  # share of the kernels that two steps of one kind have in common
 _MOST_KINDS = 16
+_FEWEST_OF_SPREAD = 3  # steps
 _SHOWN = 60  # characters of recorded shapes
 
 
@@ -36,6 +39,8 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
         source=found.source,
         evidence=found.evidence,
         confidence=found.confidence,
+        span_spread_ns=_spread(span, kinds),
+        gpu_busy_spread_ns=_spread(busy, kinds),
         kinds=tuple(
             StepKind(
                 name=name,
@@ -48,6 +53,13 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
             for name, rows in sorted(kinds, key=lambda kind: -int(busy[kind[1]].sum()))
         ),
     )
+
+
+def _spread(values: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> int | None:
+    """What half of the steps differ by, at most, from the middle one of their kind; None of fewer than three steps."""
+    if len(values) < _FEWEST_OF_SPREAD:
+        return None
+    return percentile(np.concatenate([np.abs(values[rows] - percentile(values[rows], 50)) for _, rows in kinds]), 50)
 
 
 def percentile(values: IntArray, percent: int) -> int:

@@ -16,9 +16,11 @@ __all__ = [
     "Intensity",
     "PerStep",
     "Range",
+    "Recorded",
     "Scan",
     "Share",
     "Source",
+    "Spent",
     "StepSummary",
     "Summary",
     "TraceSummary",
@@ -298,6 +300,33 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float = 1.0  # share of GPU time that lies in steps × how alike those are; 1 where they are marked
     kinds: tuple[StepKind, ...] = ()  # steps that are alike, most GPU time first
     unprofiled_ns: UnprofiledTime | None = None  # null: stored by a version that did not estimate it
+    # Half of the steps differ from the middle one of their kind by no more; null: fewer than three, or not stored.
+    span_spread_ns: int | None = None
+    gpu_busy_spread_ns: int | None = None
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace has of each thing that a finding's being found may hang on."""
+
+    tracemine: str  # version that made the scan
+    torch: str | None
+    world_size: int | None
+    devices: int  # that were active
+    shapes: bool
+    stacks: bool  # or modules
+    traced: bool  # an execution trace was written in the same window, which slows the host
+    tensors: bool  # of an execution trace that was given
+    operators: float  # share of GPU time whose operator is known
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What each operator took, nanoseconds a step (over the trace where no steps are known), whoever claims it.
+
+    "" stands for what has no name. Of each the thousand that take most.
+    """
+
+    gpu_ns: dict[str, int]  # an operator, or a kernel's family where none is known: GPU time
+    idle_ns: dict[str, int]  # what the device waited for, as a gap's finding names it: idle time
 
 
 class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -327,6 +356,8 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     refused: tuple[Refused, ...] | None = None  # null: not asked for
     evidence: dict[str, int] | None = None  # verdicts that were read, by what became of them; null: none were asked for
+    recorded: Recorded | None = None  # null: stored by a version that did not say
+    spent: Spent | None = None  # as recorded
 
     @property
     def reported(self) -> tuple[Finding, ...]:

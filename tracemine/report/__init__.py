@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from tracemine.comparison import Difference
     from tracemine.findings.record import Scan
     from tracemine.verdicts.verdict import Verdicts
 
@@ -19,6 +20,8 @@ REPORTS = (
     "markdown",
 )
 VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came to: the module that draws each
+
+DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown"}  # of what `diff` came to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +44,8 @@ def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -
 def render_verdicts(name: str, verdicts: Verdicts, out: TextIO, options: Options | None = None) -> None:
     """Write the report `name` of verdicts to `out`; as in `render`."""
     import_module(f"{__name__}.{VERDICT_REPORTS[name]}").render(verdicts, out, options or Options())
+
+
+def render_difference(name: str, difference: Difference, out: TextIO, options: Options | None = None) -> None:
+    """Write the report `name` of a difference to `out`; as in `render`."""
+    import_module(f"{__name__}.{DIFF_REPORTS[name]}").render(difference, out, options or Options())

@@ -1,4 +1,4 @@
-"""A scan or verdicts as one line of JSON, for programs: every finding, whatever `top` says, so that the sums hold."""
+"""A scan, verdicts or a difference as one line of JSON, for programs: all of it, whatever `top` says: the sums hold."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 from tracemine.report.escape import json_text
 
 if TYPE_CHECKING:
+    from tracemine.comparison import Difference
     from tracemine.findings.record import Scan
     from tracemine.report import Options
     from tracemine.verdicts.verdict import Verdicts
 
 
-def render(found: Scan | Verdicts, out: TextIO, options: Options) -> None:
+def render(found: Scan | Verdicts | Difference, out: TextIO, options: Options) -> None:
     """One JSON object and a newline; several traces make JSON Lines."""
     out.write(json_text(msgspec.json.encode(found).decode()) + "\n")

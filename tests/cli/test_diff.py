@@ -1,0 +1,149 @@
+"""tracemine diff, baseline and scan --baseline: what is printed, and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tracemine.cli import main
+from tracemine.comparison import Difference
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+EAGER, COMPILED = (str(FIXTURES / f"kineto/decoder_prefill{name}.json.gz") for name in ("", "_compiled"))
+CAPTURE = str(FIXTURES / "captures/decoder_prefill")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main([*arguments])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def stored(path: Path, trace: str) -> str:
+    assert main(["scan", trace, "--format", "json", "-q", "-o", str(path)]) == 0
+    return str(path)
+
+
+def test_a_trace_and_its_findings_are_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    findings = stored(tmp_path / "f.json", EAGER)
+    gates = [option for gate in ("new", "worse", "moved", "unknown", "0%") for option in ("--fail-on", gate)]
+    for before, after in ((EAGER, EAGER), (EAGER, findings), (findings, EAGER)):
+        code, out, err = run(capsys, "diff", before, after, "-f", "json", "-q", *gates)
+        assert (code, err) == (0, "")
+        assert set(msgspec.json.decode(out, type=Difference).counts) == {"same"}
+
+
+def test_what_is_fixed_is_said_with_what_was_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "diff", EAGER, COMPILED, "-q", "--fail-on", "worse", "--fail-on", "50%")
+    assert code == 0
+    assert "  fixed" in out
+    assert "predicted  " in out
+    assert "measured:" in out
+
+
+def test_backwards_it_fails_and_says_for_what(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "diff", COMPILED, EAGER, "-q", "--fail-on", "new")
+    assert code == 1
+    assert "  new " in out
+    assert "--fail-on: new: " in err
+
+
+def test_a_capture_is_one_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "diff", CAPTURE, CAPTURE, "-q", "-f", "markdown")
+    assert code == 0
+    assert "# `captures/decoder_prefill → captures/decoder_prefill`" in out
+
+
+def test_an_output_file_gets_what_would_be_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "diff", EAGER, EAGER, "-q", "-f", "json", "-o", str(tmp_path / "d.json"))
+    assert (code, out) == (0, "")
+    assert json.loads((tmp_path / "d.json").read_text())["schema_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--format", "html"], "there is no report 'html'"),
+        (["--fail-on", "high"], "'high' is none of new"),
+        (["--noise", "3"], "--noise: '3' is not a percentage"),
+        (["--top", "-1"], "--top"),
+        (["--gpu", "abacus"], "is not in the device table"),
+    ],
+)
+def test_a_wrong_call_ends_with_2(options: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "diff", EAGER, EAGER, *options)
+    assert code == 2
+    assert says in err
+
+
+def test_both_wrong_files_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = run(capsys, "diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "-q")
+    assert (code, out) == (2, "")
+    assert "a.json: there is no such file" in err
+    assert "b.json: there is no such file" in err
+
+
+def test_several_scans_are_not_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "diff", str(FIXTURES / "kineto"), EAGER, "-q")
+    assert code == 2
+    assert "11 traces, and one is compared with one" in err
+
+
+def test_a_baseline_lets_pass_what_it_holds_and_what_is_accepted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = str(tmp_path / "b.json")
+    assert run(capsys, "baseline", "write", COMPILED, "-o", kept, "--project", "decoder")[0] == 0
+    watched = ("scan", "-q", "--baseline", kept, "--fail-on", "new,worse")
+    assert run(capsys, *watched, COMPILED)[0] == 0
+    code, out, err = run(capsys, *watched, EAGER)
+    assert code == 1
+    assert "compiled.json.gz → decoder_prefill.json.gz" in out
+    marks = [line.rsplit("(", 1)[1].rstrip(")") for line in err.splitlines()]
+    assert marks
+    for mark in marks:
+        assert run(capsys, "baseline", "accept", kept, mark, "--reason", "to be compiled")[0] == 0
+    code, out, err = run(capsys, *watched, EAGER)
+    assert (code, err) == (0, "")
+    assert "accepted: to be compiled" in out
+    # Written anew, what was accepted stays.
+    code, _, err = run(capsys, "baseline", "write", COMPILED, "-o", kept, "--project", "decoder")
+    assert f"{len(marks)} accepted finding" in err
+    assert run(capsys, *watched, EAGER)[0] == 0
+
+
+def test_json_of_a_scan_is_the_scan_alone_with_a_baseline_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = str(tmp_path / "b.json")
+    assert run(capsys, "baseline", "write", COMPILED, "-o", kept, "--project", "decoder", "-q")[0] == 0
+    code, out, _ = run(capsys, "scan", EAGER, "-q", "-f", "json", "--baseline", kept, "--fail-on", "new")
+    assert code == 1
+    assert "findings" in json.loads(out)
+
+
+def test_a_baseline_without_a_reason_a_project_or_a_file_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = str(tmp_path / "b.json")
+    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", " ")[0] == 2
+    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    mark = json.loads(Path(kept).read_text())["findings"][0]["fingerprint"]
+    assert run(capsys, "baseline", "accept", kept, mark)[0] == 2
+    assert run(capsys, "baseline", "accept", kept, mark, "--reason", " ")[0] == 2
+    code, _, err = run(capsys, "scan", EAGER, "--baseline", str(tmp_path / "none.json"))
+    assert (code, "none.json" in err) == (2, True)
+    code, _, err = run(capsys, "scan", EAGER, "--baseline", EAGER)
+    assert (code, "is no baseline" in err) == (2, True)
+    code, _, err = run(capsys, "scan", EAGER, "--baseline", kept, "--fail-on", "high")
+    assert (code, "'high' is none of new" in err) == (2, True)
+    assert run(capsys, "baseline")[0] == 2
+
+
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (FIXTURES.parent / "docs/diff.md").read_text(encoding="utf-8")
+    shown = page.split("```text\n")[1].split("```")[0]
+    assert run(capsys, "diff", EAGER, COMPILED, "-q")[1] == shown

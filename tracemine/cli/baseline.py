@@ -1,0 +1,99 @@
+"""tracemine baseline: what later scans are compared with, kept beside the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracemine.cli.console import say, say_lines
+from tracemine.cli.diff import one_scan
+from tracemine.cli.scan import QuietOption, RulesOption, device_named
+from tracemine.errors import UsageError
+from tracemine.units import count_text
+
+_LONGEST_NAME = 200
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.callback(invoke_without_command=True)
+def baseline(context: typer.Context) -> int:
+    """Keep what a trace holds, so that later scans say what is new or worse: write, accept.
+
+    \b
+    Example:
+      tracemine baseline write trace.json.gz -o .tracemine/decoder.json --project decoder
+    """
+    if context.invoked_subcommand is None:
+        say_lines(context.get_help().splitlines())
+        return UsageError.exit_code
+    return 0
+
+
+@app.command(short_help="Keep a trace's findings.")
+def write(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A trace, timeline, capture, or findings as JSON.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The baseline. What is accepted in one there stays.")
+    ],
+    project: Annotated[str, typer.Option("--project", metavar="NAME", help="What it is a baseline of.")],
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As in scan, for a trace whose GPU is not known.")
+    ] = None,
+    rules: RulesOption = None,
+    quiet: QuietOption = False,
+) -> int:
+    """Keep a trace's findings and what its operators take, one a line: a file to commit.
+
+    Exit code: 0 done, 2 the call or a file is wrong.
+
+    \b
+    Example:
+      tracemine baseline write trace.json.gz -o .tracemine/decoder.json --project decoder
+      tracemine scan new.json.gz --baseline .tracemine/decoder.json --fail-on worse,2%
+    """
+    from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
+    from tracemine.matching import load_rules
+    from tracemine.pipeline import Options
+
+    name = " ".join(project.split())
+    if not name or len(name) > _LONGEST_NAME:
+        raise UsageError("--project: is empty or too long", hint=f"a name of at most {_LONGEST_NAME} characters")
+    accepted = read_baseline(output).accepted if output.exists() else ()
+    asked = Options(rules=load_rules(*(rules or ())), device=None if gpu is None else device_named(gpu))
+    found = baseline_of(one_scan(trace, asked, quiet=quiet), name, accepted)
+    write_baseline(found, output)
+    if not quiet:
+        kept = f", {count_text(len(accepted), 'accepted finding')} as before" if accepted else ""
+        say(f"{output}: {count_text(len(found.findings), 'finding')} of {name}{kept}")
+    return 0
+
+
+@app.command(short_help="Let a finding be new or worse.")
+def accept(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The baseline.")],
+    fingerprint: Annotated[
+        str,
+        typer.Argument(metavar="FINGERPRINT", help="Of the finding; of one that is in the file the first digits do."),
+    ],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept, and printed.")],
+    quiet: QuietOption = False,
+) -> int:
+    """Let a finding be new or worse from now on, for a reason.
+
+    Exit code: 0 done, 2 the call or a file is wrong.
+
+    \b
+    Example:
+      tracemine baseline accept .tracemine/decoder.json 80c2800cc9860f75 --reason "ships in Q3, PERF-123"
+    """
+    from tracemine.comparison.baseline import accept as accepting
+    from tracemine.comparison.baseline import read_baseline, write_baseline
+
+    found = accepting(read_baseline(file), fingerprint, reason)
+    write_baseline(found, file)
+    if not quiet:
+        say(f"{file}: {count_text(len(found.accepted), 'finding')} accepted")
+    return 0

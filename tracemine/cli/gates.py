@@ -1,0 +1,93 @@
+"""What --noise, --fail-on and --baseline say of a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from tracemine.cli.console import say
+from tracemine.errors import UsageError
+from tracemine.units import parse_percent
+
+if TYPE_CHECKING:
+    from tracemine.comparison import Difference
+    from tracemine.comparison.baseline import Baseline
+    from tracemine.comparison.gates import Gate
+    from tracemine.findings import Scan
+    from tracemine.report import Options
+
+NoiseOption = Annotated[
+    str,
+    typer.Option(
+        metavar="%|auto",
+        help="The share of a step, or of a cost, below which a change says nothing. auto: the spread of the steps in "
+        "each trace; 10% of a step and 3% of GPU work where there are fewer than three.",
+    ),
+]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE",
+        help="Also say what became of the findings that `tracemine baseline write` kept; --fail-on is about that then.",
+    ),
+]
+
+
+def noise_given(text: str) -> float | None:
+    """The share that --noise says; None: auto. Raises UsageError for anything else."""
+    if text == "auto":
+        return None
+    try:
+        return float(parse_percent(text))
+    except ValueError as error:
+        raise UsageError(f"--noise: {error}", hint="write a share, 3%, or auto") from None
+
+
+def gates_given(texts: Iterable[str]) -> list[Gate]:
+    """What --fail-on asks of a difference. Raises UsageError for what it cannot."""
+    from tracemine.comparison.gates import WORDS, parse_gate
+
+    try:
+        return [parse_gate(text) for text in texts]
+    except ValueError as error:
+        hint = f"write {', '.join(WORDS)}, a share of the step (2%) or a time (1ms)"
+        raise UsageError(f"--fail-on: {error}", hint=hint) from None
+
+
+def fails(difference: Difference, gates: Sequence[Gate]) -> bool:
+    """Whether a gate is shut; what shuts it is said, each once."""
+    lines = dict.fromkeys(text for gate in gates for text in gate(difference))
+    for text in lines:
+        say(f"--fail-on: {text}")
+    return bool(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A baseline, and what may not have become of its findings."""
+
+    baseline: Baseline
+    gates: Sequence[Gate]
+
+    def reached(self, scan: Scan, name: str, out: TextIO, how: Options) -> bool:
+        """Whether a scan fails. The difference follows its report; as JSON there is the scan alone."""
+        from tracemine.comparison.baseline import against
+        from tracemine.report import render_difference
+
+        found = against(self.baseline, scan)
+        if name != "json":
+            out.write("\n\n")
+            render_difference(name, found, out, how)
+        return fails(found, self.gates)
+
+
+def watch(baseline: Path, fail_on: str | None) -> Watch:
+    """The baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
+    from tracemine.comparison.baseline import read_baseline
+
+    return Watch(read_baseline(baseline), gates_given(fail_on.split(",") if fail_on else ()))

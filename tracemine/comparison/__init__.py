@@ -1,0 +1,10 @@
+"""Before and after: what became of each finding from one scan of a program to the next.
+
+difference = diff(before, after)        # two scans: fixed, improved, same, worse, new, moved, unknown
+"""
+
+from tracemine.comparison.compare import compared, diff
+from tracemine.comparison.record import STATUSES, Change, Difference
+from tracemine.comparison.sides import side_of
+
+__all__ = ["STATUSES", "Change", "Difference", "compared", "diff", "side_of"]

@@ -1,0 +1,427 @@
+"""What became of each finding from one scan to another: matched, put on one scale, proved, judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tracemine.comparison.comparable import differing, inputs, shapes
+from tracemine.comparison.matching import SIGNATURE, Component, components
+from tracemine.comparison.proof import Demand, Room, proven
+from tracemine.comparison.record import (
+    STATUSES,
+    Change,
+    Difference,
+    Differs,
+    Item,
+    Noise,
+    Part,
+    Predicted,
+    Side,
+    StepChange,
+    Totals,
+)
+from tracemine.comparison.scale import (
+    ESTIMATED,
+    Scale,
+    basis_of,
+    noise_ns,
+    noise_of,
+    scale_of,
+    spent_ns,
+    total,
+)
+from tracemine.comparison.sides import place, side_of
+from tracemine.findings.record import NOTHING, Range, Scan
+from tracemine.units import count_text, time_text
+from tracemine.version import __version__
+
+_LONGEST = 60  # characters of a place or a shape in a reason
+
+
+def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference:
+    """What became of each finding of `before`, and what came with `after`: two scans of a program, before and after.
+
+    noise: the share of a step, or of a cost, below which a change says nothing; by default the spread of the steps
+    within each trace, and 10 % of a step, 3 % of GPU work where there are fewer than three.
+
+    Every finding counts, also those that no report shows. Each is in exactly one change.
+
+    >>> from tracemine.pipeline import scan
+    >>> chain = scan("fixtures/captures/chain")
+    >>> diff(chain, chain).counts
+    {'same': 2}
+    """
+    return compared(side_of(before), side_of(after), noise=noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Both:
+    """Both sides on one scale."""
+
+    before: Side
+    after: Side
+    scales: tuple[Scale, Scale]
+    noise: Noise
+    differs: tuple[Differs, ...]
+
+    @property
+    def explained(self) -> Differs | None:
+        """What may explain that findings come and go."""
+        return next((one for one in self.differs if one.explains), None)
+
+    def what_differs(self, what: str) -> Differs | None:
+        """The entry of this name, where the sides differ in it."""
+        return next((one for one in self.differs if one.what == what), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matched:
+    """A component with its findings and costs."""
+
+    before: tuple[Item, ...]
+    after: tuple[Item, ...]
+    matched_by: str | None
+    costs: tuple[Range, Range]
+    noise_ns: int
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return (*self.before, *self.after)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.items[0].on_gpu
+
+    @property
+    def one_sided(self) -> bool:
+        return not self.before or not self.after
+
+    @property
+    def less_ns(self) -> int:
+        """By how much it costs less, at least; negative: more, at least; 0: that is not known."""
+        before, after = self.costs
+        if before.low >= after.high:
+            return before.low - after.high
+        return min(before.high - after.low, 0)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """In an order that is the same whichever side is which."""
+        return tuple(sorted({op for item in self.items for op in item.ops}))
+
+    @property
+    def mark(self) -> str:
+        return min(item.fingerprint for item in self.items)
+
+
+def compared(before: Side, after: Side, *, noise: float | None = None) -> Difference:
+    """As `diff`, of what was kept of two scans: a baseline has no more."""
+    basis = basis_of(before.about, after.about)
+    scales = scale_of(before.about, basis), scale_of(after.about, basis)
+    level = noise_of(before.about, after.about, noise)
+    one, other = before.about.recorded, after.about.recorded
+    alike = one is not None and other is not None and one.stacks == other.stacks
+    found = [
+        _matched(component, before, after, scales, level)
+        for component in components(before.items, after.items, alike=alike)
+    ]
+    pairs = [(each.before, each.after) for each in found if each.on_gpu and not each.one_sided]
+    both = _Both(
+        before=before,
+        after=after,
+        scales=scales,
+        noise=level,
+        differs=(*differing(before.about, after.about), *inputs(pairs)),
+    )
+    changes = sorted(_changes(found, both), key=_order)
+    counts = Counter(change.status for change in changes)
+    step, work = _step(both, basis), _gpu_work(both)
+    return Difference(
+        tracemine=__version__,
+        before=before.about,
+        after=after.about,
+        per=_per(both),
+        basis=basis,
+        differs=both.differs,
+        noise=level,
+        step=step,
+        gpu_work=work,
+        predicted=None if both.explained else _predicted(changes, step, work),
+        counts={status: counts[status] for status in STATUSES if counts[status]},
+        totals_before=_totals(before, scales[0]),
+        totals_after=_totals(after, scales[1]),
+        changes=tuple(changes),
+        notes=tuple(_notes(both, basis)),
+    )
+
+
+def _matched(component: Component, before: Side, after: Side, scales: tuple[Scale, Scale], noise: Noise) -> _Matched:
+    ours = tuple(before.items[i] for i in component.before)
+    theirs = tuple(after.items[j] for j in component.after)
+    costs = (
+        sum((scales[0].of(item) for item in ours), NOTHING),
+        sum((scales[1].of(item) for item in theirs), NOTHING),
+    )
+    on_gpu = (*ours, *theirs)[0].on_gpu
+    largest = max(cost.mid for cost in costs)
+    return _Matched(
+        before=ours,
+        after=theirs,
+        matched_by=component.matched_by,
+        costs=costs,
+        noise_ns=noise_ns(noise, largest, scales, on_gpu=on_gpu),
+    )
+
+
+# --- judged ----------------------------------------------------------------------------------------------------------
+
+
+def _changes(found: Sequence[_Matched], both: _Both) -> Iterator[Change]:
+    believed = _believed(found, both)
+    for number, one in enumerate(found):
+        status, reason = _status(one, both, number in believed, found)
+        first = max(one.items, key=lambda item: item.measured_ns)
+        yield Change(
+            status=status,
+            rule=first.rule,
+            title=first.title,
+            on_gpu=one.on_gpu,
+            matched_by=one.matched_by,
+            reason=reason,
+            before=tuple(_part(item, both.scales[0]) for item in one.before),
+            after=tuple(_part(item, both.scales[1]) for item in one.after),
+            before_ns=one.costs[0].mid,
+            after_ns=one.costs[1].mid,
+            noise_ns=one.noise_ns,
+        )
+
+
+def _believed(found: Sequence[_Matched], both: _Both) -> set[int]:
+    """The changes that what operators took bears out."""
+    believed: set[int] = set()
+    for on_gpu in (True, False):
+        before = spent_ns(both.before, both.scales[0], on_gpu=on_gpu)
+        after = spent_ns(both.after, both.scales[1], on_gpu=on_gpu)
+        for sign, more, less in ((1, before, after), (-1, after, before)):
+            demands = [
+                Demand(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
+                for number, one in enumerate(found)
+                if one.on_gpu == on_gpu and sign * one.less_ns > 0
+            ]
+            wanted = Counter(op for demand in demands for op in demand.ops)
+            believed |= proven(demands, Room(more, less, whole_counts=not on_gpu, wanted=wanted))
+    return believed
+
+
+def _status(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matched]) -> tuple[str, str | None]:
+    if one.one_sided:
+        return _one_sided(one, both, believed, found)
+    if _per(both) == "unknown":
+        return "unknown", "steps are known on one side alone, and a step does not compare with a trace"
+    if other := _moved(one):
+        return "moved", other
+    if abs(one.less_ns) <= one.noise_ns:
+        return "same", _overlapping(one)
+    if (what := both.what_differs("inputs")) is not None:
+        return "moved", f"other inputs: {what.before} → {what.after}"
+    if both.before.spent is not None and both.after.spent is not None and not believed:
+        return "same", "its operators take as long: another part of them was found to belong to it"
+    return ("improved" if one.less_ns > 0 else "worse"), None
+
+
+def _overlapping(one: _Matched) -> str | None:
+    """Where the middle of both estimates differ by more than noise, that their intervals have times in common."""
+    apart = abs(one.costs[0].mid - one.costs[1].mid) > one.noise_ns
+    return "within what the estimated steps leave open" if apart else None
+
+
+def _one_sided(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matched]) -> tuple[str, str | None]:
+    """Gone or come; where that may only seem so, unknown."""
+    cost = max(one.costs, key=lambda each: each.mid)
+    gone = bool(one.before)
+    shown = any(item.reported for item in one.items)
+    if not shown and cost.mid <= one.noise_ns:
+        return "same", f"{time_text(cost.mid)} on one side alone is within noise, and no report shows it"
+    if not cost.mid:
+        return "unknown", "it lies outside the steps"
+    if (why := both.explained) is not None:
+        return "unknown", f"may be explained by {why.what}: {why.before} → {why.after}"
+    if (lost := both.what_differs("operators")) is not None and one.on_gpu:
+        return "unknown", f"operators are not the same to find: {lost.before} → {lost.after}"
+    if both.before.spent is None or both.after.spent is None:
+        return "unknown", "stored by a version that did not keep what operators take"
+    if not believed:
+        return "unknown", _still_there(one, gone, _instead(one, found))
+    return ("fixed" if gone else "new"), None
+
+
+def _still_there(one: _Matched, gone: bool, instead: str | None) -> str:
+    if one.on_gpu:
+        what = "but for what other changes account for, its operators "
+        what += "take as long as before" if gone else "took as long before"
+    else:
+        what = (
+            f"the device {'idles' if gone else 'idled'} as long {'as ' * gone}before, for this or for other operators"
+        )
+    return what + (
+        f"; “{instead}” has more now" * gone + f"; “{instead}” had more then" * (not gone) if instead else ""
+    )
+
+
+def _instead(one: _Matched, found: Sequence[_Matched]) -> str | None:
+    """The title of the finding on the other side that has most more there, of those on the same operators."""
+    sign = -1 if one.before else 1
+    others = [
+        other
+        for other in found
+        if other is not one
+        and other.on_gpu == one.on_gpu
+        and sign * other.less_ns > 0
+        and set(other.ops) & set(one.ops)
+    ]
+    if not others:
+        return None
+    most = max(others, key=lambda other: abs(other.less_ns))
+    return max(most.items, key=lambda item: item.measured_ns).title
+
+
+def _moved(one: _Matched) -> str | None:
+    """What is known of both sides and has nothing in common; None: nothing."""
+    ours, theirs = shapes(one.before), shapes(one.after)
+    if one.on_gpu and ours and theirs and not ours & theirs:
+        return _other("shapes", ours, theirs)
+    if one.matched_by != SIGNATURE:
+        return None
+    return _differing("data type", one, lambda item: item.dtype) or _differing("place", one, place)
+
+
+def _differing(what: str, one: _Matched, of: Callable[[Item], str | None]) -> str | None:
+    ours, theirs = ({of(item) for item in items} for items in (one.before, one.after))
+    if None in ours | theirs or ours & theirs:
+        return None
+    return _other(what, *({text for text in each if text is not None} for each in (ours, theirs)))
+
+
+def _other(what: str, ours: Iterable[str], theirs: Iterable[str]) -> str:
+    """What differs, by the first of each."""
+    here, there = (_short(min(each)) for each in (ours, theirs))
+    return f"other {what}: {here} → {there}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _part(item: Item, scale: Scale) -> Part:
+    return Part(
+        fingerprint=item.fingerprint,
+        title=item.title,
+        module=item.module,
+        source=item.source,
+        reported=item.reported,
+        cost_ns=scale.of(item).mid,
+        step_saving_ns=item.step_saving_ns,
+        gpu_saving_ns=item.gpu_saving_ns,
+    )
+
+
+def _order(change: Change) -> tuple[int, int, str]:
+    first = (*change.before, *change.after)[0]
+    return (
+        list(STATUSES).index(change.status),
+        -max(abs(change.after_ns - change.before_ns), 0),
+        first.fingerprint,
+    )
+
+
+# --- the step --------------------------------------------------------------------------------------------------------
+
+
+def _per(both: _Both) -> str:
+    known = {bool(side.about.steps) for side in (both.before, both.after)}
+    return "unknown" if len(known) == 2 else "step" if True in known else "trace"
+
+
+def _step(both: _Both, basis: str) -> StepChange:
+    before, after = (scale.step_ns for scale in both.scales)
+    noise = round(both.noise.span * max(before.mid, after.mid))
+    return _step_change(before, after, noise, known=_per(both) != "unknown")
+
+
+def _gpu_work(both: _Both) -> StepChange:
+    before, after = (Range(*(scale.gpu_busy_ns,) * 3) for scale in both.scales)
+    noise = round(both.noise.gpu * max(before.mid, after.mid))
+    return _step_change(before, after, noise, known=_per(both) != "unknown")
+
+
+def _step_change(before: Range, after: Range, noise: int, *, known: bool) -> StepChange:
+    change = Range(after.low - before.high, after.mid - before.mid, after.high - before.low)
+    status = "worse" if change.low > noise else "improved" if -change.high > noise else "same"
+    return StepChange(
+        status=status if known else "unknown",
+        before_ns=before,
+        after_ns=after,
+        change_ns=change,
+        noise_ns=noise,
+    )
+
+
+def _predicted(changes: Sequence[Change], step: StepChange, work: StepChange) -> Predicted | None:
+    done = [change for change in changes if change.status in ("fixed", "improved")]
+    parts = [part for change in done for part in change.before]
+    if not parts:
+        return None
+    return Predicted(
+        fixed=sum(len(change.before) for change in done if change.status == "fixed"),
+        improved=sum(len(change.before) for change in done if change.status == "improved"),
+        step_saving_ns=sum((part.step_saving_ns for part in parts), NOTHING),
+        gpu_saving_ns=sum((part.gpu_saving_ns for part in parts), NOTHING),
+        measured_step_ns=Range(-step.change_ns.high, -step.change_ns.mid, -step.change_ns.low),
+        measured_gpu_ns=-work.change_ns.mid,
+    )
+
+
+def _totals(side: Side, scale: Scale) -> Totals:
+    return Totals(
+        findings=len(side.items),
+        gpu_ns=total(side, scale, on_gpu=True),
+        idle_ns=total(side, scale, on_gpu=False),
+    )
+
+
+def _notes(both: _Both, basis: str) -> Iterator[str]:
+    """One sentence each: what a reader must know before believing the figures."""
+    per = _per(both)
+    if per == "trace":
+        yield "No steps are known: every time is over the trace, and compares only if both did the same work."
+    elif per == "unknown":
+        yield "Steps are known on one side alone: costs do not compare."
+    if basis == ESTIMATED:
+        yield (
+            "The traces were not recorded alike, and recording stretches the host: idle time and the step are scaled "
+            "to the estimated step with nobody recording. Where tracemine.capture timed the step alone, it is no guess."
+        )
+    if any(one.what == "gpu" for one in both.differs):
+        yield "The GPUs differ: improved and worse say what a finding costs there, not that the program changed."
+    for side, name in ((both.before, "before"), (both.after, "after")):
+        if side.spent is None:
+            yield f"What operators take is not stored with “{name}”: what is gone or come stays unknown."
+    if both.noise.source == "assumed":
+        few = min(side.about.steps for side in (both.before, both.after))
+        what = f"{count_text(few, 'step')} do" if few != 1 else "one step does"
+        yield f"Noise is assumed: {what} not tell how much steps vary. Record three or more, or say --noise."
+
+
+def with_accepted(difference: Difference, accepted: dict[str, str]) -> Difference:
+    """The difference with what a baseline lets pass marked: changes all of whose findings were accepted, by name."""
+    changes = []
+    for change in difference.changes:
+        marks = [part.fingerprint for part in (*change.before, *change.after)]
+        reasons = [accepted[mark] for mark in dict.fromkeys(marks) if mark in accepted]
+        every = {part.fingerprint for part in change.after} <= accepted.keys()
+        changes.append(replace(change, accepted="; ".join(dict.fromkeys(reasons))) if reasons and every else change)
+    return replace(difference, changes=tuple(changes))

@@ -1,0 +1,57 @@
+"""What `--fail-on` asks of a difference: that nothing is new, nothing worse, nothing by so much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tracemine.comparison.record import Change, Difference
+from tracemine.units import Threshold, parse_percent, parse_time, time_text
+
+Gate = Callable[[Difference], Iterator[str]]
+
+WORDS = ("new", "worse", "moved", "unknown")
+_GROWN = ("new", "worse")
+
+
+def parse_gate(text: str) -> Gate:
+    """What yields a line for everything that one word, share of the step or time lets fail. Accepted changes never do.
+
+    Raises ValueError for anything else.
+
+    >>> parse_gate("newer")
+    Traceback (most recent call last):
+    ValueError: 'newer' is none of new, worse, moved, unknown, and neither a time nor a share of the step
+    """
+    if text in WORDS:
+        return lambda difference: _of_status(difference, text)
+    try:
+        threshold = Threshold(share=parse_percent(text)) if "%" in text else Threshold(ns=parse_time(text))
+    except ValueError:
+        known = ", ".join(WORDS)
+        raise ValueError(f"{text!r} is none of {known}, and neither a time nor a share of the step") from None
+    return lambda difference: _of_growth(difference, threshold)
+
+
+def _of_status(difference: Difference, status: str) -> Iterator[str]:
+    """Changes of one status. Of new findings those that a report shows: the others save too little to matter."""
+    for change in difference.changes:
+        shown = status != "new" or any(part.reported for part in change.after)
+        if change.status == status and change.accepted is None and shown:
+            yield _text(change)
+
+
+def _of_growth(difference: Difference, threshold: Threshold) -> Iterator[str]:
+    """Findings that are new or worse by so much of a step, and the step where it takes so much longer."""
+    least = threshold.of(difference.step.before_ns.mid)
+    grown_ns = difference.step.change_ns.mid
+    if difference.step.status == "worse" and grown_ns >= least:
+        yield f"worse: the step takes {time_text(grown_ns)} longer"
+    for change in difference.changes:
+        if change.status in _GROWN and change.accepted is None and change.after_ns - change.before_ns >= least:
+            yield _text(change)
+
+
+def _text(change: Change) -> str:
+    first = (*change.after, *change.before)[0]
+    cost = f"{time_text(change.before_ns)} → {time_text(change.after_ns)}"
+    return f"{change.status}: {change.title}, {cost} ({first.fingerprint})"

@@ -1,0 +1,137 @@
+"""Which findings of two scans are the same: parts of a bipartite graph that hang together, n to m.
+
+Without stacks the findings of several modules are one, and that one is many again with stacks. So no pairs are made:
+findings that share a name are in one component, and a component's costs are compared as sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tracemine.comparison.record import Item
+from tracemine.comparison.sides import place
+
+IDENTITY, ALIAS, SIGNATURE = "identity", "alias", "signature"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """Findings that are the same, by their positions on each side; on one side alone where nothing matched."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    matched_by: str | None
+
+
+def components(before: Sequence[Item], after: Sequence[Item], *, alike: bool) -> list[Component]:
+    """Every finding of both sides in exactly one component.
+
+    alike: modules were recorded on both sides or on neither. Then what has its own name on the other side is that, and
+    aliases are for what is left. Where they were not, a name that several findings fall together under may hold any of
+    them, so names and aliases count at once.
+    """
+    found: list[Component] = []
+    rest = (tuple(range(len(before))), tuple(range(len(after))))
+    rounds: list[tuple[str, Callable[..., Iterable[tuple[int, int]]]]] = [(ALIAS, _named), (SIGNATURE, _signed)]
+    if alike:
+        rounds.insert(0, (IDENTITY, _named_the_same))
+    for matched_by, edges in rounds:
+        here, there = [before[i] for i in rest[0]], [after[j] for j in rest[1]]
+        linked = _linked(edges(here, there))
+        found += [
+            Component(
+                before=tuple(rest[0][i] for i in ours), after=tuple(rest[1][j] for j in theirs), matched_by=matched_by
+            )
+            for ours, theirs in linked
+        ]
+        rest = (
+            _left(rest[0], {i for ours, _ in linked for i in ours}),
+            _left(rest[1], {j for _, js in linked for j in js}),
+        )
+    found = [_by_name(one, before, after) for one in found]
+    found += [Component(before=(i,), after=(), matched_by=None) for i in rest[0]]
+    found += [Component(before=(), after=(j,), matched_by=None) for j in rest[1]]
+    return found
+
+
+def _left(rows: Sequence[int], taken: set[int]) -> tuple[int, ...]:
+    return tuple(row for at, row in enumerate(rows) if at not in taken)
+
+
+def _by_name(one: Component, before: Sequence[Item], after: Sequence[Item]) -> Component:
+    """Matched by identity where both sides have the same ones, whatever else would have matched them too."""
+    ours, theirs = {before[i].fingerprint for i in one.before}, {after[j].fingerprint for j in one.after}
+    return replace(one, matched_by=IDENTITY) if ours == theirs else one
+
+
+_Names = frozenset[tuple[bool, str]]
+
+
+def _own(item: Item) -> _Names:
+    """What a finding is called itself, and what its variants are. GPU time is never idle time, whatever a file says."""
+    return frozenset((item.on_gpu, name) for name in (item.fingerprint, *item.variants))
+
+
+def _others(item: Item) -> _Names:
+    """What else it may be called."""
+    return frozenset((item.on_gpu, name) for name in item.aliases)
+
+
+def _named_the_same(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
+    yield from _joined([_own(one) for one in before], [_own(one) for one in after])
+
+
+def _named(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
+    """One is called what the other is, or may be called. That both may be called the same makes them no one."""
+    own = [_own(one) for one in before], [_own(one) for one in after]
+    yield from _joined(*own)
+    yield from _joined(own[0], [_others(one) for one in after])
+    yield from _joined([_others(one) for one in before], own[1])
+
+
+def _joined(before: Sequence[_Names], after: Sequence[_Names]) -> Iterable[tuple[int, int]]:
+    rows: dict[tuple[bool, str], list[int]] = {}
+    for j, keys in enumerate(after):
+        for key in keys:
+            rows.setdefault(key, []).append(j)
+    for i, keys in enumerate(before):
+        for key in keys:
+            yield from ((i, j) for j in rows.get(key, ()))
+
+
+def _signed(before: Sequence[Item], after: Sequence[Item]) -> Iterable[tuple[int, int]]:
+    """The same cause in the same place, or on the same operators: a data type or a module's name is new."""
+    yield from ((i, j) for i, one in enumerate(before) for j, other in enumerate(after) if alike_in_kind(one, other))
+
+
+def alike_in_kind(one: Item, other: Item) -> bool:
+    """Whether two findings that share no name may be the same cause."""
+    if one.rule != other.rule or one.on_gpu != other.on_gpu:
+        return False
+    here, there = place(one), place(other)
+    if here is None or there is None:
+        return bool(set(one.ops) & set(other.ops))
+    if here == there:
+        return True
+    same_shapes = not one.shapes or not other.shapes or bool(set(one.shapes) & set(other.shapes))
+    return same_shapes and set(one.ops) == set(other.ops)
+
+
+def _linked(edges: Iterable[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:
+    """The connected components of a bipartite graph, each as its sorted nodes on both sides."""
+    leader: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def root(node: tuple[int, int]) -> tuple[int, int]:
+        leader.setdefault(node, node)
+        while leader[node] != node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    for i, j in edges:
+        leader[root((0, i))] = root((1, j))
+    found: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+    for node in sorted(leader):
+        found.setdefault(root(node), ([], []))[node[0]].append(node[1])
+    return list(found.values())

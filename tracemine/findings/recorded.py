@@ -1,0 +1,60 @@
+"""What a trace recorded, and what its operators took: what one must know before one trace is held against another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.findings.accounting import Accounts
+from tracemine.findings.context import Book
+from tracemine.findings.facts import Facts, number
+from tracemine.findings.record import Recorded, Spent
+from tracemine.rows.arrow import rows_of
+from tracemine.rows.table import BoolArray, IntArray
+from tracemine.timeline import Timeline
+from tracemine.version import __version__
+
+_MOST_NAMES = 1_000  # of operators, those that take most; programs have some hundreds
+_NAME_LIMIT = 512  # characters, as of a finding's kernels
+
+
+def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
+    """What the recording has of each thing that a finding's being found may hang on."""
+    ops, meta = timeline.ops, timeline.meta
+    owned = rows_of(timeline.activities["op_row"]) >= 0
+    return Recorded(
+        tracemine=__version__,
+        torch=meta.versions.get("torch"),
+        world_size=meta.world_size,
+        devices=accounts.devices,
+        shapes=ops["input_shapes"].null_count < ops.num_rows,
+        stacks=timeline.stacks.num_rows > 0 or ops["module"].null_count < ops.num_rows,
+        traced=ops["record_function_id"].null_count < ops.num_rows,
+        tensors=meta.execution_trace is not None,
+        operators=round(int(accounts.dur_ns[owned].sum()) / max(accounts.gpu_time_ns, 1), 4),
+    )
+
+
+def spent(book: Book) -> Spent:
+    """Of each operator its GPU time, and the idle time that the device waited for it: a step, or over the trace."""
+    accounts, gaps = book.accounts, book.facts["gaps"]
+    steps = 0 if accounts.per_step is None else accounts.per_step.count
+    of_gap = accounts.in_step[number(book.rows["gaps"], "next_row")]
+    kept = np.ones(len(accounts.dur_ns), np.bool_) if not steps else accounts.in_step
+    kept_gaps = np.ones(len(of_gap), np.bool_) if not steps else of_gap
+    return Spent(
+        gpu_ns=_by_operator(book.facts["activities"], accounts.dur_ns, kept, max(steps, 1)),
+        idle_ns=_by_operator(gaps, gaps.dur_ns, kept_gaps, max(steps, 1)),
+    )
+
+
+def _by_operator(facts: Facts, dur_ns: IntArray, kept: BoolArray, steps: int) -> dict[str, int]:
+    """Nanoseconds by name, most first; of what has no name under ""."""
+    names = facts.op.values
+    sums = np.zeros(len(names) + 1, np.int64)
+    np.add.at(sums, facts.op.codes[kept], dur_ns[kept])  # code −1: the last
+    found: dict[str, int] = {}
+    for code in np.argsort(-sums, kind="stable")[:_MOST_NAMES].tolist():
+        if (ns := int(sums[code]) // steps) > 0:
+            name = names[code][:_NAME_LIMIT] if code < len(names) else ""
+            found[name] = found.get(name, 0) + ns
+    return found

@@ -1,0 +1,74 @@
+"""A difference as Markdown: for a pull request, a ticket, or the summary of a CI run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from tracemine.report.diff_words import (
+    basis_text,
+    change_text,
+    counts_text,
+    differs_texts,
+    marks,
+    noise_text,
+    per_text,
+    predicted_texts,
+    sides_text,
+    signed,
+    step_text,
+    title,
+    where,
+)
+from tracemine.report.escape import code, code_cell, prose, prose_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracemine.comparison import Change, Difference
+    from tracemine.report import Options
+
+
+def render(difference: Difference, out: TextIO, options: Options) -> None:
+    """Write the report. What did not change stands folded at the end."""
+    out.write("\n".join(_lines(difference, options)) + "\n")
+
+
+def _lines(difference: Difference, options: Options) -> Iterator[str]:
+    per = per_text(difference)
+    yield f"# {code(title(difference))}\n"
+    yield f"{prose(sides_text(difference))}. Times are {per}.\n"
+    span = "Step" if per == "a step" else "Span"
+    yield f"- **{span}** {prose(step_text(difference.step))} ({basis_text(difference)})"
+    yield f"- **GPU work** {prose(step_text(difference.gpu_work))}"
+    for text in predicted_texts(difference):
+        yield f"- **Predicted** {prose(text)}"
+    for text in differs_texts(difference):
+        yield f"- **Differs** {prose(text)}"
+    yield f"- **Noise** {prose(noise_text(difference.noise))}"
+    yield f"- **Findings** {counts_text(difference)}\n"
+    changed = [change for change in difference.changes if change.status != "same"]
+    shown = changed[: options.top]
+    if shown:
+        yield from _table(shown)
+    if len(shown) < len(changed):
+        yield f"\n{len(changed) - len(shown):,} more changes are left out."
+    if same := [change for change in difference.changes if change.status == "same"]:
+        yield f"\n<details><summary>{len(same):,} the same</summary>\n"
+        yield from _table(same[: options.top])
+        yield "\n</details>"
+    if difference.notes:
+        yield ""
+        yield from (f"> {prose(note)}\n>" for note in difference.notes[:-1])
+        yield f"> {prose(difference.notes[-1])}"
+
+
+def _table(changes: Sequence[Change]) -> Iterator[str]:
+    yield "| | before → after | change | finding | where | fingerprint |"
+    yield "|---|---|---|---|---|---|"
+    for change in changes:
+        texts = [change.title, *filter(None, (change.reason, change.accepted and f"accepted: {change.accepted}"))]
+        what = "<br>".join(prose_cell(text) for text in texts)
+        cost, more = change_text(change.before_ns, change.after_ns), signed(change.after_ns - change.before_ns)
+        place = code_cell(where(change))
+        yield f"| {change.status} | {cost} | {more} | {what} | {place} | {code_cell(marks(change))} |"

@@ -1,0 +1,114 @@
+"""A difference for a person at a terminal: what differs besides the program, the step, then what became of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from tracemine.report.diff_words import (
+    basis_text,
+    change_text,
+    counts_text,
+    differs_texts,
+    marks,
+    noise_text,
+    per_text,
+    predicted_texts,
+    same_text,
+    sides_text,
+    signed,
+    step_text,
+    title,
+    where,
+)
+from tracemine.report.escape import line
+from tracemine.units import count_text
+
+if TYPE_CHECKING:
+    from tracemine.comparison import Change, Difference
+    from tracemine.report import Options
+
+_STYLES = {
+    "new": "bold red",
+    "worse": "red",
+    "fixed": "bold green",
+    "improved": "green",
+    "moved": "yellow",
+    "unknown": "yellow",
+    "same": "dim",
+}
+_LABEL_WIDTH = 11
+_STATUS_WIDTH = 10
+
+
+def render(difference: Difference, out: TextIO, options: Options) -> None:
+    """Write the report; nothing but text and, with `options.color`, styles."""
+    console = Console(
+        file=out,
+        width=options.width,
+        force_terminal=options.color,
+        color_system="standard" if options.color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for margin, text in _rows(difference, options):
+        if not text:
+            console.print()
+            continue
+        lines = text[margin:].wrap(console, max(console.width - margin, 20))
+        for number, one in enumerate(lines):
+            row = Text.assemble(text[:margin] if not number else " " * margin, one)
+            row.rstrip()
+            console.print(row, soft_wrap=True)
+
+
+def _rows(difference: Difference, options: Options) -> Iterator[tuple[int, Text]]:
+    """Paragraphs: how wide the label is, and the text with it."""
+    yield 0, Text(line(title(difference)), "bold")
+    yield 0, Text(line(sides_text(difference)))
+    per = per_text(difference)
+    yield _labelled("step" if per == "a step" else "span", f"{step_text(difference.step)} ({basis_text(difference)})")
+    yield _labelled("GPU work", step_text(difference.gpu_work))
+    for text in predicted_texts(difference):
+        yield _labelled("predicted", text)
+    for text in differs_texts(difference):
+        yield _labelled("differs", text)
+    yield _labelled("noise", noise_text(difference.noise))
+    yield 0, Text()
+    changed = [change for change in difference.changes if change.status != "same"]
+    shown = changed[: options.top]
+    for change in shown:
+        yield from _change(change)
+    if len(shown) < len(changed):
+        yield 0, Text(f"  … {count_text(len(changed) - len(shown), 'more change')}: --top 0")
+    if same := [change for change in difference.changes if change.status == "same"]:
+        yield _STATUS_WIDTH + 2, Text.assemble(_status("same"), same_text(same))
+    if difference.changes:
+        yield 0, Text()
+    yield 0, Text(f"{counts_text(difference)}; times are {per}")
+    for note in difference.notes:
+        yield _labelled("note", note)
+
+
+def _labelled(label: str, text: str) -> tuple[int, Text]:
+    return _LABEL_WIDTH, Text.assemble((f"{label:<{_LABEL_WIDTH}}", "dim"), line(text, longest=2000))
+
+
+def _status(status: str) -> tuple[str, str]:
+    return f"  {status:<{_STATUS_WIDTH}}", _STYLES.get(status, "")
+
+
+def _change(change: Change) -> Iterator[tuple[int, Text]]:
+    margin = _STATUS_WIDTH + 2
+    cost = f"{change_text(change.before_ns, change.after_ns)}  {signed(change.after_ns - change.before_ns)}"
+    yield margin, Text.assemble(_status(change.status), f"{cost}  ", line(change.title))
+    details = " · ".join(filter(None, (where(change), change.rule, marks(change))))
+    yield margin, Text.assemble(" " * margin, (line(details), "dim"))
+    for label, text in (("", change.reason), ("accepted: ", change.accepted)):
+        if text:
+            yield margin, Text.assemble(" " * margin, f"{label}{line(text)}")

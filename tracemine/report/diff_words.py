@@ -1,0 +1,186 @@
+"""A difference in words, the same for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tracemine.units import count_text, percent_text, range_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.comparison import Change, Difference
+    from tracemine.comparison.record import About, Noise, Predicted, StepChange
+    from tracemine.findings.record import Range
+
+NO_COST = "–"
+_BASES = {
+    "captured": "timed alone by tracemine.capture",
+    "recorded": "as recorded",
+    "estimated": "estimated without the profiler",
+}
+_MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estimated": "by the estimated steps"}
+_NOISE = {
+    "given": "as --noise says",
+    "measured": "the spread of the steps",
+    "assumed": "assumed",
+}
+# What a recording has or has not, in a reader's words.
+_DIFFERS = {
+    "gpu": "GPU",
+    "inputs": "shapes that most findings ran on",
+    "traced": "execution trace, which slows the host",
+    "tensors": "tensors of an execution trace",
+    "operators": "operators",
+    "world_size": "processes",
+    "devices": "active GPUs",
+}
+_SHORT = 16  # digits of a fingerprint; all of them
+
+
+def title(difference: Difference) -> str:
+    """Which two are compared."""
+    return f"{difference.before.trace} → {difference.after.trace}"
+
+
+def about_text(about: About) -> str:
+    """What one side is: its GPU and how many steps were recorded."""
+    gpu = about.gpu or "GPU not known"
+    return f"{gpu}, {count_text(about.steps, 'step')}" if about.steps else f"{gpu}, no steps known"
+
+
+def sides_text(difference: Difference) -> str:
+    """Both sides' GPU and steps, once where they agree."""
+    texts = [about_text(about) for about in (difference.before, difference.after)]
+    return texts[0] if texts[0] == texts[1] else " → ".join(texts)
+
+
+def change_text(before_ns: int, after_ns: int) -> str:
+    """What it was, what it is, and by how much that is more.
+
+    >>> change_text(47_535_666, 0), change_text(0, 1_000), change_text(1_914_300, 2_883_700)
+    ('47.5 ms → –', '– → 1.00 µs', '1.91 → 2.88 ms')
+    """
+    before, after = (time_text(ns) if ns else NO_COST for ns in (before_ns, after_ns))
+    number, _, unit = before.partition(" ")
+    return f"{number} → {after}" if unit and after.endswith(f" {unit}") else f"{before} → {after}"
+
+
+def signed(ns: int) -> str:
+    """A change with its sign.
+
+    >>> signed(1_500), signed(-2_000_000), signed(0)
+    ('+1.50 µs', '−2.00 ms', '±0 ns')
+    """
+    return f"{'+' if ns > 0 else '−' if ns < 0 else '±'}{time_text(abs(ns))}"
+
+
+def share_text(change_ns: int, whole_ns: int) -> str:
+    """A change as a signed share; "" of nothing."""
+    if not whole_ns:
+        return ""
+    return f"({'+' if change_ns >= 0 else '−'}{percent_text(abs(change_ns), whole_ns)})"
+
+
+def step_text(change: StepChange) -> str:
+    """Before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
+    before, after = change.before_ns.mid, change.after_ns.mid
+    text = f"{change_text(before, after)}  {signed(after - before)} {share_text(after - before, before)}".rstrip()
+    if change.change_ns.low != change.change_ns.high:
+        text += f", {signed(change.change_ns.low)} to {signed(change.change_ns.high)}"
+    return f"{text}: {change.status}"
+
+
+def basis_text(difference: Difference) -> str:
+    """What the step's times rest on."""
+    return _BASES.get(difference.basis, difference.basis)
+
+
+def differs_texts(difference: Difference) -> Iterator[str]:
+    """What else than the program is not the same, a line each."""
+    for one in difference.differs:
+        why = "; what comes and goes is unknown" if one.explains else ""
+        yield f"{_DIFFERS.get(one.what, one.what)}: {one.before} → {one.after}{why}"
+
+
+def noise_text(noise: Noise) -> str:
+    """Below what a change says nothing, and how that is known.
+
+    >>> from tracemine.comparison.record import Noise
+    >>> noise_text(Noise(span=0.041, gpu=0.01, source="measured"))
+    '4.1 % of the step and of idle time, 1.0 % of GPU work (the spread of the steps)'
+    """
+    source = _NOISE.get(noise.source, noise.source)
+    span, gpu = percent_text(noise.span, 1), percent_text(noise.gpu, 1)
+    if span == gpu:
+        return f"{span} ({source})"
+    return f"{span} of the step and of idle time, {gpu} of GPU work ({source})"
+
+
+def predicted_texts(difference: Difference) -> Iterator[str]:
+    """Predicted beside measured: the step, then the GPU's work; none where nothing is fixed."""
+    found = difference.predicted
+    if found is None:
+        return
+    what, measured = _done(found), found.measured_step_ns
+    said = f"{_said(found.step_saving_ns)} less a step without the profiler, by {what}"
+    yield f"{said}; measured: {_said(measured)} less, {_MEASURED.get(difference.basis, difference.basis)}" + (
+        _verdict(found.step_saving_ns, measured)
+    )
+    if found.gpu_saving_ns.high:
+        alone = found.measured_gpu_ns
+        verdict = _verdict(found.gpu_saving_ns, type(measured)(alone, alone, alone))
+        yield f"{_said(found.gpu_saving_ns)} less GPU work, by {what}; measured: {time_text(alone)} less{verdict}"
+
+
+def _done(found: Predicted) -> str:
+    parts = [f"{name} ({count:,})" for name, count in (("fixed", found.fixed), ("improved", found.improved)) if count]
+    return f"what is {' and '.join(parts)}"
+
+
+def _said(saving: Range) -> str:
+    if saving.low == saving.high:
+        return time_text(saving.mid)
+    return f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)})"
+
+
+def _verdict(predicted: Range, measured: Range) -> str:
+    """Whether what was measured lies in what was predicted."""
+    if measured.high < predicted.low:
+        return ": less than predicted"
+    if measured.low > predicted.high:
+        return ": more than predicted"
+    return ": within what was predicted" if measured.low == measured.high else ": both intervals meet"
+
+
+def marks(change: Change) -> str:
+    """The fingerprints on both sides, once where they agree."""
+    before, after = (
+        ", ".join(part.fingerprint[:_SHORT] for part in side[:2]) + (" …" if len(side) > 2 else "")
+        for side in (change.before, change.after)
+    )
+    return before if before == after or not after else after if not before else f"{before} → {after}"
+
+
+def where(change: Change) -> str:
+    """The line that leads to it, else its module; "" where neither is known."""
+    parts = [*change.after, *change.before]
+    first = next((part.source for part in parts if part.source), None)
+    return first or next((part.module for part in parts if part.module), None) or ""
+
+
+def counts_text(difference: Difference) -> str:
+    """How many findings became what."""
+    if not difference.counts:
+        return "no findings on either side"
+    return ", ".join(f"{count:,} {status}" for status, count in difference.counts.items())
+
+
+def same_text(changes: Sequence[Change]) -> str:
+    """What did not change, in one line."""
+    before, after = sum(one.before_ns for one in changes), sum(one.after_ns for one in changes)
+    return f"{count_text(len(changes), 'finding')}, {change_text(before, after)}"
+
+
+def per_text(difference: Difference) -> str:
+    """What times are of."""
+    return "over the trace" if difference.per == "trace" else "a step"
