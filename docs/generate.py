@@ -14,10 +14,11 @@ from pages_ops import operators_page
 
 from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
+from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.matching import load_rules
 from tracemine.matching.catalogue import rules_page
 from tracemine.rows import docs as row_docs
-from tracemine.timeline import COUNTERS, EDGES, TABLES, Device, IngestReport, Meta
+from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, Device, IngestReport, Meta
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,14 +35,18 @@ def timeline_page() -> str:
         "execution trace was given, for other readers; tracemine itself derives it anew from the facts. "
         "`counters.parquet` is there where reports of Nsight Compute were given ([counters.md](counters.md)), which "
         "are of other runs than the trace.\n",
+        "`tracemine scan TRACE --parquet DIR` writes a timeline with two more tables, `findings.parquet` and "
+        "`occurrences.parquet`, so that a finding's kernels can be looked up; [recipes.md](recipes.md) has queries for "
+        "pandas, DuckDB and Polars. `row` and `short_name` are derived when the files are written, and are not read "
+        "back. The schema's version is " + f"{SCHEMA_VERSION}; version 4, which lacks these two, is still read.\n",
     ]
-    for table in (*TABLES.values(), EDGES, COUNTERS):
+    for table in (*TABLES.values(), EDGES, COUNTERS, FINDINGS, OCCURRENCES):
         parts += [
             f"## {table.name}.parquet\n",
             f"One row: {table.row}. Order: {table.order}.\n",
             _grid(
                 ("column", "type", "what it says", "null"),
-                [(f"`{c.name}`", _arrow_type(c.type), c.says, c.null or "—") for c in table.columns],
+                [(f"`{c.name}`", _arrow_type(c.type), c.says, c.null or "—") for c in (*table.derived, *table.columns)],
             ),
         ]
     parts.append("## meta.json\n")

@@ -111,6 +111,14 @@ def scan(
     counters: CountersOption = None,
     evidence: EvidenceOption = None,
     calibration: CalibrationOption = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            "--parquet",
+            metavar="DIR",
+            help="Also keep the trace and its findings as Parquet tables that join; a timeline there is replaced.",
+        ),
+    ] = None,
     why_not: Annotated[
         bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
     ] = False,
@@ -133,6 +141,7 @@ def scan(
       tracemine scan replays.json.gz --graph-capture capture.json.gz
       tracemine scan trace.json.gz --ncu report.ncu-rep
       tracemine scan trace.json.gz --evidence results/
+      tracemine scan trace.json.gz --parquet timeline/
     """
     _check(report, top)
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
@@ -155,7 +164,7 @@ def scan(
     failed = failing = False
     printed = 0
     found_paths = all_traces(paths, quiet=quiet)
-    for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture)):
+    for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture), ("--parquet", tables)):
         if given is not None:
             found_paths = iter([_only(option, found_paths)])
     for path in found_paths:
@@ -170,6 +179,7 @@ def scan(
                 execution_trace=execution_trace,
                 graph_capture=graph_capture,
                 reports=reports,
+                tables=tables,
                 quiet=quiet,
             )
         except TracemineError as error:
@@ -274,10 +284,14 @@ def scanned(
     execution_trace: Path | None = None,
     graph_capture: Path | None = None,
     reports: Sequence[Report] = (),
+    tables: Path | None = None,
     quiet: bool,
 ) -> Scan:
-    """One trace, read with a progress bar and mined. Raises TracemineError where it cannot be."""
-    from tracemine.pipeline import analyse, mined
+    """One trace, read with a progress bar and mined; kept in the folder `tables`, where one is named.
+
+    Raises TracemineError where it cannot be.
+    """
+    from tracemine.pipeline import analyse, mined, write_tables
 
     with reading(path, quiet=quiet) as progress:
         analysis = analyse(
@@ -286,4 +300,7 @@ def scanned(
     known, given = analysis.device, asked.device
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
-    return mined(analysis, asked)
+    found = mined(analysis, asked)
+    if tables is not None:
+        write_tables(analysis, found, tables)
+    return found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracemine.counters.names import canonical, is_short, short
+from tracemine.ops.kernel_names import canonical, is_short, short
 
 # As PyTorch's profiler prints it, and as Nsight Compute did: 2023 with casts, 2025 without namespaces in two ways.
 SAME = [
