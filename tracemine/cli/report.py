@@ -135,19 +135,13 @@ def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
     return scanned(trace, Options(evidence=evidence), quiet=quiet)
 
 
-def _names(finding: Finding) -> Iterator[str]:
-    """All that a finding may be called: its variants are what verdicts name."""
-    for one in (finding.identity, *(variant.identity for variant in finding.variants)):
-        yield from (one.finding, *one.aliases)
-
-
 def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:
     """The one finding whose fingerprint begins so, or that of one of its variants, and its scan."""
     found = {
         finding.fingerprint: (finding, scan)
         for scan in reversed(scans)
         for finding in scan.findings
-        if any(name.startswith(mark) for name in _names(finding))
+        if any(name.startswith(mark) for name in finding.names)
     }
     hint = "scan --format json and the tickets of --format markdown name them"
     if len(mark) < _SHORTEST_MARK:

@@ -218,12 +218,12 @@ def _device(name: str) -> Device:
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
     """Every trace named, each once; what is wrong with an argument in its place."""
-    from tracemine.cli.paths import traces
+    from tracemine.formats.discover import traces
 
     seen: set[Path] = set()
     for given in paths:
         try:
-            for path in traces(given, quiet=quiet):
+            for path in traces(given, None if quiet else say):
                 if path not in seen:
                     seen.add(path)
                     yield path
