@@ -12,7 +12,7 @@ import typer
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import findings_files, stored_scans
-from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, evidence_in, scanned
+from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, check_report, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, render
@@ -65,8 +65,7 @@ def report(
       tracemine report findings.json --finding 5c937085fd3e53de
     """
     name = form or ("text" if finding is None else "markdown")
-    if name not in REPORTS:
-        raise UsageError(f"--format: there is no report {name!r}", hint=f"there are: {', '.join(REPORTS)}")
+    check_report(name)
     if finding is not None and name != "markdown":
         raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
     if top < 0:

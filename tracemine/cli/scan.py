@@ -16,7 +16,7 @@ from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import REPORTS, render
+from tracemine.report import REPORTS, render, renderer
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
@@ -199,10 +199,18 @@ def scan(
 
 
 def _check(report: str, top: int) -> None:
-    if report not in REPORTS:
-        raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(REPORTS)}")
+    check_report(report)
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
+
+
+def check_report(name: str) -> None:
+    """Raises UsageError before any trace is read: there is no such report, or it is another package's and broken."""
+    if name not in REPORTS:
+        try:
+            renderer(name)
+        except TracemineError as error:
+            raise UsageError(f"--format: {error.message}", hint=error.hint) from None
 
 
 def _device(name: str) -> Device:
