@@ -214,14 +214,12 @@ def check_report(name: str) -> None:
 
 
 def _device(name: str) -> Device:
-    from tracemine.devices import devices, devices_meant
+    from tracemine.devices import device_named
 
-    meant = devices_meant(name)
-    if len(meant) == 1:
-        return meant[0]
-    wrong = "may be any of several GPUs" if meant else "is not in the device table"
-    titles = ", ".join(device.title for device in meant or devices())
-    raise UsageError(f"--gpu: {name!r} {wrong}", hint=f"there are: {titles}")
+    try:
+        return device_named(name)
+    except UsageError as error:
+        raise UsageError(f"--gpu: {error.message}", hint=error.hint) from None
 
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
