@@ -6,11 +6,14 @@ import sys
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from pages_api import api_page
 from pages_ops import operators_page
+from pages_schemas import PRINTED, schema_page
 
 from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
@@ -59,12 +62,14 @@ def timeline_page() -> str:
 
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
+    "api.md": api_page,
     "cli.md": cli_page,
     "devices.md": devices_page,
     "operators.md": operators_page,
     "rows.md": row_docs.page,
     "rules.md": lambda: rules_page(load_rules()),
     "timeline.md": timeline_page,
+    **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
 }
 
 
@@ -117,6 +122,7 @@ def main() -> int:
             continue
         stale.append(f"docs/{name}")
         if "--check" not in sys.argv[1:]:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if stale and "--check" in sys.argv[1:]:
         print(f"out of date: {', '.join(stale)} (python docs/generate.py writes them)")

@@ -92,6 +92,8 @@ def capture(
             for batch in recording.steps(loader):
                 train_step(batch)
 
+    After the block `recording.scan()` is `tracemine.scan(folder)`.
+
     With `steps`, that many steps are recorded and those before them prepare and compare: `warmup` steps that count for
     nothing, `timed` steps timed with nothing recording, `warmup` steps with the profiler ready, then `steps` recorded
     ones. Without, the whole block is recorded from its first line on, `Recording.step` marks where a step ends, and

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A trace without a report, and why: a TracemineError, or any other error, which is a bug."""
+    """A trace without a report: its `path`, and the `error`, a TracemineError or any other, which is a bug."""
 
     path: str
     error: Exception
@@ -44,7 +44,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Reports(Sequence[Report]):
-    """Reports in the order of their paths, those that could not be made, and the notes on what was left out."""
+    """A sequence of reports in the order of their paths.
+
+    `errors` are the traces of which there is none, each a `Failure`; `notes` say what was left out of folders.
+    """
 
     reports: tuple[Report, ...]
     errors: tuple[Failure, ...] = ()

@@ -34,13 +34,14 @@ _SHORTEST_MARK = 4  # digits of a fingerprint
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What a scan of one trace found.
+    """What a scan of one trace found: `scan`, the record that `scan --format json` prints, and ways to look at it.
 
     Iterating, `len`, indexing and the tables go over the findings that are worth showing, most worth first. What saves
     too little for that is in `scan.findings`, marked `reported=False`, and `worth("0ns")` shows it too.
+    `report["80c2"]` is the finding whose fingerprint begins so, shown or not.
     """
 
-    scan: Scan  # the wire format: what `scan --format json` prints
+    scan: Scan
 
     @property
     def findings(self) -> tuple[Finding, ...]:
