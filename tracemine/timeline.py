@@ -434,7 +434,7 @@ class Timeline:
                 for name, rows in tables.items():
                     rows = _with_derived(rows, name)
                     with (staging / f"{name}.parquet").open("xb") as file:
-                        pq.write_table(rows, file, compression="zstd")
+                        pq.write_table(rows, file, compression="zstd", **_encodings(rows))
                 (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
                 with locked(target.parent):
                     _check_replaceable(target, directory)
@@ -551,6 +551,15 @@ def _with_derived(rows: pa.Table, name: str) -> pa.Table:
     made = [_DERIVE[column.name](rows) for column in TABLES[name].derived]
     fields = [pa.field(column.name, column.type, nullable=False) for column in TABLES[name].derived]
     return pa.Table.from_arrays([*made, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def _encodings(rows: pa.Table) -> dict[str, Any]:
+    """How columns are packed: row numbers as their differences, which take no room, all else by dictionaries."""
+    if _ROW.name not in rows.column_names:
+        return {}
+    lists = {field.name: pa.types.is_nested(field.type) for field in rows.schema if field.name != _ROW.name}
+    others = [f"{name}.list.element" if nested else name for name, nested in lists.items()]
+    return {"use_dictionary": others, "column_encoding": {_ROW.name: "DELTA_BINARY_PACKED"}}
 
 
 def _row_numbers(rows: pa.Table) -> pa.Array:
