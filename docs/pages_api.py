@@ -49,7 +49,7 @@ _OTHER_PAGES = {
     "Finding": "[findings.md](findings.md) says what it holds.",
     "pipeline": "The stages that `scan` goes through: `analyse`, `mined`, `scan`, `write_tables`.",
 }
-_METHODS = {"Timeline": ("table", "write", "read")}
+_METHODS = {"Timeline": ("table", "to_pandas", "write", "read")}
 # Sections, in order; every public name stands in one.
 _SECTIONS = {
     "Traces and findings": ("scan", "scan_many", "load", "load_many", "open"),

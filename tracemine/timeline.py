@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -36,7 +36,11 @@ from tracemine.files import (
     resolved,
     writing,
 )
+from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION = 5
 _READ_VERSIONS = (4, SCHEMA_VERSION)  # version 4 has no derived columns, and is the same otherwise
@@ -451,6 +455,10 @@ class Timeline:
         if name not in TABLES:
             raise UsageError(f"a timeline has no table {name!r}", hint=f"there are: {', '.join(TABLES)}")
         return _with_derived(getattr(self, name), name)
+
+    def to_pandas(self, name: str) -> pd.DataFrame:
+        """The same as a DataFrame, in which whole numbers that were not recorded are `pd.NA`. Raises as `table`."""
+        return frame(self.table(name))
 
     @staticmethod
     def lies_in(directory: Path) -> bool:

@@ -115,6 +115,9 @@ def test_open_gives_the_timeline_with_its_tables() -> None:
     assert isinstance(timeline, tracemine.Timeline)
     assert timeline.table("activities")["row"].to_pylist() == list(range(8))
     assert all(timeline.table(name).column_names[0] == "row" for name in TABLES)
+    activities = timeline.to_pandas("activities")
+    assert str(activities.dtypes["correlation"]) == "Int64"  # null in some traces, and whole all the same
+    assert activities.dur_ns.sum() == sum(timeline.activities["dur_ns"].to_pylist())
     with pytest.raises(tracemine.InputError, match="there is no such file"):
         tracemine.open("no/such/trace.json")
 

@@ -48,7 +48,7 @@ def short(name: str) -> str:
 
 # Copies and sets have titles, not names of functions.
 _TITLE = re.compile(r"(?:Memcpy|Memset)\b|\[CUDA ")
-_LONGEST_TITLE = 200  # characters
+_LONGEST_SHORT = 200  # characters of a short name
 # CUTLASS launches through templates of these names; what is launched is their first argument.
 _LAUNCHERS = frozenset({"Kernel", "Kernel2"})
 
@@ -64,12 +64,12 @@ def short_name(name: str) -> str:
     'Memcpy HtoD (Pageable -> Device)'
     """
     if _TITLE.match(name):
-        return name[:_LONGEST_TITLE]
+        return name[:_LONGEST_SHORT]
     function, operation = short(name), functor(name)
     if function in _LAUNCHERS:
         argument = canonical(name).split(" ", 2)[1:2]
         function = next((word for word in argument if word.startswith("cutlass")), function)
-    return f"{function} ({operation})" if operation else function or name[:_LONGEST_TITLE]
+    return (f"{function} ({operation})" if operation else function or name)[:_LONGEST_SHORT]
 
 
 def is_short(name: str) -> bool:
