@@ -14,6 +14,7 @@ from tracemine import pipeline
 from tracemine.errors import InputError, TracemineError, UsageError
 from tracemine.formats import open_trace
 from tracemine.plugins import FORMATS, REPORTS, plugins
+from tracemine.report import REPORTS as BUILT_IN
 from tracemine.report import renderer
 
 ROOT = Path(__file__).parents[1]
@@ -198,7 +199,7 @@ def test_an_unknown_report_is_refused_with_all_that_there_are(install: Install, 
     assert (code, out) == (2, "")
     assert err.splitlines() == [
         "--format: there is no report 'pie'",
-        "  hint: there are: text, json, markdown, count",
+        f"  hint: there are: {', '.join(BUILT_IN)}, count",
     ]
 
 
