@@ -6,18 +6,22 @@ import sys
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from pages_api import api_page
 from pages_ops import operators_page
+from pages_schemas import PRINTED, schema_page
 
 from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
+from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.matching import load_rules
 from tracemine.matching.catalogue import rules_page
 from tracemine.rows import docs as row_docs
-from tracemine.timeline import COUNTERS, EDGES, TABLES, Device, IngestReport, Meta
+from tracemine.timeline import COUNTERS, EDGES, SCHEMA_VERSION, TABLES, Device, IngestReport, Meta
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,14 +38,18 @@ def timeline_page() -> str:
         "execution trace was given, for other readers; tracemine itself derives it anew from the facts. "
         "`counters.parquet` is there where reports of Nsight Compute were given ([counters.md](counters.md)), which "
         "are of other runs than the trace.\n",
+        "`tracemine scan TRACE --parquet DIR` writes a timeline with two more tables, `findings.parquet` and "
+        "`occurrences.parquet`, so that a finding's kernels can be looked up; [recipes.md](recipes.md) has queries for "
+        "pandas, DuckDB and Polars. `row` and `short_name` are derived when the files are written, and are not read "
+        "back. The schema's version is " + f"{SCHEMA_VERSION}; version 4, which lacks these two, is still read.\n",
     ]
-    for table in (*TABLES.values(), EDGES, COUNTERS):
+    for table in (*TABLES.values(), EDGES, COUNTERS, FINDINGS, OCCURRENCES):
         parts += [
             f"## {table.name}.parquet\n",
             f"One row: {table.row}. Order: {table.order}.\n",
             _grid(
                 ("column", "type", "what it says", "null"),
-                [(f"`{c.name}`", _arrow_type(c.type), c.says, c.null or "—") for c in table.columns],
+                [(f"`{c.name}`", _arrow_type(c.type), c.says, c.null or "—") for c in (*table.derived, *table.columns)],
             ),
         ]
     parts.append("## meta.json\n")
@@ -54,12 +62,14 @@ def timeline_page() -> str:
 
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
+    "api.md": api_page,
     "cli.md": cli_page,
     "devices.md": devices_page,
     "operators.md": operators_page,
     "rows.md": row_docs.page,
     "rules.md": lambda: rules_page(load_rules()),
     "timeline.md": timeline_page,
+    **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
 }
 
 
@@ -112,6 +122,7 @@ def main() -> int:
             continue
         stale.append(f"docs/{name}")
         if "--check" not in sys.argv[1:]:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if stale and "--check" in sys.argv[1:]:
         print(f"out of date: {', '.join(stale)} (python docs/generate.py writes them)")

@@ -12,13 +12,15 @@ PACKAGE = Path(__file__).parents[1] / "tracemine"
 
 # Where there are some, and how many. pyproject.toml lets ruff pass the same files (PLC0415) and says why there.
 COUNTS = {
-    "cli": 67,
+    "cli": 66,
     "files/reading.py": 1,
     "files/writing.py": 1,
     "formats/__init__.py": 3,
     "formats/nsys/database.py": 2,
+    "frames.py": 1,
+    "plugins.py": 1,
     "processes.py": 1,
-    "recording.py": 2,
+    "recording.py": 3,
     "validate/sandbox.py": 1,
     "verify/gpu/clocks.py": 1,
     "verify/gpu/worker.py": 1,

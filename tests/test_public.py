@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracemine
+from tracemine import errors
 
 ROOT = Path(__file__).parents[1]
 SMALL = """
@@ -31,9 +33,45 @@ def test_the_public_names_are_those_that_are_listed() -> None:
         _ = tracemine.prove
 
 
+def test_every_public_name_lies_where_the_table_says_and_is_written_down_once() -> None:
+    assert sorted(tracemine._PUBLIC) == sorted({*tracemine.__all__} - {"__version__"})
+    assert len(set(tracemine.__all__)) == len(tracemine.__all__)
+
+
+def test_every_error_is_public_and_one_of_ours() -> None:
+    for name, error in vars(errors).items():
+        if isinstance(error, type) and issubclass(error, Exception):
+            assert getattr(tracemine, name) is error
+            assert issubclass(error, tracemine.TracemineError)
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "tracemine" / "py.typed").is_file()
+
+
 def test_importing_it_loads_nothing_that_takes_long() -> None:
-    heavy = ("numpy", "pyarrow", "torch", "triton", "typer", "msgspec", "tracemine.codegen")
+    heavy = ("numpy", "pandas", "pyarrow", "torch", "triton", "typer", "msgspec", "tracemine.api", "tracemine.codegen")
     assert printed(f"import sys, tracemine; print([m for m in {heavy} if m in sys.modules])") == "[]\n"
+
+
+def test_importing_it_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import time; t = time.process_time(); import tracemine; print(time.process_time() - t)"
+    taken = min(float(printed(code)) for _ in range(5))
+    with capsys.disabled():
+        print(f" import tracemine: {1000 * taken:.1f} ms of processor time", end="")
+    assert taken < 0.05  # a busy machine counts another program's time to none of ours
+
+
+def test_a_scan_loads_neither_pandas_nor_torch_and_to_pandas_loads_pandas() -> None:
+    code = """
+import sys, tracemine
+report = tracemine.scan("fixtures/captures/chain")
+report.to_arrow(), report.occurrences(), report.to_json(), report.to_markdown(), report._repr_html_()
+print(*(name in sys.modules for name in ("pandas", "torch")))
+report.to_pandas()
+print(*(name in sys.modules for name in ("pandas", "torch")))
+"""
+    assert printed(code) == "False False\nTrue False\n"
 
 
 def test_kernels_are_generated_without_torch() -> None:
@@ -72,3 +110,21 @@ def test_the_example_of_the_page_runs() -> None:
     example = re.search(r"```python\n(.+?)```", page, re.S)
     assert example is not None
     assert re.search(r"^True \((\d+), \1\) ", printed(example[1]), re.M)
+
+
+def test_a_program_that_uses_it_is_checked_for_its_types(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import tracemine\n"
+        'report = tracemine.scan("trace.json.gz", gpu="h100")\n'
+        "reveal_type(report)\n"
+        "reveal_type([finding.per_step for finding in report])\n"
+        'reveal_type(tracemine.open("t").table)\n'
+        "tracemine.scan(5)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"), "program.py"]
+    environment = {**os.environ, "MYPYPATH": str(ROOT), "MYPY_CACHE_DIR": str(tmp_path / "cache")}
+    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment).stdout
+    assert 'Revealed type is "tracemine.api.report.Report"' in told
+    assert 'Revealed type is "list[tracemine.findings.record.PerStep | None]"' in told
+    assert "def (name: str) -> " in told
+    assert 'program.py:6: error: Argument 1 to "scan" has incompatible type "int"' in told

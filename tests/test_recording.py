@@ -448,3 +448,22 @@ def test_on_a_gpu_its_activities_are_recorded_and_its_driver_named(folder: Path)
     assert profiler_ids(folder) == execution_ids(folder)
     kernels = Counter(event["name"] for event in events(folder, "kernel"))
     assert all(count % 3 == 0 for count in kernels.values())  # every step is whole
+
+
+def test_what_was_recorded_is_scanned_where_the_block_has_ended(folder: Path, train: Callable[[], None]) -> None:
+    with tracemine.capture(folder, steps=1, warmup=0, timed=0, quiet=True) as recording:
+        with pytest.raises(UsageError, match="nothing is recorded yet"):
+            recording.scan()
+        for _ in recording.steps():
+            train()
+    report = recording.scan(min_saving="0ns")
+    assert isinstance(report, tracemine.Report)
+    assert report == tracemine.scan(folder, min_saving="0ns")
+    assert report.trace.steps == 1
+
+
+def test_a_recording_that_failed_is_not_scanned(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError), tracemine.capture(folder, quiet=True) as recording:
+        _ = 1 / 0
+    with pytest.raises(UsageError, match="nothing is recorded yet"):
+        recording.scan()

@@ -17,10 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracemine.errors import TimelineError, UsageError
+from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.timeline import EDGES, TABLES, Column, Device, IngestReport, Meta, Table, Timeline
 
 META = Meta(tracemine_version="0", source="t.json", format="kineto")
 
+_STEPS = pa.Table.from_pylist(
+    [{"name": f"step {i}", "start_ns": i, "dur_ns": 1} for i in range(3)], schema=TABLES["steps"].schema
+)
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 
@@ -84,6 +88,56 @@ def test_a_table_of_many_row_groups_is_read_back_as_one_chunk(tmp_path: Path) ->
     again = Timeline.read(tmp_path / "out").steps
     assert again.column("name").num_chunks == 1
     assert again.column("name").to_pylist() == [f"step {i}" for i in range(5)]
+
+
+def test_every_table_on_disk_has_its_row_numbers_and_activities_their_short_names(tmp_path: Path) -> None:
+    names = ["void at::native::elementwise_kernel<128, 4, at::native::CUDAFunctor_add<float>>(int)", "Memset (Device)"]
+    rows = [{"kind": "kernel", "name": name, "start_ns": i, "dur_ns": 1} for i, name in enumerate(names)]
+    rows = [row | {"unowned_reason": "no_host_events"} for row in rows]
+    timeline = Timeline(meta=META, activities=pa.Table.from_pylist(rows, schema=TABLES["activities"].schema))
+    timeline.write(tmp_path / "out")
+    for name in TABLES:
+        stored = pq.ParquetFile(tmp_path / "out" / f"{name}.parquet").read()
+        assert stored.column_names[0] == "row"
+        assert stored["row"].to_pylist() == list(range(getattr(timeline, name).num_rows))
+        assert stored.schema.field("row").type == pa.int64()  # as the columns that it is joined with
+        assert stored.cast(timeline.table(name).schema) == timeline.table(name)
+    activities = pq.ParquetFile(tmp_path / "out" / "activities.parquet").read()
+    assert activities["short_name"].to_pylist() == ["elementwise_kernel (add)", "Memset (Device)"]
+    assert activities["name"].to_pylist() == names
+    with pytest.raises(UsageError, match="a timeline has no table 'kernels'"):
+        timeline.table("kernels")
+
+
+def test_row_numbers_on_disk_are_not_believed(tmp_path: Path) -> None:
+    Timeline(meta=META, steps=_STEPS).write(tmp_path / "out")
+    path = tmp_path / "out" / "steps.parquet"
+    stored = pq.ParquetFile(path).read()
+    pq.write_table(stored.set_column(0, "row", pa.array(["x"] * stored.num_rows)), path)
+    assert Timeline.read(tmp_path / "out").steps == _STEPS
+
+
+def test_a_timeline_of_schema_version_4_is_read_and_becomes_one_of_now(tmp_path: Path) -> None:
+    Timeline(meta=META, steps=_STEPS).write(tmp_path / "out")
+    for name in TABLES:
+        path = tmp_path / "out" / f"{name}.parquet"
+        stored = pq.ParquetFile(path).read()
+        pq.write_table(stored.drop_columns([c.name for c in TABLES[name].derived]), path)
+    about = tmp_path / "out" / "meta.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"schema_version": 4}))
+    timeline = Timeline.read(tmp_path / "out")
+    assert timeline.steps == _STEPS
+    timeline.write(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "meta.json").read_text())["schema_version"] == 5
+
+
+def test_tables_of_findings_are_replaced_with_the_timeline_that_they_join(tmp_path: Path) -> None:
+    found = [(FINDINGS, FINDINGS.schema.empty_table()), (OCCURRENCES, OCCURRENCES.schema.empty_table())]
+    Timeline(meta=META).write(tmp_path / "out", found=found)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"findings.parquet", "occurrences.parquet"} <= names
+    Timeline(meta=META).write(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names - {"findings.parquet", "occurrences.parquet"}
 
 
 def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Columns of Arrow tables as NumPy arrays, by their buffers: pyarrow's own ways import pandas where there is one."""
+"""Arrow's columns as NumPy arrays and back, by their buffers: pyarrow's own ways import pandas where there is one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,85 @@ def is_present(array: pa.Array) -> Array:
 def _bits(bitmap: pa.Buffer, array: pa.Array) -> Array:
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(np.bool_)
+
+
+# --- from Python and NumPy to Arrow -----------------------------------------------------------------------------------
+
+
+def validity(present: Array | None) -> pa.Buffer | None:
+    """Which elements are there, as Arrow has it; None where all are."""
+    if present is None or bool(present.all()):
+        return None
+    return pa.py_buffer(np.packbits(present, bitorder="little"))
+
+
+def from_numbers(values: Array, arrow_type: pa.DataType, present: Array | None = None) -> pa.Array:
+    """An Arrow array of values that have its width already; null where `present` is false."""
+    return pa.Array.from_buffers(
+        arrow_type, len(values), [validity(present), pa.py_buffer(np.ascontiguousarray(values))]
+    )
+
+
+def texts(ids: Array, strings: Sequence[str], of: Callable[[str], str | None] | None = None) -> pa.Array:
+    """A dictionary<int32, string> column of `strings[id]` or `of(string)`; null where the id is -1 or `of` gives None.
+
+    The dictionary holds each text once, and only texts that occur.
+
+    >>> texts(np.array([2, -1, 0]), ["b", "x", "B"], str.lower).to_pylist()
+    ['b', None, 'b']
+    """
+    code = np.full(len(strings) + 1, -1, np.int32)  # the last entry answers the id -1
+    values: dict[str, int] = {}
+    for each in used(ids, strings):
+        text = strings[each] if of is None else of(strings[each])
+        if text is not None:
+            code[each] = values.setdefault(text, len(values))
+    codes = code[ids]
+    present = codes >= 0
+    indices = from_numbers(np.maximum(codes, 0), pa.int32(), present)
+    if not values:  # an index must point into the dictionary even where it is null
+        values[""] = 0
+    return pa.DictionaryArray.from_arrays(indices, strings_of(list(values)))
+
+
+def used(ids: Array, strings: Sequence[str]) -> list[int]:
+    """The ids that occur."""
+    found = np.zeros(len(strings) + 1, np.bool_)
+    found[ids] = True
+    return np.flatnonzero(found[:-1]).tolist()
+
+
+def strings_of(values: Sequence[str]) -> pa.Array:
+    """A column of texts without nulls."""
+    encoded = [value.encode("utf-8", "replace") for value in values]  # a lone surrogate escape becomes "?"
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    large = pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+    return large.cast(pa.string())
+
+
+def of_values(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
+    """A column of Python values; null where None. For texts, lists of texts, whole numbers, float64 and booleans.
+
+    Raises OverflowError for a number that the type cannot hold.
+
+    >>> of_values(["a", None], pa.string()).to_pylist(), of_values([3, None], pa.int64()).to_pylist()
+    (['a', None], [3, None])
+    >>> of_values([("a", "b"), ()], pa.list_(pa.string())).to_pylist(), of_values([True, False], pa.bool_()).to_pylist()
+    ([['a', 'b'], []], [True, False])
+    """
+    present = np.array([value is not None for value in values], np.bool_)
+    if pa.types.is_list(arrow_type):
+        offsets = np.zeros(len(values) + 1, np.int32)
+        np.cumsum([len(value or ()) for value in values], out=offsets[1:])
+        items = strings_of([item for value in values for item in value or ()])
+        buffers = [validity(present), pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(arrow_type, len(values), buffers, children=[items])
+    if pa.types.is_string(arrow_type):
+        texts = strings_of([value or "" for value in values])
+        return pa.Array.from_buffers(arrow_type, len(values), [validity(present), *texts.buffers()[1:]])
+    if pa.types.is_boolean(arrow_type):
+        bits = np.packbits(np.array([bool(value) for value in values], np.bool_), bitorder="little")
+        return pa.Array.from_buffers(arrow_type, len(values), [validity(present), pa.py_buffer(bits)])
+    plain = np.array([value or 0 for value in values], np.dtype(arrow_type.to_pandas_dtype()))
+    return from_numbers(plain, arrow_type, present)

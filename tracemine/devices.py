@@ -13,6 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from tracemine.errors import UsageError
+
 _GIB = 1 << 30
 _MIB = 1 << 20
 _BUS_VERSION = re.compile(r"(sxm)\d(?!\d)")  # SXM4, SXM5: the product's name says which
@@ -117,6 +119,20 @@ def devices_meant(name: str) -> tuple[Device, ...]:
         if words - _vendors() in [_words_in(_letters_and_digits(each)) for each in device.meant_by]
     )
     return meant or fitting
+
+
+def device_named(name: str) -> Device:
+    """The one row that a person means. Raises UsageError where it is none, or may be any of several.
+
+    >>> device_named("h100 sxm").title
+    'NVIDIA H100 SXM'
+    """
+    meant = devices_meant(name)
+    if len(meant) == 1:
+        return meant[0]
+    wrong = "may be any of several GPUs" if meant else "is not in the device table"
+    titles = ", ".join(device.title for device in meant or devices())
+    raise UsageError(f"{name!r} {wrong}", hint=f"there are: {titles}")
 
 
 def unknown_device_text(name: str | None, example: str = "h100") -> str:

@@ -14,15 +14,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tracemine.counters import Counters, Report, match, with_stored
+from tracemine.counters import Counters, Report, counters_table, match, with_stored
 from tracemine.devices import Device
 from tracemine.files import path_text
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounting import measure
 from tracemine.findings.measured import with_counters
 from tracemine.findings.notes import gpu_name, sm_count
+from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
 from tracemine.findings.why_not import with_refusals
-from tracemine.flow import flow
+from tracemine.flow import activity_edges, flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.formats.format import Progress
@@ -34,7 +35,7 @@ from tracemine.timeline import Timeline
 from tracemine.units import Threshold
 from tracemine.verdicts.evidence import Evidence
 
-__all__ = ["Analysis", "Options", "analyse", "analysed", "mined", "scan"]
+__all__ = ["Analysis", "Options", "analyse", "analysed", "mined", "scan", "write_tables"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,8 @@ class Analysis:
     timeline: Timeline
     dataflow: Flow
     groups: Groups  # what one kernel could do
-    counters: Counters | None = None  # of Nsight Compute; None: no report was given
+    reports: Sequence[Report] = ()  # of Nsight Compute
+    counters: Counters | None = None  # what they say of the trace's activities; None: no report was given
     execution_trace: str | None = None  # where one was named; None: none, or the one that lies beside the trace
 
     @cached_property
@@ -110,6 +112,7 @@ def analysed(
         timeline=timeline,
         dataflow=dataflow,
         groups=groups(dataflow),
+        reports=tuple(reports),
         counters=match(timeline, reports) if reports else None,
         execution_trace=None if execution_trace is None else path_text(execution_trace),
     )
@@ -154,6 +157,20 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
         note = f"estimates are for {options.device.title}, as --gpu says"
         found = replace(found, warnings=(*found.warnings, note))
     return found
+
+
+def write_tables(analysis: Analysis, found: Scan, directory: Path) -> None:
+    """Keep a trace as a timeline directory, what `mined` found in it beside it: `findings` and `occurrences` join it.
+
+    Raises TimelineError, UsageError: as `Timeline.write`.
+    """
+    dataflow, reports = analysis.dataflow, analysis.reports
+    analysis.timeline.write(
+        directory,
+        edges=activity_edges(dataflow) if len(dataflow.nodes) else None,
+        counters=counters_table(reports, analysis.counters) if reports else None,
+        found=((FINDINGS, findings_table(found)), (OCCURRENCES, occurrences_table(found))),
+    )
 
 
 def scan(

@@ -26,13 +26,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tracemine.errors import Location, TracemineError, UsageError
 from tracemine.files import beside
 from tracemine.programs import program, run
 from tracemine.units import count_text, ratio_text, time_text
 from tracemine.version import __version__
+
+if TYPE_CHECKING:
+    from tracemine.api import Report
 
 TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
 
@@ -89,6 +92,8 @@ def capture(
             for batch in recording.steps(loader):
                 train_step(batch)
 
+    After the block `recording.scan()` is `tracemine.scan(folder)`.
+
     With `steps`, that many steps are recorded and those before them prepare and compare: `warmup` steps that count for
     nothing, `timed` steps timed with nothing recording, `warmup` steps with the profiler ready, then `steps` recorded
     ones. Without, the whole block is recorded from its first line on, `Recording.step` marks where a step ends, and
@@ -124,7 +129,7 @@ def capture(
         with _says_where(str(folder)):
             written = recording._write()
             _publish(staging, target, replaces=replaces)
-        recording.written = written
+        recording.written, recording.folder = written, Path(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     if not quiet:
@@ -167,6 +172,7 @@ class Recording:
         self._alone_ns: int | None = None
         self._recorded_ns: int | None = None
         self.written: Capture | None = None  # once the block has ended
+        self.folder: Path | None = None  # where it lies then, as it was named
         # What happens once so many steps have ended, in order.
         self._agenda: deque[tuple[int, Callable[[], None]]] = deque()
         if options.steps is None:
@@ -212,6 +218,17 @@ class Recording:
                 again = self._options.steps is not None
                 if self.done:
                     return
+
+    def scan(self, **options: Any) -> Report:
+        """What is worth fixing in what was recorded: `tracemine.scan` of the folder, with its options.
+
+        Raises UsageError while the block still runs, and where it ended with an error.
+        """
+        if self.folder is None:
+            raise UsageError("nothing is recorded yet", hint="call scan() after the block of tracemine.capture")
+        from tracemine.api import scan
+
+        return scan(self.folder, **options)
 
     def step(self) -> None:
         """Say that a step has ended here. Once every step is recorded, it does nothing."""

@@ -4,22 +4,27 @@ Facts only. Classes, gaps, bounds and other opinions are derived from these tabl
 better classifier improves old files without reading the profiler's export again.
 
 A row number ("row" in a column's name) is a position in the table it names. Null means "not recorded".
+
+Two columns are in the files and not in memory, for whoever joins the files: `row`, a row's own number, and a kernel's
+`short_name`. `read` drops them; `Timeline.table` gives a table with them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracemine.errors import InputError, Location, TimelineError
+from tracemine.columns import from_numbers, string_ids, texts
+from tracemine.errors import InputError, Location, TimelineError, UsageError
 from tracemine.files import (
     beside,
     folder_beside,
@@ -31,8 +36,14 @@ from tracemine.files import (
     resolved,
     writing,
 )
+from tracemine.frames import frame
+from tracemine.ops.kernel_names import short_name
 
-SCHEMA_VERSION = 4
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 5
+_READ_VERSIONS = (4, SCHEMA_VERSION)  # version 4 has no derived columns, and is the same otherwise
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -56,6 +67,7 @@ class Table:
     row: str
     order: str
     columns: tuple[Column, ...]
+    derived: tuple[Column, ...] = ()  # in the files, before the others; never in memory
 
     @property
     def schema(self) -> pa.Schema:
@@ -72,6 +84,13 @@ _NO_SHAPES = "shapes were not recorded (record_shapes was off), or an older prof
 
 _INFERRED = "the tensors are inferred, not recorded"
 _NO_EXECUTION_TRACE = "no execution trace was given, or it lacks the operator"
+
+_ROW = Column("row", pa.int64(), "this row's own number, which other tables' columns named `…row` hold")
+_SHORT_NAME = Column(
+    "short_name",
+    _TEXT,
+    "`name` in few words, as `tracemine counters` prints it: the function, and the operation that its template arguments show; of copies and sets the title",
+)
 
 _TABLES = (
     Table(
@@ -107,6 +126,7 @@ _TABLES = (
             Column("unowned_reason", _TEXT, "why op_row is null: `before_window` (launched before recording began), `no_host_events` (no operators were recorded), `no_launch_call` (its call is not among the recorded ones), `graph_replay` (a graph was replayed: what its activities compute was said when it was captured), `outside_any_op` (the call lies in no operator of its thread)", "op_row is set"),
             Column("step_row", pa.int64(), "row of `steps`: the step during whose host span it was launched", "launched outside every step, launch not recorded, or no steps recorded"),
         ),
+        derived=(_ROW, _SHORT_NAME),
     ),
     Table(
         "ops",
@@ -134,6 +154,7 @@ _TABLES = (
             Column("execution_node_id", pa.int64(), "id of its node in the execution trace, or its `op_id` where NVTX texts tell who made all that it reads; ids grow in the order of starts, over all threads", _NO_EXECUTION_TRACE),
             Column("op_schema", _TEXT, "the operator's schema with its overload, such as `aten::add.Tensor(Tensor self, …) -> Tensor`", _NO_EXECUTION_TRACE + ", or it has none (annotations, backward nodes)"),
         ),
+        derived=(_ROW,),
     ),
     Table(
         "api",
@@ -155,6 +176,7 @@ _TABLES = (
             Column("module", _TEXT, "as in `ops`", "no stacks were recorded, or outside any module"),
             Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
         ),
+        derived=(_ROW,),
     ),
     Table(
         "steps",
@@ -168,6 +190,7 @@ _TABLES = (
             Column("pid", pa.int64(), "process id", "the export does not say"),
             Column("tid", pa.int64(), "thread id", "the export does not say"),
         ),
+        derived=(_ROW,),
     ),
     Table(
         "stacks",
@@ -181,6 +204,7 @@ _TABLES = (
             Column("function", _TEXT, "function name", "as file"),
             Column("module", _TEXT, "names of the nn.Modules on this path, outermost first, joined by `.`", "outside any module"),
         ),
+        derived=(_ROW,),
     ),
     Table(
         "memory",
@@ -197,6 +221,7 @@ _TABLES = (
             Column("allocated_bytes", pa.int64(), "all that is allocated on the device from then on", _NOT_IN_THIS_FORMAT),
             Column("reserved_bytes", pa.int64(), "all that the allocator has of the device from then on", _NOT_IN_THIS_FORMAT),
         ),
+        derived=(_ROW,),
     ),
     Table(
         "tensors",
@@ -217,6 +242,7 @@ _TABLES = (
             Column("shape", pa.list_(pa.int64()), "size of each dimension"),
             Column("strides", pa.list_(pa.int64()), "stride of each dimension, in elements", "not recorded (torch before 2.2)"),
         ),
+        derived=(_ROW,),
     ),
 )  # fmt: skip
 
@@ -282,7 +308,8 @@ COUNTERS_ONLY = "ncu"  # Meta.format of a directory that holds counters and no t
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
 
 _META = "meta.json"
-_FILES = {_META, *(f"{table.name}.parquet" for table in (*_TABLES, EDGES, COUNTERS))}
+_OF_FINDINGS = ("findings", "occurrences")  # tables of what a scan found, written beside those of its trace
+_FILES = {_META, *(f"{name}.parquet" for name in (*TABLES, EDGES.name, COUNTERS.name, *_OF_FINDINGS))}
 _SHOWN = 3  # names in a message
 
 
@@ -380,17 +407,24 @@ class Timeline:
             given = getattr(self, table.name)
             object.__setattr__(self, table.name, _checked(given, table))
 
-    def write(self, directory: Path, edges: pa.Table | None = None, counters: pa.Table | None = None) -> None:
+    def write(
+        self,
+        directory: Path,
+        edges: pa.Table | None = None,
+        counters: pa.Table | None = None,
+        found: Sequence[tuple[Table, pa.Table]] = (),
+    ) -> None:
         """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
 
         A link keeps pointing to the directory. `edges`, a table of the schema `EDGES`, is written beside the others for
-        who reads the directory, and so is `counters`, one of the schema `COUNTERS`; `read` leaves both alone.
+        who reads the directory, and so is `counters`, one of the schema `COUNTERS`; `read` leaves both alone. `found` are
+        the tables of findings, each with its schema, which are written likewise.
 
         Raises TimelineError if `directory` exists already and holds anything but a timeline, UsageError where it cannot
         be written.
         """
         tables = {table.name: getattr(self, table.name) for table in _TABLES}
-        for given, table in ((edges, EDGES), (counters, COUNTERS)):
+        for table, given in ((EDGES, edges), (COUNTERS, counters), *found):
             if given is not None:
                 tables[table.name] = _checked(given, table)
         with writing(directory):
@@ -402,12 +436,29 @@ class Timeline:
                 staging = folder / "new"
                 staging.mkdir()
                 for name, rows in tables.items():
+                    rows = _with_derived(rows, name)
                     with (staging / f"{name}.parquet").open("xb") as file:
-                        pq.write_table(rows, file, compression="zstd")
+                        pq.write_table(rows, file, compression="zstd", **_encodings(rows))
                 (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
                 with locked(target.parent):
                     _check_replaceable(target, directory)
                     _replace(staging, target, folder / "old")
+
+    def table(self, name: str) -> pa.Table:
+        """A table as `write` stores it: with the number of each row, and of kernels their short names.
+
+        Raises UsageError where there is no table of that name.
+
+        >>> Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")).table("steps").column_names[:2]
+        ['row', 'name']
+        """
+        if name not in TABLES:
+            raise UsageError(f"a timeline has no table {name!r}", hint=f"there are: {', '.join(TABLES)}")
+        return _with_derived(getattr(self, name), name)
+
+    def to_pandas(self, name: str) -> pd.DataFrame:
+        """The same as a DataFrame, in which whole numbers that were not recorded are `pd.NA`. Raises as `table`."""
+        return frame(self.table(name))
 
     @staticmethod
     def lies_in(directory: Path) -> bool:
@@ -422,7 +473,7 @@ class Timeline:
         """
         with _readable(directory):
             meta = _read_meta(directory / _META)
-            return Timeline(meta=meta, **{t.name: _read_table(directory / f"{t.name}.parquet") for t in _TABLES})
+            return Timeline(meta=meta, **{table.name: _facts(directory, table) for table in _TABLES})
 
 
 def read_counters_table(directory: Path) -> pa.Table | None:
@@ -488,9 +539,46 @@ class _Version(msgspec.Struct):
 def _read_meta(path: Path) -> Meta:
     text = read_file(path, _LARGEST_META)
     version = msgspec.json.decode(text, type=_Version).schema_version
-    if version != SCHEMA_VERSION:
-        raise TimelineError(f"has schema version {version}, this tracemine reads {SCHEMA_VERSION}")
-    return msgspec.json.decode(text, type=Meta)
+    if version not in _READ_VERSIONS:
+        known = " and ".join(map(str, _READ_VERSIONS))
+        raise TimelineError(f"has schema version {version}, this tracemine reads {known}")
+    return msgspec.structs.replace(msgspec.json.decode(text, type=Meta), schema_version=SCHEMA_VERSION)
+
+
+def _facts(directory: Path, table: Table) -> pa.Table:
+    """A table that was stored, without what was derived from it."""
+    found = _read_table(directory / f"{table.name}.parquet")
+    derived = [column.name for column in table.derived if column.name in found.column_names]
+    return found.drop_columns(derived) if derived else found
+
+
+def _with_derived(rows: pa.Table, name: str) -> pa.Table:
+    """A table and what is derived from it, before its facts."""
+    if name not in TABLES:
+        return rows
+    made = [_DERIVE[column.name](rows) for column in TABLES[name].derived]
+    fields = [pa.field(column.name, column.type, nullable=False) for column in TABLES[name].derived]
+    return pa.Table.from_arrays([*made, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def _encodings(rows: pa.Table) -> dict[str, Any]:
+    """How columns are packed: row numbers as their differences, which take no room, all else by dictionaries."""
+    if _ROW.name not in rows.column_names:
+        return {}
+    lists = {field.name: pa.types.is_nested(field.type) for field in rows.schema if field.name != _ROW.name}
+    others = [f"{name}.list.element" if nested else name for name, nested in lists.items()]
+    return {"use_dictionary": others, "column_encoding": {_ROW.name: "DELTA_BINARY_PACKED"}}
+
+
+def _row_numbers(rows: pa.Table) -> pa.Array:
+    return from_numbers(np.arange(rows.num_rows, dtype=np.int64), pa.int64())
+
+
+def _short_names(rows: pa.Table) -> pa.Array:
+    return texts(*string_ids(rows.column("name")), short_name)
+
+
+_DERIVE: dict[str, Callable[[pa.Table], pa.Array]] = {"row": _row_numbers, "short_name": _short_names}
 
 
 def _read_table(path: Path) -> pa.Table:

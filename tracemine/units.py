@@ -147,3 +147,14 @@ class Threshold:
         50
         """
         return self.ns if self.ns is not None else round((self.share or 0) * span_ns)
+
+
+def parse_threshold(text: str) -> Threshold:
+    """A time or a share: "0.1ms", "50us", "1%".
+
+    Raises ValueError for what is neither.
+
+    >>> parse_threshold("0.1ms")
+    Threshold(ns=100000, share=None)
+    """
+    return Threshold(share=parse_percent(text)) if "%" in text else Threshold(ns=parse_time(text))

@@ -184,9 +184,13 @@ def test_a_wrong_call_is_one_line_and_a_hint(run: Run, stored: Path, arguments: 
     [
         (lambda text: text[: len(text) // 2], ":1: is no findings file: "),
         (lambda text: text.replace('"schema_version":2', '"schema_version":7', 1), ":1: its findings are of version 7"),
+        (
+            lambda text: text.replace('"schema_version":2', '"schema_version":7', 1).replace('"rule":', '"law":'),
+            ":1: its findings are of version 7; this tracemine reads 1 to 2",
+        ),
         (lambda text: text + '{"schema_version":2}\n', ":2: is no findings file: "),
     ],
-    ids=["truncated", "of another version", "a second line that is none"],
+    ids=["truncated", "of another version", "of another version and other fields", "a second line that is none"],
 )
 def test_findings_that_cannot_be_read_say_where(
     run: Run, stored: Path, tmp_path: Path, spoil: Callable[[str], str], said: str

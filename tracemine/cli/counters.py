@@ -11,7 +11,7 @@ import typer
 from tracemine.cli.console import say, write
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.report.escape import code_cell, json_text, line, shorten
-from tracemine.units import bytes_text, count_text, ratio_text, time_text
+from tracemine.units import bytes_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from tracemine.timeline import Timeline
 
 _FORMATS = ("text", "json", "markdown")
-# Of what was left out of a report: what it is, and why.
-_REASONS = {
-    "ragged_row": ("row", "cut off, or broken by other output"),
-    "no_kernel_name": ("row", "without a kernel's name"),
-    "value_of_unknown_unit": ("value", "in a unit that is not known"),
-    "second_kernel_of_one_id": ("row", "with the ID of another kernel"),
-    "rule_beyond_bound": ("rule's result", "beyond 100,000 characters of one kernel"),
-    "not_a_kernel": ("result", "of a range or graph profiled as a whole"),
-}
 
 
 def counters(
@@ -111,11 +102,8 @@ def said_report(path: Path, *, quiet: bool) -> Report:
 
     report = read_counters(path)
     if not quiet:
-        for reason, count in report.dropped.items():
-            noun, why = _REASONS[reason]
-            say(f"{path}: left out {count_text(count, noun)} {why}")
-        for warning in report.warnings:
-            say(f"{path}: {warning}")
+        for text in report.notes:
+            say(f"{path}: {text}")
     return report
 
 

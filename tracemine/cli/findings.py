@@ -1,114 +1,23 @@
-"""What scan printed as JSON, read back: one scan a line. Such a file is as little trusted as a trace."""
+"""Findings that scan printed as JSON, read back: what reads them is loaded when a command needs it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracemine.errors import InputError, Location
-from tracemine.files import read_file, read_head
-
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Scan, Summary, Variant
-
-_LARGEST_BYTES = 1 << 30
-_HEAD_BYTES = 4096
-_MOST_NS = 1 << 62  # as in a timeline
-_SUFFIXES = (".json", ".jsonl")
-_HINT = "scan --format json writes one"
+    from tracemine.findings.record import Scan
 
 
 def stored_scans(path: Path) -> list[Scan] | None:
-    """The scans that a file holds; None where it is something else.
+    """As `tracemine.findings.stored.stored_scans`."""
+    from tracemine.findings import stored
 
-    Raises InputError, naming the line, where it begins as findings do and does not go on so, and for verdicts.
-    """
-    import msgspec
-
-    from tracemine.findings.record import FINDINGS_SCHEMA_VERSION
-    from tracemine.findings.version1 import decoded
-
-    if not _is_findings(path):
-        if _is_verdicts(path):
-            raise InputError(
-                "holds verdicts, not findings",
-                where=Location(str(path)),
-                hint="name the findings, and these as --evidence of scan or report",
-            )
-        return None
-    content = read_file(path, _LARGEST_BYTES)
-    found = []
-    for number, line in enumerate(_lines(content), 1):
-        if not line.strip():
-            continue
-        where = Location(str(path), line=number)
-        try:
-            scan = decoded(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"is no findings file: {error}", where=where, hint=_HINT) from None
-        if scan.schema_version != FINDINGS_SCHEMA_VERSION:
-            raise InputError(
-                f"its findings are of version {scan.schema_version}; "
-                f"this tracemine reads 1 to {FINDINGS_SCHEMA_VERSION}",
-                where=where,
-            )
-        if wrong := _impossible(scan):
-            raise InputError(f"is no findings file: {wrong}", where=where, hint=_HINT)
-        found.append(scan)
-    return found
-
-
-def _impossible(scan: Scan) -> str | None:
-    """What of its times contradicts the others, or is none; None: they can be."""
-    whole = scan.summary
-    if not all(0 <= ns <= _MOST_NS for ns in (whole.span_ns, whole.gpu_time_ns)):
-        return f"a time is out of range: more than {_MOST_NS:,} ns, or less than nothing"
-    for finding in scan.findings:
-        counts = [variant.occurrences for variant in finding.variants]
-        if counts and (min(counts) < 1 or sum(counts) != len(finding.activities)):
-            return f"finding {finding.fingerprint[:16]} has other occurrences than its variants"
-        every: list[Finding | Variant] = [finding, *finding.variants]
-        if wrong := next(filter(None, (_impossible_times(one, whole) for one in every)), None):
-            return wrong
-    return None
-
-
-def _impossible_times(one: Finding | Variant, whole: Summary) -> str | None:
-    mark = one.identity.finding[:16]
-    own, gpu, step = one.measured_ns, one.gpu_saving_ns, one.step_saving_ns
-    on_gpu = one.fused_ns is not None or gpu.high > 0
-    if not 0 <= gpu.low <= gpu.mid <= gpu.high <= own or (on_gpu and own > whole.gpu_time_ns):
-        return f"finding {mark} saves more than was measured"
-    if not 0 <= step.low <= step.mid <= step.high <= whole.span_ns:
-        return f"finding {mark} saves more than the span has"
-    return None
-
-
-def _lines(content: bytes) -> list[bytes]:
-    """Its lines; all of it as one, where what begins in the first line goes on in others, as jq writes JSON."""
-    lines = content.splitlines()
-    first = next((line for line in lines if line.strip()), b"")
-    return lines if first.rstrip().endswith(b"}") else [content]
+    return stored.stored_scans(path)
 
 
 def findings_files(folder: Path) -> list[Path]:
-    """The files right in a folder that begin as findings do, in order of name."""
-    return [path for path in sorted(folder.iterdir()) if _is_findings(path)]
+    """As `tracemine.findings.stored.findings_files`."""
+    from tracemine.findings import stored
 
-
-def _is_verdicts(path: Path) -> bool:
-    """Whether a file begins as `verify` writes it."""
-    head = _head(path)
-    return b'"schema_version"' in head and b'"trace":"' in head.replace(b" ", b"") and b'"verdicts":[' in head
-
-
-def _is_findings(path: Path) -> bool:
-    """Whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
-    head = _head(path)
-    return b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b"")
-
-
-def _head(path: Path) -> bytes:
-    if path.suffix not in _SUFFIXES or not path.is_file():
-        return b""
-    return read_head(path, _HEAD_BYTES)
+    return stored.findings_files(folder)

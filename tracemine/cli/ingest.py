@@ -61,7 +61,7 @@ def ingest(
         reports = with_stored(reports, path, timeline)
         edges, joined = _edges(timeline), match(timeline, reports)
     tables = {"edges": edges, "counters": counters_table(reports, joined) if reports else None}
-    timeline.write(output, **tables)
+    timeline.write(output, edges=tables["edges"], counters=tables["counters"])
     if not quiet:
         write(line(f"{path} → {output}") + "\n" + "".join(f"  {text}\n" for text in _report(timeline, tables)))
     return 0

@@ -12,7 +12,7 @@ import typer
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.findings import findings_files, stored_scans
-from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, evidence_in, scanned
+from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, check_report, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
 from tracemine.report import REPORTS, render
@@ -65,8 +65,7 @@ def report(
       tracemine report findings.json --finding 5c937085fd3e53de
     """
     name = form or ("text" if finding is None else "markdown")
-    if name not in REPORTS:
-        raise UsageError(f"--format: there is no report {name!r}", hint=f"there are: {', '.join(REPORTS)}")
+    check_report(name)
     if finding is not None and name != "markdown":
         raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
     if top < 0:
@@ -135,19 +134,13 @@ def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
     return scanned(trace, Options(evidence=evidence), quiet=quiet)
 
 
-def _names(finding: Finding) -> Iterator[str]:
-    """All that a finding may be called: its variants are what verdicts name."""
-    for one in (finding.identity, *(variant.identity for variant in finding.variants)):
-        yield from (one.finding, *one.aliases)
-
-
 def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:
     """The one finding whose fingerprint begins so, or that of one of its variants, and its scan."""
     found = {
         finding.fingerprint: (finding, scan)
         for scan in reversed(scans)
         for finding in scan.findings
-        if any(name.startswith(mark) for name in _names(finding))
+        if any(name.startswith(mark) for name in finding.names)
     }
     hint = "scan --format json and the tickets of --format markdown name them"
     if len(mark) < _SHORTEST_MARK:

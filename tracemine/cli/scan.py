@@ -17,7 +17,7 @@ from tracemine.cli.progress import reading
 from tracemine.cli.thresholds import SEVERITIES, parse_fail_on, parse_threshold
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import REPORTS, render
+from tracemine.report import REPORTS, render, renderer
 
 if TYPE_CHECKING:
     from tracemine.counters import Report
@@ -114,6 +114,14 @@ def scan(
     evidence: EvidenceOption = None,
     calibration: CalibrationOption = None,
     baseline: BaselineOption = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            "--parquet",
+            metavar="DIR",
+            help="Also keep the trace and its findings as Parquet tables that join; a timeline there is replaced.",
+        ),
+    ] = None,
     why_not: Annotated[
         bool, typer.Option("--why-not", help="Also say what shares data and is not one kernel, and why.")
     ] = False,
@@ -137,6 +145,7 @@ def scan(
       tracemine scan trace.json.gz --ncu report.ncu-rep
       tracemine scan trace.json.gz --evidence results/
       tracemine scan trace.json.gz --baseline decoder.json --fail-on new,worse
+      tracemine scan trace.json.gz --parquet timeline/
     """
     _check(report, top)
     threshold = None if min_saving is None else parse_threshold("--min-saving", min_saving)
@@ -160,7 +169,7 @@ def scan(
     failed = failing = False
     printed = 0
     found_paths = all_traces(paths, quiet=quiet)
-    for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture)):
+    for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture), ("--parquet", tables)):
         if given is not None:
             found_paths = iter([_only(option, found_paths)])
     for path in found_paths:
@@ -175,6 +184,7 @@ def scan(
                 execution_trace=execution_trace,
                 graph_capture=graph_capture,
                 reports=reports,
+                tables=tables,
                 quiet=quiet,
             )
         except TracemineError as error:
@@ -195,31 +205,37 @@ def scan(
 
 
 def _check(report: str, top: int) -> None:
-    if report not in REPORTS:
-        raise UsageError(f"--format: there is no report {report!r}", hint=f"there are: {', '.join(REPORTS)}")
+    check_report(report)
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
 
 
-def device_named(name: str) -> Device:
-    from tracemine.devices import devices, devices_meant
+def check_report(name: str) -> None:
+    """Raises UsageError before any trace is read: there is no such report, or it is another package's and broken."""
+    if name not in REPORTS:
+        try:
+            renderer(name)
+        except TracemineError as error:
+            raise UsageError(f"--format: {error.message}", hint=error.hint) from None
 
-    meant = devices_meant(name)
-    if len(meant) == 1:
-        return meant[0]
-    wrong = "may be any of several GPUs" if meant else "is not in the device table"
-    titles = ", ".join(device.title for device in meant or devices())
-    raise UsageError(f"--gpu: {name!r} {wrong}", hint=f"there are: {titles}")
+
+def device_named(name: str) -> Device:
+    from tracemine import devices
+
+    try:
+        return devices.device_named(name)
+    except UsageError as error:
+        raise UsageError(f"--gpu: {error.message}", hint=error.hint) from None
 
 
 def all_traces(paths: Sequence[str], *, quiet: bool) -> Iterator[Path | TracemineError]:
     """Every trace named, each once; what is wrong with an argument in its place."""
-    from tracemine.cli.paths import traces
+    from tracemine.formats.discover import traces
 
     seen: set[Path] = set()
     for given in paths:
         try:
-            for path in traces(given, quiet=quiet):
+            for path in traces(given, None if quiet else say):
                 if path not in seen:
                     seen.add(path)
                     yield path
@@ -280,10 +296,14 @@ def scanned(
     execution_trace: Path | None = None,
     graph_capture: Path | None = None,
     reports: Sequence[Report] = (),
+    tables: Path | None = None,
     quiet: bool,
 ) -> Scan:
-    """One trace, read with a progress bar and mined. Raises TracemineError where it cannot be."""
-    from tracemine.pipeline import analyse, mined
+    """One trace, read with a progress bar and mined; kept in the folder `tables`, where one is named.
+
+    Raises TracemineError where it cannot be.
+    """
+    from tracemine.pipeline import analyse, mined, write_tables
 
     with reading(path, quiet=quiet) as progress:
         analysis = analyse(
@@ -292,4 +312,7 @@ def scanned(
     known, given = analysis.device, asked.device
     if known is not None and given is not None and known is not given and not quiet:
         say(f"{path}: the trace says {known.title}; --gpu is for traces whose GPU is not known")
-    return mined(analysis, asked)
+    found = mined(analysis, asked)
+    if tables is not None:
+        write_tables(analysis, found, tables)
+    return found

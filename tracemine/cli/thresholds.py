@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tracemine import units
 from tracemine.errors import UsageError
-from tracemine.units import Threshold, parse_percent, parse_time
+from tracemine.units import Threshold
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
@@ -21,7 +22,7 @@ def parse_threshold(option: str, text: str) -> Threshold:
     Threshold(ns=100000, share=None)
     """
     try:
-        return Threshold(share=parse_percent(text)) if "%" in text else Threshold(ns=parse_time(text))
+        return units.parse_threshold(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}", hint="write a time or a share of the trace: 0.1ms, 50us, 1%") from None
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracemine.columns import fixed_width, is_present, numbers, string_ids
-from tracemine.counters.names import canonical, is_short, short
 from tracemine.counters.record import Kernel, Report
+from tracemine.ops.kernel_names import canonical, is_short, short
 from tracemine.timeline import Timeline
 
 IntArray = npt.NDArray[np.int64]

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from tracemine.units import count_text
+
 Bound = Literal["memory", "compute", "latency", "neither"]
 
 # The thresholds of Nsight Compute's own "speed of light" rule, in percent of the peak that the unit can sustain.
@@ -93,6 +95,17 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return "neither" if below and self.compute_percent < FULL_PERCENT else "compute"
 
 
+# Of what was left out of a report: what it is, and why.
+_REASONS = {
+    "ragged_row": ("row", "cut off, or broken by other output"),
+    "no_kernel_name": ("row", "without a kernel's name"),
+    "value_of_unknown_unit": ("value", "in a unit that is not known"),
+    "second_kernel_of_one_id": ("row", "with the ID of another kernel"),
+    "rule_beyond_bound": ("rule's result", "beyond 100,000 characters of one kernel"),
+    "not_a_kernel": ("result", "of a range or graph profiled as a whole"),
+}
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One report, in the order of launches; no word of the host, the user or the command."""
 
@@ -101,3 +114,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[Kernel, ...]
     dropped: dict[str, int] = {}  # rows that could not be kept, by reason
     warnings: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out of it and why, and its warnings, a sentence each.
+
+        >>> Report(source="r.csv", page="raw", kernels=(), dropped={"no_kernel_name": 2}).notes
+        ("left out 2 rows without a kernel's name",)
+        """
+        named = ((count, *_REASONS[reason]) for reason, count in self.dropped.items())
+        return (*(f"left out {count_text(count, noun)} {why}" for count, noun, why in named), *self.warnings)

@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 
 from tracemine.counters import Counters, Kernel
-from tracemine.counters.names import canonical, short
 from tracemine.findings.facts import category, numbers_of
-from tracemine.ops import functor
+from tracemine.ops.kernel_names import canonical, short_name
 from tracemine.rows import Rows, row_sets
 from tracemine.rows.measured import device_of, ridge_of
 from tracemine.timeline import Timeline
@@ -65,9 +64,9 @@ def _line(
     middle = ranked[(len(ranked) - 1) // 2]
     kernel = counters.kernels[middle]
     rows = rows_of.get(middle)
-    shown, ridge = functor(kernel.name), ridge_of(kernel, device_of(timeline, kernel))
+    ridge = ridge_of(kernel, device_of(timeline, kernel))
     return KernelLine(
-        name=f"{short(kernel.name)} ({shown})" if shown else short(kernel.name),
+        name=short_name(kernel.name),
         op=_op(modelled, rows),
         launches=len(members),
         activities=sum(len(rows_of.get(i, ())) for i in members),

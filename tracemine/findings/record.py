@@ -211,6 +211,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.fused_ns is not None or self.gpu_saving_ns != NOTHING
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All that it may be called: its variants are what verdicts name."""
+        every = (self.identity, *(variant.identity for variant in self.variants))
+        return tuple(name for one in every for name in (one.finding, *one.aliases))
+
+    @property
     def refuted(self) -> bool:
         """Whether verdicts took away all that it claims."""
         verdicts = [variant.verdict for variant in self.variants] or [self.verdict]

@@ -13,9 +13,18 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
+def version_of(content: bytes) -> int:
+    """The schema version that findings say they are of. Raises msgspec's DecodeError.
+
+    >>> version_of(b'{"schema_version": 3, "findings": "of another kind"}')
+    3
+    """
+    return msgspec.json.decode(content, type=_Version).schema_version
+
+
 def decoded(content: bytes) -> Scan:
     """A scan as JSON has it, of version 1 as well. Raises msgspec's DecodeError."""
-    if msgspec.json.decode(content, type=_Version).schema_version != 1:
+    if version_of(content) != 1:
         return msgspec.json.decode(content, type=Scan)
     return msgspec.convert(_upgraded(msgspec.json.decode(content)), type=Scan)
 

@@ -15,6 +15,7 @@ from tracemine.formats.capture import with_step_times
 from tracemine.formats.execution_trace import join, read
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.graph_capture import with_capture
+from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
@@ -33,13 +34,17 @@ FORMATS = (
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
-    """The format that `source` is in; it is not consumed. `formats` are asked before those that are known here.
+    """The format that `source` is in; it is not consumed. `formats` are asked before those that are known here, those
+    of other packages (entry points `tracemine.formats`) after them.
 
     Raises InputError, with what the file is and the way out, if none reads it.
     """
     found = _recognised(source, formats)
+    if found is not None:
+        return found
+    found, broken = plugin_format(source)
     if found is None:
-        raise refusal(source)
+        raise refused(refusal(source), broken)
     return found
 
 

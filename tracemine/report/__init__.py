@@ -1,13 +1,18 @@
 """Reports: a scan in, text out. A report draws what it is handed; it reads no file and decides nothing.
 
-To add one: a module here with `render(scan, out, options)`, its name in REPORTS, a golden file.
+To add one: a module here with `render(scan, out, options)`, its name in REPORTS, a golden file. One of another package
+is found by its entry point (tracemine/plugins.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from tracemine import plugins
+from tracemine.errors import TracemineError, UsageError
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
@@ -37,8 +42,47 @@ def render(name: str, scan: Scan, out: TextIO, options: Options | None = None) -
     """Write the report `name` of a scan to `out`.
 
     The module is imported here, so that a program which asks for JSON does not wait for what draws on terminals.
+
+    Raises UsageError where there is no such report, TracemineError where it is another package's and fails.
     """
-    import_module(f"{__name__}.{name}").render(scan, out, options or Options())
+    renderer(name)(scan, out, options or Options())
+
+
+def renderer(name: str) -> Callable[..., Any]:
+    """What draws the report `name`: ours, or that of the plug-in of this name. Errors as `render`.
+
+    >>> renderer("json").__module__
+    'tracemine.report.json'
+    """
+    if name in REPORTS:
+        found: Callable[..., Any] = import_module(f"{__name__}.{name}").render
+        return found
+    known = plugins.plugins(plugins.REPORTS)
+    named = [plugin for plugin in known if plugin.name == name]
+    if not named:
+        names = dict.fromkeys((*REPORTS, *(plugin.name for plugin in known)))
+        raise UsageError(f"there is no report {name!r}", hint=f"there are: {', '.join(names)}")
+    if len(named) > 1:
+        of = " and ".join(plugin.distribution for plugin in named)
+        raise UsageError(f"there are several reports {name!r}: of {of}", hint="uninstall one of them")
+    return _guarded(named[0])
+
+
+def _guarded(plugin: plugins.Plugin) -> Callable[..., Any]:
+    """The report of another package, whose every failure names it."""
+    drawn = plugin.load()
+    if not callable(drawn):
+        raise plugin.error("is no function render(scan, out, options)")
+
+    def render(scan: Scan, out: TextIO, options: Options) -> None:
+        try:
+            drawn(scan, out, options)
+        except TracemineError:
+            raise
+        except Exception as error:
+            raise plugin.error("failed", error) from error
+
+    return render
 
 
 def render_verdicts(name: str, verdicts: Verdicts, out: TextIO, options: Options | None = None) -> None:

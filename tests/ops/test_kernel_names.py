@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracemine.counters.names import canonical, is_short, short
+from tracemine.ops.kernel_names import canonical, is_short, short, short_name
 
 # As PyTorch's profiler prints it, and as Nsight Compute did: 2023 with casts, 2025 without namespaces in two ways.
 SAME = [
@@ -90,3 +90,37 @@ def test_a_long_name_takes_a_time_linear_in_its_length(piece: str) -> None:
     begin = time.process_time()
     canonical(piece * (300_000 // len(piece)))
     assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("name", "few_words"),
+    [
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>()",
+            "reduce_kernel",
+        ),
+        ("volta_sgemm_128x32_nt", "volta_sgemm_128x32_nt"),
+        ("triton_poi_fused_add_mul_0", "triton_poi_fused_add_mul_0"),
+        (
+            "void cutlass_cudnn_train::Kernel<cutlass_tensorop_s1688wgrad_align4>(P)",
+            "cutlass_tensorop_s1688wgrad_align4",
+        ),
+        ("void mine::Kernel2<MyOwnGemm>(P)", "Kernel2"),  # whose first argument says nothing to CUTLASS
+        ("void Kernel<>()", "Kernel"),
+        ("[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("MemcpyLikeKernel<4>(int)", "MemcpyLikeKernel"),
+        ("", ""),
+        ("(((", "((("),
+        ("核", "核"),
+    ],
+)
+def test_a_short_name_is_what_tells_a_kernel_from_others(name: str, few_words: str) -> None:
+    assert short_name(name) == few_words
+
+
+def test_a_short_name_of_a_name_without_end_is_short_and_soon_there() -> None:
+    began = time.monotonic()
+    for name in ("a::" * 50_000 + "b<int>()", "Memcpy " + "x" * 10**6, "(" * 10**6, "Kernel2<" + "cutlass" * 20_000):
+        assert 0 < len(short_name(name)) <= 200
+    assert time.monotonic() - began < 5

@@ -1,13 +1,12 @@
-"""Which traces a command line names: files, timelines, folders of them, patterns."""
+"""Which traces a text names: files, timelines, folders of them, patterns."""
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tracemine.cli.console import say
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.formats import format_of, is_nsys_folder, recording_in
 from tracemine.formats.source import FileSource
@@ -20,12 +19,13 @@ _KEYS = (b'"traceEvents"', b'"schemaVersion"')
 _SHOWN = 3  # names in a message
 
 
-def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
+def traces(given: str, note: Callable[[str], None] | None = None) -> Iterator[Path]:
     """The traces that one argument stands for: a file, a timeline, a recording (a folder that holds a trace and its
     execution trace) or an nsys export is itself, a folder all of these below it, a pattern (`runs/*.json.gz`, `**` for
     any depth) what it fits.
 
-    Files of a folder that are no traces are left out with a note. Raises UsageError or InputError if none is there.
+    Files of a folder that are no traces are left out, which `note` is told. Raises UsageError or InputError if none is
+    there.
     """
     remote = _REMOTE.match(given)
     if remote:
@@ -34,7 +34,7 @@ def traces(given: str, *, quiet: bool = False) -> Iterator[Path]:
         )
     path = Path(given)
     if path.is_dir() and not (Timeline.lies_in(path) or is_nsys_folder(path) or recording_in(path) is not None):
-        yield from _below(path, quiet)
+        yield from _below(path, note)
     elif glob.has_magic(given) and not path.exists():
         yield from _fitting(given)
     else:
@@ -48,7 +48,7 @@ def _fitting(pattern: str) -> Sequence[Path]:
     return found
 
 
-def _below(folder: Path, quiet: bool) -> Sequence[Path]:
+def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     timelines = sorted(path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent))
     files = sorted(
         path
@@ -68,9 +68,9 @@ def _below(folder: Path, quiet: bool) -> Sequence[Path]:
             where=Location(str(folder)),
             hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, or an export of nsys",
         )
-    if others and not quiet:
+    if others and note is not None:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
-        say(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
+        note(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
     return sorted([*timelines, *recordings, *exports, *found])
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from tracemine.ops.kernels import functor
+
 _LONGEST = 100_000  # characters; a name beyond is compared by its beginning
 _UNNAMED = re.compile(r"(?:<unnamed>|\(anonymous namespace\)|\bunnamed>|\b_GLOBAL__N_\w*)(?:::)?")
 _INSTANCE = re.compile(r"\(instance (\d+)\)")
@@ -42,6 +44,32 @@ def short(name: str) -> str:
     ('elementwise_kernel', 'elementwise_kernel')
     """
     return _of_mangled(name) or canonical(name).partition(" ")[0]
+
+
+# Copies and sets have titles, not names of functions.
+_TITLE = re.compile(r"(?:Memcpy|Memset)\b|\[CUDA ")
+_LONGEST_SHORT = 200  # characters of a short name
+# CUTLASS launches through templates of these names; what is launched is their first argument.
+_LAUNCHERS = frozenset({"Kernel", "Kernel2"})
+
+
+def short_name(name: str) -> str:
+    """What tells a kernel from others in few words: its function, and the operation that its whole name shows.
+
+    >>> short_name("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)")
+    'vectorized_elementwise_kernel (add)'
+    >>> short_name("void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_128x256_64x3_tn_align2>(Params)")
+    'cutlass_80_tensorop_f16_s16816gemm_f16_128x256_64x3_tn_align2'
+    >>> short_name("Memcpy HtoD (Pageable -> Device)")
+    'Memcpy HtoD (Pageable -> Device)'
+    """
+    if _TITLE.match(name):
+        return name[:_LONGEST_SHORT]
+    function, operation = short(name), functor(name)
+    if function in _LAUNCHERS:
+        argument = canonical(name).split(" ", 2)[1:2]
+        function = next((word for word in argument if word.startswith("cutlass")), function)
+    return (f"{function} ({operation})" if operation else function or name)[:_LONGEST_SHORT]
 
 
 def is_short(name: str) -> bool:

@@ -1,0 +1,208 @@
+"""Many traces at once, in processes that live as long as there are traces. One that cannot be read stops no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from tracemine import pipeline
+from tracemine.api.report import Report
+from tracemine.api.settings import PathLike, Paths, Settings, path_of, settings
+from tracemine.errors import TracemineError, UsageError
+from tracemine.findings.record import Scan
+from tracemine.findings.tables import FINDINGS, OCCURRENCES
+from tracemine.formats.discover import traces
+from tracemine.frames import frame
+from tracemine.pipeline import Options
+from tracemine.units import count_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trace without a report: its `path`, and the `error`, a TracemineError or any other, which is a bug."""
+
+    path: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return str(self.error) if isinstance(self.error, TracemineError) else f"{self.path}: {self.error!r}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Reports(Sequence[Report]):
+    """A sequence of reports in the order of their paths.
+
+    `errors` are the traces of which there is none, each a `Failure`; `notes` say what was left out of folders.
+    """
+
+    reports: tuple[Report, ...]
+    errors: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    def __iter__(self) -> Iterator[Report]:
+        return iter(self.reports)
+
+    @overload
+    def __getitem__(self, key: int) -> Report: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Report, ...]: ...
+    def __getitem__(self, key: int | slice) -> Report | tuple[Report, ...]:
+        return self.reports[key]
+
+    def to_arrow(self) -> pa.Table:
+        """One row a finding of any trace, which `trace` names."""
+        tables = [report.to_arrow() for report in self.reports]
+        return pa.concat_tables([pa.Table.from_batches([], FINDINGS.schema), *tables])
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """As `Report.to_pandas`, of all traces."""
+        return frame(self.to_arrow())
+
+    def occurrences(self) -> pa.Table:
+        """As `Report.occurrences`, of all traces."""
+        tables = [report.occurrences() for report in self.reports]
+        return pa.concat_tables([pa.Table.from_batches([], OCCURRENCES.schema), *tables])
+
+    def __repr__(self) -> str:
+        failed = f", {count_text(len(self.errors), 'error')}" if self.errors else ""
+        findings = count_text(sum(map(len, self.reports)), "finding")
+        return f"Reports({count_text(len(self), 'trace')}: {findings}{failed})"
+
+
+def scan_many(
+    paths: Paths,
+    *,
+    workers: int | None = None,
+    gpu: str | None = None,
+    rules: Paths | None = None,
+    evidence: Paths = (),
+    min_saving: str | None = None,
+    calibration: PathLike | None = None,
+    why_not: bool = False,
+) -> Reports:
+    """Scan many traces: files, folders of them, patterns ("runs/**/*.json.gz").
+
+    workers: so many processes; None: as many as there are traces and processors, 1: none but this one. A program that
+    is run as a file calls it under `if __name__ == "__main__":`, as every program that starts processes does. The
+    other arguments are those of `scan`.
+
+    What cannot be read is in `errors`, and stops no other. Raises TracemineError where an argument is wrong.
+
+    >>> reports = scan_many("fixtures/captures", workers=1)
+    >>> len(reports), reports.errors
+    (5, ())
+    """
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise UsageError(f"workers={workers!r}: a whole number from 1 on is needed")
+    asked = settings(
+        gpu=gpu, rules=rules, evidence=evidence, min_saving=min_saving, calibration=calibration, why_not=why_not
+    )
+    options, said = asked.options()  # what is wrong with them is said before any trace is read
+    found, failed, notes = _found(paths)
+    count = min(workers or _processors(), max(len(found), 1))
+    answers = _here(options, found) if count == 1 else _in_processes(asked, found, count)
+    reports = []
+    for path, answer in zip(found, answers, strict=True):
+        if isinstance(answer, Scan):
+            reports.append(Report(replace(answer, warnings=(*answer.warnings, *said))))
+        else:
+            failed.append(Failure(str(path), answer))
+    return Reports(tuple(reports), tuple(failed), tuple(notes))
+
+
+def _found(given: Paths) -> tuple[list[Path], list[Failure], list[str]]:
+    """Every trace that is named, each once; what is wrong with an argument; what was left out of folders."""
+    found: dict[Path, None] = {}
+    failed: list[Failure] = []
+    notes: list[str] = []
+    for one in (given,) if isinstance(given, str | os.PathLike) else given:
+        name = str(path_of(one, "paths"))
+        try:
+            found.update(dict.fromkeys(traces(name, notes.append)))
+        except (TracemineError, OSError) as error:
+            failed.append(Failure(name, error))
+    return [*found], failed, notes
+
+
+def _processors() -> int:
+    """So many processes may run here at once."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not every system tells
+        return os.cpu_count() or 1
+
+
+def _here(options: Options, paths: Iterable[Path]) -> Iterator[Scan | Exception]:
+    for path in paths:
+        try:
+            yield pipeline.scan(path, options)
+        except Exception as error:
+            yield error
+
+
+def _in_processes(asked: Settings, paths: Sequence[Path], count: int) -> Iterator[Scan | Exception]:
+    """The same by other processes, which read rules and evidence once each."""
+    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_Worker.begin, initargs=(asked,))
+    try:
+        waiting = [_submitted(pool, path) for path in paths]
+        yield from map(_answer, waiting)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, path: Path) -> Future[bytes]:
+    try:
+        return pool.submit(_Worker.scan, path)
+    except BrokenProcessPool as error:
+        failed: Future[bytes] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _answer(waiting: Future[bytes]) -> Scan | Exception:
+    try:
+        return msgspec.msgpack.decode(waiting.result(), type=Scan)
+    except BrokenProcessPool:
+        return TracemineError(
+            "a process that scans ended before it was done",
+            hint='call scan_many under `if __name__ == "__main__":`, or with fewer workers where memory is short',
+        )
+    except Exception as error:
+        return error
+
+
+class _Worker:
+    """What a process keeps between traces."""
+
+    scanned: partial[Scan] | None = None
+
+    @classmethod
+    def begin(cls, asked: Settings) -> None:
+        options, _ = asked.options()
+        cls.scanned = partial(pipeline.scan, options=options)
+
+    @classmethod
+    def scan(cls, path: Path) -> bytes:
+        if cls.scanned is None:
+            raise RuntimeError("the process was not begun")
+        return msgspec.msgpack.encode(cls.scanned(path))

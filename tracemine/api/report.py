@@ -1,0 +1,198 @@
+"""What a scan of one trace found, for programs and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec.structs import replace
+
+from tracemine.api.settings import PathLike, path_of, threshold_of
+from tracemine.errors import InputError, Location, UsageError
+from tracemine.files import make_folder, opened, write_file, writing
+from tracemine.findings.ranking import order
+from tracemine.findings.record import Finding, Scan, Summary, TraceSummary
+from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
+from tracemine.frames import frame
+from tracemine.report import Options, render
+from tracemine.report.escape import line
+from tracemine.report.notebook import fragment
+from tracemine.report.words import of_finding, unprofiled_ns
+from tracemine.timeline import Timeline
+from tracemine.units import count_text, time_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHORTEST_MARK = 4  # digits of a fingerprint
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """What a scan of one trace found: `scan`, the record that `scan --format json` prints, and ways to look at it.
+
+    Iterating, `len`, indexing and the tables go over the findings that are worth showing, most worth first. What saves
+    too little for that is in `scan.findings`, marked `reported=False`, and `worth("0ns")` shows it too.
+    `report["80c2"]` is the finding whose fingerprint begins so, shown or not.
+    """
+
+    scan: Scan
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings that are worth showing, most worth first."""
+        return self.scan.reported
+
+    @property
+    def trace(self) -> TraceSummary:
+        """What was read."""
+        return self.scan.trace
+
+    @property
+    def summary(self) -> Summary:
+        """What the trace measured, and the sums over all findings."""
+        return self.scan.summary
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before believing the rest, a sentence each."""
+        return self.scan.warnings
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    @overload
+    def __getitem__(self, key: int | str) -> Finding: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, key: int | str | slice) -> Finding | tuple[Finding, ...]:
+        """A finding by the first digits of its fingerprint (four at least), or by its place; several by a slice.
+
+        Raises UsageError where no finding or several begin so, IndexError where there is none at the place.
+        """
+        if not isinstance(key, str):
+            return self.findings[key]
+        if len(key) < _SHORTEST_MARK:
+            raise UsageError(f"a fingerprint has 16 digits; give {_SHORTEST_MARK} at least, not {key!a}")
+        found = {
+            finding.fingerprint: finding
+            for finding in self.scan.findings
+            if any(name.startswith(key) for name in finding.names)
+        }
+        if len(found) != 1:
+            known = ", ".join(line(finding.fingerprint, 20) for finding in self.findings[:10]) or "none"
+            raise UsageError(
+                f"{count_text(len(found), 'finding')} begin with {key[:40]!a}", hint=f"worth showing are: {known}"
+            )
+        return next(iter(found.values()))
+
+    def worth(self, least: str) -> Report:
+        """The same with those findings worth showing that save at least this.
+
+        least: a time over the trace ("50us"), of the steps or of GPU time; or a share ("1%"), of the steps with nobody
+        recording or of all GPU time. Raises UsageError for anything else.
+
+        >>> from tracemine.api import scan
+        >>> [len(scan("fixtures/captures/decoder_prefill").worth(least)) for least in ("0ns", "15%", "100%")]
+        [4, 2, 0]
+        """
+        threshold = threshold_of(least, "least")
+        step_ns, gpu_ns = threshold.of(self._unprofiled_ns()), threshold.of(self.summary.gpu_time_ns)
+        marked = (
+            replace(one, reported=one.step_saving_ns.mid >= step_ns or one.gpu_saving_ns.mid >= gpu_ns)
+            for one in self.scan.findings
+        )
+        return Report(replace(self.scan, findings=tuple(sorted(marked, key=order))))
+
+    def to_arrow(self) -> pa.Table:
+        """One row a finding; docs/timeline.md has the columns."""
+        return findings_table(self.scan, self.findings)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The same for whoever speaks Arrow: `polars.DataFrame(report)`, `duckdb.sql("from report")`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a finding. Whole numbers that are not known are `pd.NA`, and the others stay whole."""
+        return frame(self.to_arrow())
+
+    def occurrences(self) -> pa.Table:
+        """One row an activity of an occurrence: joins `to_arrow()` by `fingerprint`, `activities` by `activity_row`."""
+        return occurrences_table(self.scan, self.findings)
+
+    def render(self, form: str = "text", *, top: int | None = None, width: int = 100) -> str:
+        """The report of this name: `text`, `json`, `markdown`, or another package's. top: so many findings; None: all.
+
+        Raises UsageError where there is no such report, TracemineError where another package's fails.
+        """
+        out = StringIO()
+        render(form, self.scan, out, Options(top=top, width=width))
+        return out.getvalue()
+
+    def to_json(self, path: PathLike | None = None) -> str:
+        """One line of JSON, as `scan --format json` prints it, which `tracemine.load` reads; written to `path` too.
+
+        It has all findings. Raises UsageError where it cannot be written.
+        """
+        return self._written(self.render("json"), path)
+
+    def to_markdown(self, path: PathLike | None = None) -> str:
+        """A ticket's text for each finding; written to `path` too. Raises UsageError where it cannot be written."""
+        return self._written(self.render("markdown"), path)
+
+    def to_parquet(self, folder: PathLike) -> None:
+        """Write `findings.parquet` and `occurrences.parquet`, of all findings; into the trace's timeline, they join it.
+
+        Raises UsageError where they cannot be written, or where another trace's timeline lies there.
+        """
+        target = path_of(folder, "folder")
+        self._check_same_trace(target)
+        with writing(target):
+            make_folder(target)
+        for of, rows in ((FINDINGS, findings_table(self.scan)), (OCCURRENCES, occurrences_table(self.scan))):
+            packed = BytesIO()
+            pq.write_table(rows, packed, compression="zstd")
+            write_file(target / f"{of.name}.parquet", packed.getvalue(), named=False)
+
+    def _unprofiled_ns(self) -> int:
+        """All steps with nobody recording; the recorded span where that is not known."""
+        each = unprofiled_ns(self.summary)
+        return self.summary.span_ns if each is None else each * max(self.trace.steps if self.summary.per_step else 1, 1)
+
+    def _check_same_trace(self, folder: Path) -> None:
+        if not Timeline.lies_in(folder):
+            return
+        where = Location(str(folder))
+        try:
+            with opened(folder / "activities.parquet") as file:
+                rows = pq.read_metadata(file).num_rows
+        except (pa.ArrowException, OSError, InputError):
+            raise UsageError("holds a damaged timeline", where=where, hint="name another folder") from None
+        if rows != self.trace.activities:
+            says = f"holds a timeline of {rows:,} activities, and these findings are of {self.trace.activities:,}"
+            raise UsageError(says, where=where, hint="name the folder of the same trace, or an empty one")
+
+    @staticmethod
+    def _written(text: str, path: PathLike | None) -> str:
+        if path is not None:
+            write_file(path_of(path), text)
+        return text
+
+    def __repr__(self) -> str:
+        name = line(Path(self.trace.path).name or self.trace.path, 80)
+        findings = count_text(len(self), "finding")
+        step, whole = sum(of_finding(one, "step_saving_ns").mid for one in self), unprofiled_ns(self.summary)
+        each = "" if self.summary.per_step is None else "each "
+        of = "" if whole is None else f" of {each}{time_text(whole)}{' step' if each else ''}"
+        return f"Report({name}: {findings}, {time_text(step)}{of} could be saved)"
+
+    def _repr_html_(self) -> str:
+        return fragment(self.scan)
