@@ -52,8 +52,8 @@ _OTHER_PAGES = {
 _METHODS = {"Timeline": ("table", "to_pandas", "write", "read")}
 # Sections, in order; every public name stands in one.
 _SECTIONS = {
-    "Traces and findings": ("scan", "scan_many", "load", "load_many", "open"),
-    "What they give": ("Report", "Reports", "Failure", "Finding", "Timeline"),
+    "Traces and findings": ("scan", "scan_many", "load", "load_many", "open", "diff"),
+    "What they give": ("Report", "Reports", "Comparison", "Failure", "Finding", "Timeline"),
     "Recording": ("capture",),
     "Kernels": ("GraphBuilder", "generate", "validate"),
     "Stage by stage": ("pipeline",),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from tracemine.comparison.record import DIFFERENCE_SCHEMA_VERSION, Difference
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
 
@@ -28,6 +29,7 @@ class Printed:
 # A row for each JSON contract; docs/schemas/NAME.json is its schema.
 PRINTED = {
     "findings": Printed(Scan, FINDINGS_SCHEMA_VERSION, "tracemine scan --format json"),
+    "differences": Printed(Difference, DIFFERENCE_SCHEMA_VERSION, "tracemine diff --format json"),
     "verdicts": Printed(Verdicts, VERDICTS_SCHEMA_VERSION, "tracemine verify --format json"),
 }
 

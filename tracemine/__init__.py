@@ -3,6 +3,7 @@
 scan(path)         what is worth fixing in a trace: a Report, a sequence of findings, a table
 scan_many(paths)   the same of many traces, in several processes
 load(path)         a Report that was stored as JSON
+diff(a, b)         what became of each finding from one recording to the next
 open(path)         the trace as a Timeline: Arrow tables of what the profiler recorded
 capture(folder)    record steps of a program: its trace and execution trace
 generate(graph)    the Triton source of kernels that compute a graph of ATen calls
@@ -20,7 +21,7 @@ from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine import pipeline
-    from tracemine.api import Failure, Report, Reports, load, load_many, open, scan, scan_many
+    from tracemine.api import Comparison, Failure, Report, Reports, diff, load, load_many, open, scan, scan_many
     from tracemine.codegen import GraphBuilder, generate
     from tracemine.errors import InputError, RuleError, TimelineError, TracemineError, UsageError
     from tracemine.findings.record import Finding
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tracemine.validate import validate
 
 __all__ = [
+    "Comparison",
     "Failure",
     "Finding",
     "GraphBuilder",
@@ -42,6 +44,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "capture",
+    "diff",
     "generate",
     "load",
     "load_many",
@@ -62,7 +65,8 @@ _PUBLIC = {
     "Finding": "tracemine.findings.record",
     "Timeline": "tracemine.timeline",
     **dict.fromkeys(
-        ("Failure", "Report", "Reports", "load", "load_many", "open", "scan", "scan_many"), "tracemine.api"
+        ("Comparison", "Failure", "Report", "Reports", "diff", "load", "load_many", "open", "scan", "scan_many"),
+        "tracemine.api",
     ),
     **dict.fromkeys(("InputError", "RuleError", "TimelineError", "TracemineError", "UsageError"), "tracemine.errors"),
 }
