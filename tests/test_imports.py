@@ -21,6 +21,7 @@ COUNTS = {
     "recording.py": 2,
     "validate/sandbox.py": 1,
     "verify/gpu/clocks.py": 1,
+    "verify/gpu/reproduction.py": 1,
     "verify/gpu/worker.py": 1,
 }
 
