@@ -39,6 +39,8 @@ from tracemine.validate.downsize import tried
 from tracemine.validate.record import Proof
 from tracemine.verify.pipeline import chain_text, fusable, kernel_proof, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.repro.harness import NAME as HARNESS
+from tracemine.verify.repro.harness import harness_text
 from tracemine.verify.repro.host_copy import copy_reproduction, host_copy
 from tracemine.verify.workers.provers import Machines, Provers
 
@@ -78,6 +80,7 @@ def write(arguments: argparse.Namespace) -> None:
         (folder / f"{item.stem}.py").write_text(text, "utf-8")
         written.append(item)
     (folder / "order.json").write_text(json.dumps([(i.stem, _tunes(i)) for i in _ordered(written)]), "utf-8")
+    (folder / HARNESS).write_text(harness_text(), "utf-8")
     shutil.copy(Path(__file__).with_name("verify_run.py"), folder / "run.py")
     print(f"{len(written)} reproductions in {folder}: {dict(Counter(item.kind for item in written))}")
 

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -31,6 +30,8 @@ SAME = ("catalogue_add_rms_norm_large", "catalogue_swiglu_medium", "catalogue_ro
 
 
 def load(path: Path) -> ModuleType:
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # the harness lies beside it
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -50,8 +51,8 @@ def compile_all(paths: Paths) -> None:
         begin = time.time()
         try:
             module = load(path)
-            if hasattr(module, "compile_only"):  # a copy has nothing to compile
-                module.compile_only(("compiled", "tuned") if tune else ("compiled",))
+            if hasattr(module, "CHECK"):
+                module.CHECK.compile_only(("compiled", "tuned") if tune else ("compiled",))
         except Exception as error:
             print(f"{path.name}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr, flush=True)
         torch._dynamo.reset()
@@ -69,7 +70,6 @@ def time_all(paths: Paths, lines: Path, until: float) -> None:
     """Results of each, a line each as they come; before each a line that says it was begun."""
     import torch
 
-    peak = 0.0
     with lines.open("a", encoding="utf-8") as file:
         for path, tune in paths:
             if time.time() > until:
@@ -79,9 +79,7 @@ def time_all(paths: Paths, lines: Path, until: float) -> None:
             begin = time.time()
             try:
                 module = load(path)
-                peak = peak or module.peak_bytes_per_second()  # of this GPU, not of the file
-                module.peak_bytes_per_second = partial(float, peak)
-                found = module.results(("compiled", "tuned") if tune else ("compiled",), COMPILE_S, SECONDS)
+                found = module.CHECK.results(("compiled", "tuned") if tune else ("compiled",), COMPILE_S, SECONDS)
                 if not path.stem.startswith("finding_"):
                     capture(module, lines.parent / "traces" / path.stem)
             except Exception as error:
@@ -99,7 +97,8 @@ def capture(module: ModuleType, folder: Path) -> None:
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
-    inputs = module.copies(module.make_inputs(module.INPUTS))
+    harness = sys.modules["tracemine_repro"]
+    inputs = harness.copies(harness.make_inputs(module.INPUTS))
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     observer = torch.profiler.ExecutionTraceObserver().register_callback(str(folder / "et.json"))
     module.eager(*inputs)
@@ -125,7 +124,7 @@ def same_against_same(paths: Paths, lines: Path, trials: int) -> None:
             module = load(path)
             for name in ("eager", "fused"):
                 begin = time.time()
-                found = module.same_against_same(getattr(module, name), module.INPUTS, trials)
+                found = sys.modules["tracemine_repro"].same_against_same(getattr(module, name), module.INPUTS, trials)
                 file.write(json.dumps([f"{path.stem} {name}", {**found, "seconds": time.time() - begin}]) + "\n")
                 file.flush()
 

@@ -23,6 +23,7 @@ COUNTS = {
     "recording.py": 3,
     "validate/sandbox.py": 1,
     "verify/gpu/clocks.py": 1,
+    "verify/gpu/reproduction.py": 1,
     "verify/gpu/worker.py": 1,
 }
 

@@ -60,7 +60,20 @@ def emitted_link(here: Path) -> None:
     whole = findings(here)
     (here / "em").mkdir()
     for variant in (variant for finding in whole["findings"] for variant in finding["variants"]):
-        (here / f"em/repro_{variant['identity']['finding']}.py").symlink_to(".." / PRECIOUS)
+        name = f"{variant['identity']['finding']}_{finding_file(whole)}.py"
+        (here / "em" / name).symlink_to(".." / PRECIOUS)
+
+
+def finding_file(whole: dict[str, Any]) -> str:
+    """What the name of a reproduction says beside the fingerprint."""
+    finding = whole["findings"][0]
+    return re.sub(r"\W+", "_", f"{finding['rule']}_{finding['module'].rpartition('.')[2]}").strip("_").removesuffix("_")
+
+
+def harness_link(here: Path) -> None:
+    findings(here)
+    (here / "em").mkdir()
+    (here / "em/tracemine_repro.py").symlink_to(".." / PRECIOUS)
 
 
 def with_rule(here: Path, **lines: str) -> None:
@@ -204,6 +217,8 @@ KNOWN: dict[str, Row] = {
     "a link where verdicts go": Row(link("f.verdicts.json"), ("verify", "f.json", "-q", "--top", "1"), may_write=()),
     "another file where verdicts go as a table": Row(
         lambda here: (findings(here), (here / "f.verdicts.parquet").write_text("mine")), ("verify", "f.json", "-q", "--top", "1"), may_write=()),
+    "a link where the harness of reproductions goes": Row(harness_link, ("verify", "f.json", "-q", "--top", "1", "--emit", "em"),
+        **FEW),
     "a link where a reproduction goes": Row(emitted_link, ("verify", "f.json", "-q", "--top", "1", "--emit", "em"),
         **FEW),
     "a file beside the tables of a timeline": Row(timeline_with_notes, ("ingest", TRACE, "-q", "-o", "out"), (0, 2), holds(lambda here: (here / "out/notes.txt").exists())),

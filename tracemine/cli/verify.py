@@ -50,7 +50,7 @@ RuleOption = Annotated[
 ]
 EmitOption = Annotated[
     Path | None,
-    typer.Option("--emit", metavar="DIR", help="Write a reproduction of each finding, a file that stands alone."),
+    typer.Option("--emit", metavar="DIR", help="Write a short reproduction of each finding, and their harness."),
 ]
 StepOption = Annotated[
     bool, typer.Option("--step", help="Also replay a whole step, with the fused kernels in place (level L6).")

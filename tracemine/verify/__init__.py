@@ -4,8 +4,8 @@ pipeline.py leads a finding through the rooms, step/pipeline.py a whole step:
 
 rebuild/   a finding → its graph of ATen calls
 library/   calls that say what a graph spells out
-gpu/       is it right on a GPU, and how long it takes: pasted into files that stand alone
-repro/     those files
+gpu/       is it right on a GPU, and how long it takes: also the text of what reproductions share
+repro/     reproductions of findings, and their harness
 step/      a whole recorded step, with the kernels in place
 workers/   child processes, several at a time
 """

@@ -28,16 +28,17 @@ from tracemine.findings.record import PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.programs import program, python, run
-from tracemine.validate.downsize import Tried, tried
+from tracemine.validate.downsize import Tried, smaller, tried
 from tracemine.validate.record import Proof
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import outcome
-from tracemine.verify.library.prove import LIBRARY_ULP, job
+from tracemine.verify.library.prove import LIBRARY_ULP, Sizes, job
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.emitter import Emitter
+from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
 from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.ahead import Ahead
@@ -45,6 +46,7 @@ from tracemine.verify.workers.provers import Machines, Provers, at_once
 
 GPU_LIMIT_S = 60.0  # a chain
 BATCH = 24  # findings that are compiled before the first of them is timed
+_MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's chain
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _MARK = re.compile(r"[0-9a-f]{16}")
 
@@ -180,8 +182,9 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         return Ready(finding=finding, refused="its fingerprint is another finding's: scan the trace again")
     copy = host_copy(finding, rebuilder.flow)
     if copy is not None:
-        text = copy_reproduction(finding, copy, _mark(finding))
-        emitter.write(f"repro_{_mark(finding)}.py", text)
+        mark = _mark(finding)
+        text = copy_reproduction(finding, copy, mark, facts(finding, mark))
+        emitter.write(file_name(finding, mark), text)
         return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
         rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
@@ -207,7 +210,7 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         return replace(ready, refused=made, alone=alone)
     text, proved = made
     text = emitter.fitted(text)
-    emitter.write(f"repro_{_mark(finding)}.py", text)
+    emitter.write(file_name(finding, _mark(finding)), text)
     return replace(ready, text=text, tried=proved, assumptions=(*ready.assumptions, *proved.says))
 
 
@@ -320,7 +323,7 @@ def _call(
     finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: Emitter
 ) -> _Call:
     text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
-    emitter.write(f"repro_{_mark(finding)}_library.py", text)
+    emitter.write(file_name(finding, _mark(finding), suffix="library"), text)
     return _Call(rebuilt, replacement, text)
 
 
@@ -348,6 +351,7 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool
         rebuilt.chain,
         fingerprint=_mark(finding),
         title=finding.title,
+        says=facts(finding, _mark(finding)),
         recorded=recorded_kernels(rebuilt, flow),
         assumptions=rebuilt.assumptions,
         unread=rebuilt.unread,
@@ -370,6 +374,7 @@ def chain_text(
     *,
     fingerprint: str,
     title: str,
+    says: Sequence[str] = (),
     recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
     assumptions: Sequence[str] = (),
     unread: Sequence[int] = (),
@@ -386,13 +391,30 @@ def chain_text(
         generate(chain) if kernel else None,
         fingerprint=fingerprint,
         title=title,
+        says=says,
         ulp=LIBRARY_ULP if lowered is None else ulp_of(lowered.templates),
         recorded=recorded,
         assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
         draws=lowered is not None and bool(lowered.drawn),
         library=None if replacement is None else replacement.text,
         positive=() if replacement is None else replacement.positive,
+        small=_on_cpu(chain, replacement, tuple(unread), kernel=kernel),
     )
+
+
+def _on_cpu(chain: Graph, replacement: Replacement | None, unread: tuple[int, ...], *, kernel: bool) -> Graph | str:
+    """The chain at sizes at which a CPU tries a reproduction's own text; or why it does not."""
+    if not kernel and replacement is not None and replacement.gpu_only is not None:
+        return replacement.gpu_only
+    small = chain
+    if kernel:
+        small = smaller(chain)
+    elif replacement is not None:
+        sizes = Sizes(chain, unread).chain
+        made = find(sizes, unread).replacement
+        small = sizes if made is not None and made.text == replacement.text else chain
+    count = sum(spec.elements for spec in small.specs)
+    return small if count <= _MOST_ON_CPU else f"{count:,} elements, which no argument makes fewer"
 
 
 def _mark(finding: Finding) -> str:

@@ -13,6 +13,7 @@ from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.triton.resources import Compiler, fitting
 from tracemine.verify.gpu import tuning
+from tracemine.verify.repro.harness import NAME, harness_text
 from tracemine.verify.repro.text import repro
 
 Cut = tuple[int, int]
@@ -25,7 +26,7 @@ def _softmax(columns: int) -> Graph:
 
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[Compiler]:
-    with closing(Compiler()) as process:
+    with closing(Compiler({NAME: harness_text()})) as process:
         yield process
 
 

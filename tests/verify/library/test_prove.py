@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,6 +19,7 @@ pytest.importorskip("torch")
 import torch
 
 from tests.verify.library.test_replace import MOVES, adamw, attention, layer, norm, product
+from tests.verify.repro.emitted import loaded, put
 from tracemine.codegen.graph import Graph, GraphBuilder, settled
 from tracemine.validate.record import Proof
 from tracemine.validate.sandbox import Sandbox
@@ -252,14 +252,7 @@ def module(tmp_path: Path) -> Iterator[Callable[[Graph], ModuleType]]:
         found = replaced(chain)
         known: dict[str, Any] = {"fingerprint": "0" * 16, "title": "t", "ulp": 8.0}
         text = repro(settled(chain, found.at), None, **known, library=found.text, positive=found.positive)
-        path = tmp_path / "repro.py"
-        path.write_text(text, "utf-8")
-        spec = importlib.util.spec_from_file_location("repro", path)
-        assert spec is not None
-        assert spec.loader is not None
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-        return loaded
+        return loaded(put(tmp_path, "repro.py", text))
 
     yield make
 
@@ -269,11 +262,13 @@ def test_a_reproduction_finds_the_call_right_and_a_wrong_one_wrong(
     module: Callable[[Graph], ModuleType], name: str
 ) -> None:
     pytest.importorskip("triton")
+    from tracemine.verify.gpu.correctness import right
+
     made = module(CHAINS[name]())
     spoiled: dict[str, Any] = {"torch": torch}
     exec(replaced(CHAINS[name]()).wrong[0].text, spoiled)  # noqa: S102
     variants = {"fused": made.library, "library": spoiled["library"]}
-    found = made.right(made.eager, variants, made.INPUTS, 8.0, device="cpu")
+    found = right(made.eager, variants, made.INPUTS, 8.0, device="cpu")
     assert found["fused"]["faults"] == []
     assert found["library"]["faults"]
 

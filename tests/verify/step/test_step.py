@@ -37,8 +37,7 @@ from tracemine.verify.rebuild.arguments import told
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.repro import standalone
-from tracemine.verify.repro.host_copy import COPY_EMBEDDED as COPY_TEXTS
-from tracemine.verify.repro.text import EMBEDDED as REPRO_TEXTS
+from tracemine.verify.repro.harness import EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import CALL_NS, LAUNCHER_NS, Expected, expected, step_verdict, summary
 from tracemine.verify.step.file import EMBEDDED as STEP_TEXTS
@@ -481,7 +480,7 @@ def test_where_the_host_sets_the_pace_a_launcher_takes_longer_than_the_call_that
     assert more_ns >= 0
 
 
-@pytest.mark.parametrize("names", [sum(texts.values(), ()) for texts in (STEP_TEXTS, REPRO_TEXTS, COPY_TEXTS)])
+@pytest.mark.parametrize("names", [sum(texts.values(), ()) for texts in (STEP_TEXTS, REPRO_TEXTS)])
 def test_texts_that_are_pasted_into_one_file_have_no_name_twice(names: tuple[str, ...]) -> None:
     found: Counter[str] = Counter()
     for name in names:

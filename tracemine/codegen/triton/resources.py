@@ -9,7 +9,7 @@ import ast
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -34,14 +34,15 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 class Compiler:
     """Tells what kernels take, one reproduction after another, in a process that begins when it is first asked.
 
-    Close it at the end.
+    Close it at the end. beside: files that reproductions import, by name.
     """
 
-    def __init__(self, time_limit_s: float = 120.0) -> None:
+    def __init__(self, beside: Mapping[str, str], time_limit_s: float = 120.0) -> None:
         self._time_limit_s = time_limit_s
         compiles = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         self._process = Process(python("-m", "tracemine.codegen.triton.resources_worker"), compiles)
         self._folder = tempfile.TemporaryDirectory()
+        self._beside = dict(beside)
         self._count = count()
 
     def close(self) -> None:
@@ -53,6 +54,9 @@ class Compiler:
         """Of each kernel of a reproduction and each of its cuts, for sm_90. Empty where nothing is compiled in time."""
         path = Path(self._folder.name) / f"source_{next(self._count)}.py"  # Python keeps what it has read of a file
         try:
+            while self._beside:
+                name, content = self._beside.popitem()
+                path.with_name(name).write_text(content, "utf-8")
             path.write_text(text, "utf-8")
             answer = self._process.ask(msgspec.json.encode(str(path)), self._time_limit_s)
             return msgspec.json.decode(answer, type=list[Resources])

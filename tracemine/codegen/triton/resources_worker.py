@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -70,6 +71,8 @@ def compiling(path, most=None):
 def _compiling(path, most, kernels):
     spec = importlib.util.spec_from_file_location("source", path)
     module = importlib.util.module_from_spec(spec)
+    if str(Path(path).parent) not in sys.path:
+        sys.path.insert(0, str(Path(path).parent))  # what lies beside it
     spec.loader.exec_module(module)
     tensors = [torch.empty_strided(shape, strides, dtype=t, device="meta") for _, shape, t, strides, _ in module.INPUTS]
     table = {name: list(cuts) for name, cuts in module.BLOCKS.items()}

@@ -16,7 +16,7 @@ from tracemine.codegen.partition import plan
 from tracemine.codegen.schedule import LONGEST_ROW
 from tracemine.codegen.tiles import blocks_text
 from tracemine.codegen.triton.launch import launches
-from tracemine.codegen.triton.wrapper import called, calling
+from tracemine.codegen.triton.wrapper import LAUNCHING, PLANS, called, calling
 
 _HEAD = "import torch\nimport triton\nimport triton.language as tl"
 _LIBRARY = "\nfrom triton.language.extra import libdevice"
@@ -67,11 +67,20 @@ def print_program(program: Program, exact: bool, masks: int, parameters: list[st
         *helpers,
         bodies,
         *called(calls),
-        blocks_text((launch.name, launch.cuts) for launch in found),
+        PLANS + blocks_text((launch.name, launch.cuts) for launch in found),
         calls,
     ]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
     return Source(text=text, kernels=tuple(launch.name for launch in found), masks=masks)
+
+
+def shared() -> tuple[dict[str, str], dict[str, str]]:
+    """Functions that sources have in common word for word, by name: those that kernels call, and those of launchers.
+
+    Several files may have them from one place.
+    """
+    launching = {text.split("(")[0].split(":")[0].split()[-1]: text.strip("\n") for text in LAUNCHING}
+    return {name: text.strip("\n") for name, text in table().helpers.items()}, launching
 
 
 def _stem(name: str) -> str:

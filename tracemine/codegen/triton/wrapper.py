@@ -8,7 +8,7 @@ launches, and does nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tracemine.codegen.loop_ir import Axis, Buffer, Program
 from tracemine.codegen.triton.expressions import number, sizes
@@ -16,13 +16,15 @@ from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
 from tracemine.codegen.triton.launch import Launch, split_lines
 
 _NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
+_WIDTH = 114  # characters of a line, behind its indent
 _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
 
 _EXPECT = '''
-def _expect(name, tensor, shape, dtype):
+def _expect(**given):
     """The kernels were generated for such tensors and no others."""
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
+    for name, (tensor, shape, dtype) in given.items():
+        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
 '''
 _INDEX_TYPE = '''
 def _index_type(*tensors):
@@ -68,16 +70,17 @@ class _Launch:
                 self.compiled = found[self.grid]
 '''
 _KEPT = """
+def _kept(plans, looks, plan):
+    if len(plans) >= 1024:
+        plans.clear()
+    return plans.setdefault(looks, plan)
+"""
+LAUNCHING = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, KIND, _LAUNCH, _KEPT)
+# Stands between the functions above and what a source has for itself alone.
+PLANS = """
 # Launches, by all that they depend on: how tensors look, and whether they begin at a multiple of 16 bytes; new ones do.
 PLANS = {}
-
-
-def _kept(looks, plan):
-    if len(PLANS) >= 1024:
-        PLANS.clear()
-    return PLANS.setdefault(looks, plan)
 """
-_HELPERS = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, KIND, _LAUNCH, _KEPT)
 
 
 def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]) -> str:
@@ -89,7 +92,7 @@ def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]
 
 def called(text: str) -> list[str]:
     """The functions that these call, of those that every source may have."""
-    texts = [each.strip("\n") for each in _HELPERS]
+    texts = [each.strip("\n") for each in LAUNCHING]
     if "_members(" in text:  # which calls another
         text += _MEMBERS
     return [each for each in texts if any(f"{name}(" in text for name in _NAME.findall(each))]
@@ -98,7 +101,8 @@ def called(text: str) -> list[str]:
 def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made: Sequence[Buffer]) -> list[str]:
     inputs = [b for b in program.buffers.values() if b.role == "input"]
     lines = [*_size_lines(program, inputs)]
-    lines += [f'_expect("{b.name}", {b.name}, {_shape(b.dims)}, torch.{b.dtype})' for b in inputs]
+    expected = [f"{b.name}=({b.name}, {_shape(b.dims)}, torch.{b.dtype})" for b in inputs]
+    lines += [f"_expect({text})" for text in _together(expected, ", ", _WIDTH - len("_expect()"))]
     lines += [text for launch in found for part in launch.parts for text in split_lines(part)]
     lines += [f"{b.name} = {_empty(b)}" for b in made]
     lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
@@ -130,9 +134,10 @@ def _fused(
     kinds = {text: None for launch in found for text in launch.scalars}
     first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
     looks = [f"{x}.dtype, {x}.shape, {x}.stride(), {x}.data_ptr() % 16," for x in inputs]
+    looks = _together(looks, " ", _WIDTH - 4)
     lines += ["looks = (", f"    {', '.join(first)},", *(f"    {text}" for text in looks), ")"]
-    lines += ["plan = PLANS.get(looks)", "if plan is None:", f"    plan = _kept(looks, _plan({', '.join(inputs)}))"]
-    lines.append(f"{', '.join(['new', *names])} = plan")
+    kept = f"PLANS.get(looks) or _kept(PLANS, looks, _plan({', '.join(inputs)}))"
+    lines.append(f"{', '.join(['new', *names])} = {kept}")
     for k, b in enumerate(made):
         lines.append(f"{b.name} = torch.empty_strided(*new[{k}], dtype=torch.{b.dtype}, device={device})")
     for name, launch in zip(names, found, strict=True):
@@ -160,8 +165,33 @@ def _size_lines(program: Program, inputs: Sequence[Buffer]) -> list[str]:
             if len(free) == 1 and free[0].name not in lines:
                 rest = sizes([a for a in dim if a.pinned])
                 text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
-                lines[free[0].name] = f"{free[0].name} = {text}"
-    return list(lines.values())
+                lines[free[0].name] = text
+    return [f"{', '.join(names)} = {', '.join(lines[name] for name in names)}" for names in _fitting(lines)]
+
+
+def _fitting(lines: Mapping[str, str]) -> list[list[str]]:
+    """Names that are assigned in one line, as many as fit with what they are."""
+    found: list[list[str]] = []
+    room = 0
+    for name, text in lines.items():
+        takes = len(name) + len(text) + 2 * len(", ")
+        if not found or takes > room:
+            found.append([])
+            room = _WIDTH
+        found[-1].append(name)
+        room -= takes
+    return found
+
+
+def _together(texts: Sequence[str], between: str, width: int) -> list[str]:
+    """Texts in lines, as many in one as fit, in their order."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and len(lines[-1]) + len(between) + len(text) <= width:
+            lines[-1] += between + text
+        else:
+            lines.append(text)
+    return lines
 
 
 def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:

@@ -89,7 +89,8 @@ def right(
     device: str = "cuda",
     seeds: Sequence[int] = range(SEEDS),
 ) -> dict[str, dict[str, Any]]:
-    """Each variant by one rule: its faults, its worst output's errors with the first seed, and `judged`: the share of
+    """Each variant by one rule: its faults, its worst output's errors with the first seed (where it gives
+    nothing, those of what it writes in place), and `judged`: the share of
     its numbers that something is asked of (`numerics.py`), of all seeds.
 
     A variant may give None for what nobody reads.
@@ -115,7 +116,7 @@ def right(
                     compared[k].append((a, result))
                 numbers[variant].append((result.judged, b.numel()))
                 found[variant]["faults"] += [f"seed {seed}, {name}: {text}" for text in result.faults]
-                if seed == seeds[0] and is_output:
+                if seed == seeds[0] and (is_output or len(wanted) == len(inputs)):
                     for key in ("error", "eager_error"):
                         found[variant][key] = max(found[variant].get(key, 0.0), getattr(result, key))
     for variant, shares in numbers.items():

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tracemine.verify.gpu.graphs import wall_times
+from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.gpu.profiling import traced
 from tracemine.verify.gpu.timing import judged, times
 
@@ -19,8 +20,9 @@ from tracemine.verify.gpu.timing import judged, times
 def examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
     """Everything about a copy of so many bytes: replay, whether what arrives is what was sent, what it takes.
 
-    recorded: its name in the trace. seconds: after them no new block of samples is begun. Nothing but the profiler's
-    clock is asked: a pageable copy is the host's work too, and events around it would hold its waits.
+    recorded: its name in the trace, the name's digest, and no grid. seconds: after them no new block of samples is
+    begun. Nothing but the profiler's clock is asked: a pageable copy is the host's work too, and events around it
+    would hold its waits.
     """
     began = time.monotonic()
     sent = torch.randint(0, 256, (nbytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -35,7 +37,7 @@ def examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]
     pageable.copy_(sent)
     calls = {"eager": copy(pageable, True), "fused": copy(pinned, False), "copy": copy(other, False)}
     kernels = [[e["name"], None] for e in traced(calls["eager"])]
-    names = [name for name, _ in kernels] == [str(each[0]) for each in recorded]
+    names = [name_digest(str(name)) for name, _ in kernels] == [str(digest) for _, digest, _ in recorded]
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(0),
         "replay": {"same_count": len(kernels) == len(recorded), "same_names": names, "same_grids": names},

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tracemine.verify.gpu.correctness import copies, make_inputs
+from tracemine.verify.gpu.marks import name_digest
 
 _MARK = "spin_kernel"  # of torch.cuda._sleep: stands between samples
 
@@ -41,17 +43,17 @@ def traced(work: Callable[[], object]) -> list[dict[str, Any]]:
 
 
 def replayed(eager: Any, described: Sequence[tuple[Any, ...]], recorded: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Whether eager launches the trace's own kernels. recorded: name and grid of each."""
+    """Whether eager launches the trace's own kernels. recorded: a name to show, the name's digest and grid of each."""
     inputs = make_inputs(described)
     eager(*copies(inputs))  # libraries load, memory is taken
     torch.cuda.synchronize()
     ours = copies(inputs)
     torch.cuda.synchronize()
     found = traced(lambda: eager(*ours))
-    names = sorted(e["name"] for e in found) == sorted(str(r[0]) for r in recorded)
-    grids = sorted((e["name"], tuple(e["grid"] or ())) for e in found) == sorted(
-        (str(r[0]), tuple(r[1] or ())) for r in recorded
-    )
+    ours_by_digest = sorted((name_digest(e["name"]), tuple(e["grid"] or ())) for e in found)
+    theirs = sorted((str(digest), tuple(grid or ())) for _, digest, grid in recorded)
+    names = [digest for digest, _ in ours_by_digest] == [digest for digest, _ in theirs]
+    grids = ours_by_digest == theirs
     return {
         "same_count": len(found) == len(recorded),
         "same_names": names,
@@ -84,6 +86,7 @@ def flusher() -> Callable[[], None]:
     return flush
 
 
+@cache  # it is the GPU's, and not a file's
 def peak_bytes_per_second() -> float:
     """What this GPU's memory moves at most: of a large copy and a large read, the faster."""
     memory = torch.empty(1 << 29, dtype=torch.uint8, device="cuda").view(torch.float32).fill_(1.0)

@@ -1,1 +1,1 @@
-"""Reproductions: a finding, a copy or a step as one file that needs torch and triton, and nothing of this package."""
+"""Reproductions: a finding or a copy as a short file beside a harness, a step as one file; nothing of this package."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from tracemine.codegen.triton.resources import Compiler, fitting
-from tracemine.files import make_folder, write_file, writing
+from tracemine.errors import Location, UsageError
+from tracemine.files import check_plain, make_folder, write_file, writing
 from tracemine.processes import Closing
+from tracemine.verify.repro.harness import MARK, NAME, harness_text
 
 
 class Emitter(Closing):
     """Writes reproductions into a folder, or nowhere. Use it in a `with`."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder, self._compiler = folder, Compiler()
+        self._folder, self._compiler = folder, Compiler({NAME: harness_text()})
+        self._harness = False  # whether it was written
 
     def close(self) -> None:
         """The compiler's process ends."""
@@ -24,8 +27,33 @@ class Emitter(Closing):
         return text if self._folder is None else fitting(text, self._compiler.resources(text))
 
     def write(self, name: str, text: str) -> None:
-        """Raises UsageError where it cannot be written."""
+        """A reproduction, and before the first the harness that they share.
+
+        Raises UsageError where it cannot be written, or where another file has the harness's name.
+        """
+        if self._folder is not None and not self._harness:
+            write_harness(self._folder)
+            self._harness = True
         write(self._folder, name, text)
+
+
+def write_harness(folder: Path) -> None:
+    """The harness, in place of another version's: of what is no harness nothing is replaced.
+
+    Raises UsageError where it cannot be written, and where a link or another file has its name.
+    """
+    path = folder / NAME
+    check_plain(path)
+    if path.is_file():
+        with writing(path), path.open("rb") as file:
+            begin = file.read(len(MARK))
+        if begin != MARK.encode():
+            raise UsageError(
+                "is no harness of tracemine's reproductions, and is not replaced",
+                where=Location(str(path)),
+                hint="move it away, or name another folder with --emit",
+            )
+    write(folder, NAME, harness_text())
 
 
 def write(folder: Path | None, name: str, text: str) -> None:

@@ -34,10 +34,10 @@ def file_text(
     embeds: modules by what they are about. imports: what parts and `main` need of Python's own library; tools: of what
     has to be installed.
     """
-    bodies = {title: [_body(name) for name in names] for title, names in embeds.items()}
+    bodies = {title: [module_text(name) for name in names] for title, names in embeds.items()}
     lines = {*imports, *(line for several in bodies.values() for _, needed in several for line in needed)}
     texts = [
-        f'"""{_comment(says)}\n\nWritten by tracemine {__version__}.\n"""',
+        f'"""{comment(says)}\n\nWritten by tracemine {__version__}.\n"""',
         "\n".join([*_merged(sorted(lines - {*tools})), "", *tools]),
         *parts,
         *(text for title, several in bodies.items() for text in (banner(title), *(text for text, _ in several))),
@@ -57,18 +57,21 @@ def banner(text: str) -> str:
     return f"# {text} ".ljust(_WIDTH, "-")
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
     r"""Text that cannot end a docstring or begin anything else.
 
-    >>> _comment('a " b \\ c')
+    >>> comment('a " b \\ c')
     "a ' b / c"
     """
     plain = "".join(c if c == "\n" or c.isprintable() else "?" for c in text)
     return plain.replace("\\", "/").replace('"', "'")
 
 
-def _body(name: str) -> tuple[str, list[str]]:
-    """A module of this package without its docstring and imports, and the imports that are not of this package."""
+def module_text(name: str, *, own: bool = False) -> tuple[str, list[str]]:
+    """A module of this package without its docstring and imports, and what it imports.
+
+    own: with what it imports of this package.
+    """
     text = resources.files("tracemine").joinpath(name).read_text("utf-8")
     imports: list[str] = []
     last = 0
@@ -79,7 +82,7 @@ def _body(name: str) -> tuple[str, list[str]]:
         last = node.end_lineno or last
         if not is_docstring:
             imports.append(ast.unparse(node))
-    kept = [i for i in imports if "__future__" not in i and "tracemine" not in i]
+    kept = [i for i in imports if "__future__" not in i and (own or "tracemine" not in i)]
     return "\n".join(text.splitlines()[last:]).strip("\n"), kept
 
 

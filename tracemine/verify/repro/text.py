@@ -1,43 +1,34 @@
-"""A finding as one file that stands alone: eager chain, fused kernel, check, benchmark, in that order.
+"""A finding as one short file: what it is, its inputs, the calls as eager runs them, the kernel, its launcher.
 
-The file needs torch and triton and nothing of this package. Of a trace it holds numbers and escaped strings; operators
-and names come from the operator table.
+What all such files share stands beside them once (`harness.py`). They need torch and triton, and nothing of this
+package. Of a trace they hold numbers and escaped strings; operators and names come from the operator table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import ast
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tracemine.codegen.graph import Call, Graph, Ref, Refs, Scalar, Scalars, Value, asked, reads
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
 from tracemine.codegen.min_traffic import compulsory
-from tracemine.codegen.triton.source import Source
+from tracemine.codegen.triton.source import Source, shared
+from tracemine.counters.names import short
+from tracemine.ops.kernels import functor
 from tracemine.validate.input_domains import POSITIVE, domains
-from tracemine.verify.repro.standalone import banner, file_text
+from tracemine.verify.gpu.marks import INTERFACE, KERNEL_BEGINS, KERNEL_ENDS, name_digest
+from tracemine.verify.repro.standalone import comment
+from tracemine.version import __version__
 
 Plain = bool | int | float | str | tuple[bool | int | float, ...]
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
-# Modules whose text every reproduction holds, by what they are about.
-EMBEDDED = {
-    "Whether it is right": (
-        "validate/numerics.py",
-        "validate/roundings.py",
-        "validate/undefined_casts.py",
-        "verify/gpu/correctness.py",
-    ),
-    "What it takes": (
-        "verify/gpu/profiling.py",
-        "verify/gpu/tuning.py",
-        "verify/gpu/clocks.py",
-        "verify/gpu/compiling.py",
-        "verify/gpu/graphs.py",
-        "verify/gpu/timing.py",
-    ),
-}
-
-
-# What mains and parts of reproductions need beside them.
-IMPORTS = ("import argparse", "import hashlib", "import json", "from pathlib import Path")
-_TOOLS = ("import torch", "import triton", "import triton.language as tl")
+_WIDTH, _LONGEST_LINE = 118, 120
+_MANY = 6  # inputs, each in a line of its own
+_TRITON = "\nimport triton\nimport triton.language as tl"
+_LINES = 3  # of one entry in the head
+_SHOWN = 48  # characters of a kernel's short name
+NEEDS = f"Needs:    torch, triton, and tracemine_repro.py beside it. Written by tracemine {__version__}."
 
 
 def repro(
@@ -47,73 +38,216 @@ def repro(
     fingerprint: str,
     title: str,
     ulp: float,
+    says: Sequence[str] = (),
     recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
     assumptions: Sequence[str] = (),
     draws: bool = False,
     library: str | None = None,
     positive: Collection[int] = (),
+    small: Graph | str | None = None,
 ) -> str:
     """The file's text.
 
-    recorded: name and grid of each kernel that the chain had in the trace. library: a function of that name that says
-    the same by calls of PyTorch's library, timed beside the kernel; in its place, where there is no source.
-    positive: inputs that hold no negative numbers, beside those of which roots and logarithms are taken.
+    says: what is known of the finding, a line each. recorded: name and grid of each kernel that the chain had in the
+    trace. library: a function of that name that says the same by calls of PyTorch's library, timed beside the kernel;
+    in its place, where there is no source. positive: inputs that hold no negative numbers, beside those of which roots
+    and logarithms are taken. small: the chain as a CPU tries it, or why it cannot; None: as it is.
     """
-    moved = compulsory(chain)
-    what = "A library's call" if source is None else "One fused kernel"
-    says = [f"{title} ({fingerprint})", "", f"{what} in place of these calls, as a trace recorded them."]
-    says += [f"Taken for granted: {text}." for text in assumptions]
-    says += [
+    on_cpu, sizes = ([], {}) if isinstance(small, str) else _smaller(chain, small or chain, positive)
+    calls = f"Fused     {len(chain.calls)} calls in {_becomes(source)}: {_calls(chain)}"
+    about = [*says, calls, *(f"Assumes   {text}" for text in assumptions)]
+    docstring = [
+        one_line(title),
         "",
-        "    python THIS_FILE          checks and times it, on a GPU",
-        "    python THIS_FILE --json   the same for programs",
+        *(line for text in about for line in folded(text)),
+        "",
+        "Run it:   python FILE [--json]     checks the numbers, on a GPU also times them",
+        *(
+            ["          python FILE --source     prints kernel and launcher in one piece, to paste into a model"]
+            if source
+            else []
+        ),
+        NEEDS,
     ]
+    kernel, helpers = ("", []) if source is None else _apart(source.text)
+    libdevice = "\nfrom triton.language.extra import libdevice" if "libdevice." in kernel else ""
     parts = [
-        banner("The chain, as eager runs it"),
-        eager_text(chain),
-        f"{inputs_text(chain, positive)}\n\n"
-        f"# Name and grid of each kernel that the trace has for it.\nTRACE = {_recorded(recorded)}",
-        *_stand_ins(source, library),
+        f'"""{comment(chr(10).join(docstring))}\n"""',
+        f"{_import(helpers)}\nimport torch" + ("" if source is None else _TRITON + libdevice),
+        f"{section('Inputs, as recorded')}\n{inputs_text(chain, positive)}\n{_on_cpu(small, on_cpu, sizes)}\n"
+        f"{_recorded(recorded)}",
+        f"{section('Eager, call by call')}\n{eager_text(chain, sizes)}",
+        *([] if library is None else [f"{section('The same by a call of the library')}\n{library.strip()}"]),
+        *([] if source is None else [f"{section(KERNEL_BEGINS)}\n{kernel}"]),
+        f"{section(KERNEL_ENDS)}\n{_check(chain, source, library, fingerprint, title, ulp, draws, bool(sizes))}",
     ]
-    main = _MAIN.format(
-        ahead=_tuned(source, 2),
-        cuts=_tuned(source, 4),
-        variants=_VARIANTS[source is not None, library is not None],
-        fingerprint=fingerprint,
-        kernel=source is not None,
-        ulp=ulp,
-        nbytes=moved.both,
-        read_bytes=moved.read,
-        draws=draws,
+    text = "\n\n".join(parts) + "\n"
+    if "    length = " in kernel or any(len(line) > _LONGEST_LINE for line in text.splitlines()):
+        text = f"# ruff: noqa: E501, F841 - lines of the kernel are generated\n{text}"
+    ast.parse(text)
+    return text
+
+
+def section(text: str) -> str:
+    """The line above a part of a file.
+
+    >>> section("Inputs")[:16]
+    '# --- Inputs ---'
+    """
+    return f"# --- {text.removeprefix('# --- ').strip()} ".ljust(_WIDTH, "-")
+
+
+def _import(names: Sequence[str]) -> str:
+    names = ["Reproduction", *names]
+    whole = f"from tracemine_repro import {', '.join(names)}"
+    return (
+        whole
+        if len(whole) <= _WIDTH
+        else "\n".join(_packed("from tracemine_repro import (", [f"{n}," for n in names], ")"))
     )
-    return file_text("\n".join(says), parts, main, embeds=EMBEDDED, imports=IMPORTS, tools=_TOOLS)
 
 
-# What stands in for eager: a kernel, a library's call, or both.
-_VARIANTS = {
-    (True, False): '{"fused": fused}',
-    (True, True): '{"fused": fused, "library": library}',
-    (False, True): '{"fused": library}',
-}
+def _check(
+    chain: Graph,
+    source: Source | None,
+    library: str | None,
+    fingerprint: str,
+    title: str,
+    ulp: float,
+    draws: bool,
+    sized: bool,
+) -> str:
+    moved = compulsory(chain)
+    given = ["eager=eager", *(["fused=fused", "blocks=BLOCKS"] if source is not None else [])]
+    given += [*(["library=library"] if library is not None else []), "inputs=INPUTS", "on_cpu=ON_CPU"]
+    given += [*(["sizes_on_cpu=SIZES_ON_CPU"] if sized else []), "trace=TRACE"]
+    return "\n".join(
+        [
+            "CHECK = Reproduction(",
+            f'    file=__file__, interface={INTERFACE}, fingerprint="{fingerprint}",',
+            f"    title={title_text(title)},",
+            *textwrap.wrap(", ".join(given) + ",", _WIDTH, initial_indent="    ", subsequent_indent="    "),
+            f"    ulp={ulp}, nbytes={moved.both}, read_bytes={moved.read}, draws={draws},",
+            ")",
+            'if __name__ == "__main__":',
+            "    CHECK.main()",
+        ]
+    )
 
 
-def _tuned(source: Source | None, share: int) -> str:
-    """How cuts are tried, as Python source. share: that part of the time at most."""
-    return "{}" if source is None else f"tuned(fused, BLOCKS, INPUTS, within / {share})"
+def title_text(title: str) -> str:
+    """A title as a Python string: none of its characters does anything to a terminal."""
+    return ascii(one_line(title)[:100])
 
 
-def _stand_ins(source: Source | None, library: str | None) -> list[str]:
-    found: list[str] = []
-    if source is not None:
-        text = source.text.removeprefix("import torch\nimport triton\nimport triton.language as tl\n").strip("\n")
-        found += [banner("One kernel in its place"), text]
-    if library is not None:
-        found += [banner("The library's own call for it"), library]
-    return found
+def _apart(text: str) -> tuple[str, list[str]]:
+    """A source without its imports and without what files share, and the names of that which it calls itself."""
+    text = text[text.index("\n\n\n") :]
+    names: list[str] = []
+    for name, helper in (item for of in shared() for item in of.items()):
+        if f"\n\n\n{helper}\n\n\n" in text:
+            text = text.replace(f"\n\n\n{helper}\n\n\n", "\n\n\n", 1)
+            names.append(name)
+    text = text.strip("\n")
+    return text, [name for name in names if re.search(rf"(?<!\w){name}\b", text)]
 
 
-def eager_text(chain: Graph) -> str:
-    """The chain as a Python function `eager` of calls through torch.ops.
+def _calls(chain: Graph) -> str:
+    return ", ".join(_runs(call.label.removeprefix("aten::") for call in chain.calls))
+
+
+def _runs(labels: Iterable[str]) -> list[str]:
+    """Labels, those that follow each other and are the same once.
+
+    >>> _runs(["add", "mul", "mul"])
+    ['add', 'mul x2']
+    """
+    found: list[tuple[str, int]] = []
+    for label in labels:
+        if found and found[-1][0] == label:
+            found[-1] = label, found[-1][1] + 1
+        else:
+            found.append((label, 1))
+    return [label if count == 1 else f"{label} x{count}" for label, count in found]
+
+
+def _becomes(source: Source | None) -> str:
+    if source is None:
+        return "one call of the library"
+    return "1 kernel" if len(source.kernels) == 1 else f"{len(source.kernels)} kernels"
+
+
+def one_line(text: str) -> str:
+    """A text of which no character begins a line, or does anything to a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def folded(text: str) -> list[str]:
+    """A line of the head, with the lines that it goes on in."""
+    word, rest = text[:10], one_line(text[10:])
+    lines = textwrap.wrap(rest, _WIDTH - 12, break_on_hyphens=False) or [""]
+    lines = lines if len(lines) <= _LINES else [*lines[: _LINES - 1], "..."]
+    return [f"{word}{lines[0]}".rstrip(), *(f"{' ' * 10}{line}" for line in lines[1:])]
+
+
+def _smaller(
+    chain: Graph, small: Graph, positive: Collection[int]
+) -> tuple[list[str], dict[tuple[int, int], tuple[str, Plain, Plain]]]:
+    """Inputs that are smaller on a CPU as items of a dict, and arguments of calls that say sizes: by call and place the
+    name that `eager` has for them, what was recorded, and what it is there.
+    """
+    holds = _values(chain, positive), _values(small, positive)
+    rows: list[str] = []
+    for k, (one, other) in enumerate(zip(chain.inputs, small.inputs, strict=True)):
+        if one.spec != other.spec or holds[0][k] != holds[1][k]:
+            rows.append(f'"{one.name}": ({other.spec.shape!r}, {other.spec.strides!r}, {holds[1][k]!r})')
+    sizes: dict[tuple[int, int], tuple[str, Plain, Plain]] = {}
+    taken = {i.name for i in chain.inputs} | {s.name for s in chain.scalars}
+    for at, (call, tried) in enumerate(zip(chain.calls, small.calls, strict=True)):
+        for place, (was, now) in enumerate(zip(call.arguments, tried.arguments, strict=True)):
+            if was != now and isinstance(was, Literal) and isinstance(now, Literal):
+                stem = call.schema.arguments[place].name
+                name = next(n for n in (stem, *(f"{stem}_{k}" for k in range(1, 10_000))) if n not in taken)
+                taken.add(name)
+                sizes[at, place] = name, was.value, now.value
+    return rows, sizes
+
+
+def _on_cpu(
+    small: Graph | str | None, rows: Sequence[str], sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]]
+) -> str:
+    if isinstance(small, str):
+        return f"ON_CPU = {small!a}  # why a CPU does not try it"
+    if not rows:
+        return "ON_CPU = {}  # without a GPU it is tried at the same sizes"
+    lines = ["# Without a GPU these are smaller: shape, strides, values.", *_dict("ON_CPU", rows)]
+    each = [f'"{name}": {literal_text("int[]", value)}' for name, _, value in sizes.values()]
+    return "\n".join([*lines, *(_dict("SIZES_ON_CPU", each) if each else [])])
+
+
+def _dict(name: str, items: Sequence[str]) -> list[str]:
+    """A dict as lines of source."""
+    return _packed(f"{name} = {{", [f"{item}," for item in items], "}")
+
+
+def _packed(begin: str, items: Sequence[str], end: str) -> list[str]:
+    """Items, each with its comma, in one line between brackets, or in several."""
+    whole = f"{begin}{' '.join(items).rstrip(',')}{end}"
+    if len(whole) <= _WIDTH:
+        return [whole]
+    inner = " " * (len(begin) - len(begin.lstrip()) + (8 if end == "):" else 4))
+    lines, line = [begin], ""
+    for item in items:
+        if line and len(inner) + len(line) + len(item) + 1 > _WIDTH:
+            lines.append(f"{inner}{line}")
+            line = ""
+        line += f"{' ' if line else ''}{item}"
+    return [*lines, f"{inner}{line}", f"{inner[:-4] if end != '):' else inner[:-8]}{end}"]
+
+
+def eager_text(chain: Graph, sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]] | None = None) -> str:
+    """The chain as a Python function `eager` of calls through torch.ops. sizes: literals that are arguments of it: by
+    call and place the name, and what was recorded.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("scaled")
@@ -124,25 +258,47 @@ def eager_text(chain: Graph) -> str:
         return (t1,)
     """
     names = [i.name for i in chain.inputs]
+    sizes = sizes or {}
     scalars = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
+    scalars += [f"{name}={literal_text('int[]', value)}" for name, value, _ in sizes.values()]
     lines = [f"def eager({', '.join([*names, *(['*'] if scalars else []), *scalars])}):", "    aten = torch.ops.aten"]
-    for call in chain.calls:
+    read = {*chain.live, *(v for call in chain.calls for v in reads(call))}
+    for number, call in enumerate(chain.calls):
         outputs = [f"t{len(names) + k}" for k in range(len(call.outputs))]
         listed = bool(call.schema.outputs) and call.schema.outputs[0].endswith("[]")
-        rest = iter(outputs)
+        rest = iter(name if len(names) + k in read else "_" for k, name in enumerate(outputs))
         targets = [next(rest) if wanted else "_" for wanted in asked(call)]
         target = ", ".join(targets) + ("," if listed and len(outputs) == 1 else "")
         name = call.operator.removeprefix("aten::")
-        text = f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names)})"
-        lines.append(f"    {target} = {text}" if outputs else f"    {text}")
+        text = f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names, _named(sizes, number))})"
+        lines.append(f"    {text}" if {*targets} <= {"_"} else f"    {target} = {text}")
         names += outputs
     live = ", ".join(names[v] for v in chain.live)
     lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
-    return "\n".join(lines)
+    return "\n".join(found for line in lines for found in _broken(line))
 
 
-def arguments_text(call: Call, names: Sequence[str]) -> str:
-    """A call's arguments as Python source. names: of the values that it refers to."""
+def _named(sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]], number: int) -> dict[int, str]:
+    return {place: name for (at, place), (name, _, _) in sizes.items() if at == number}
+
+
+def _broken(line: str) -> list[str]:
+    """A line of calls that is too long, in several: after commas, within its brackets."""
+    if len(line) <= _WIDTH:
+        return [line]
+    targets, equals, call = line.partition(" = aten.")
+    if equals and len(targets) > _WIDTH // 2:  # many results
+        named = textwrap.wrap(f"{targets.strip().rstrip(',')},", _WIDTH - 8)
+        return ["    (", *(f"        {each}" for each in named), *_broken(f"    ) = aten.{call}")]
+    begin, bracket, rest = line.partition("(")
+    end = "):" if rest.endswith("):") else ")"
+    return _packed(begin + bracket, [f"{t}," for t in rest.removesuffix(end).rstrip(",").split(", ")], end)
+
+
+def arguments_text(call: Call, names: Sequence[str], sizes: Mapping[int, str] | None = None) -> str:
+    """A call's arguments as Python source. names: of the values that it refers to. sizes: of its literals that have
+    names, by place.
+    """
     schema = call.schema
     found: list[str] = []
     skipped = False
@@ -150,7 +306,7 @@ def arguments_text(call: Call, names: Sequence[str]) -> str:
         if value is None and (place >= schema.positional or not argument.is_optional):
             skipped = True
             continue
-        text = _value(argument.type, value, names)
+        text = (sizes or {}).get(place) or _value(argument.type, value, names)
         if call.wraps_numbers and argument.is_tensor and isinstance(value, Scalar):
             text = f"torch.tensor({text})"
         found.append(f"{argument.name}={text}" if skipped or place >= schema.positional else text)
@@ -199,80 +355,50 @@ def number_text(value: float | int | bool) -> str:
     return repr(value)
 
 
+def _values(chain: Graph, positive: Collection[int]) -> list[object]:
+    """What each input holds, as `gpu/correctness.py` makes it."""
+    holds = {**domains(chain), **dict.fromkeys(positive, POSITIVE)}
+    return [holds.get(k, i.below) for k, i in enumerate(chain.inputs)]
+
+
 def inputs_text(chain: Graph, positive: Collection[int] = ()) -> str:
     """A chain's inputs as a Python table `INPUTS`, as `gpu/correctness.py` makes them. positive: as in `repro`."""
-    holds = {**domains(chain), **dict.fromkeys(positive, POSITIVE)}
     rows = [
-        f'    ("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds.get(k, i.below)!r}),'
-        for k, i in enumerate(chain.inputs)
+        f'("{i.name}", {i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds!r}),'
+        for i, holds in zip(chain.inputs, _values(chain, positive), strict=True)
     ]
-    return "\n".join(
-        ["INPUTS = [  # name, shape, dtype, strides, and for indices how many places there are", *rows, "]"]
-    )
+    says = "# name, shape, dtype, strides, values: None normal ones, a number indices below it"
+    lines = [f"    {row}" for row in rows] if len(rows) <= _MANY else _rows(rows)
+    return "\n".join([f"INPUTS = [  {says}", *lines, "]"])
+
+
+def _rows(rows: Sequence[str]) -> list[str]:
+    """Rows of a table, as many in a line as fit."""
+    return _packed("[", rows, "] " + " " * _WIDTH)[1:-1]
 
 
 def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
-    rows = [f"    ({name!a}, {list(grid) if grid is not None else None!r})," for name, grid in recorded]
-    return "\n".join(["[", *rows, "]"])
-
-
-_MAIN = """
-def compile_only(compiles=tuple(MODES), compile_s=60.0, within=float("inf")):
-    # What compilers make lies in their caches then, and timing has nothing to wait for.
-    end = time.monotonic() + within
-    cuts = {ahead}
-    variants = {variants}
-    for work in variants.values():
-        work(*copies(make_inputs(INPUTS)))
-    for name in compiles:
-        if (left := end - time.monotonic()) > 0:
-            compiled_variants(eager, copies(make_inputs(INPUTS)), [name], min(compile_s, left))
-    torch.cuda.synchronize()
-    return {{"cuts": cuts}}
-
-
-def results(compiles=tuple(MODES), compile_s=15.0, seconds=10.0, within=float("inf")):
-    end = time.monotonic() + within
-    cuts = {cuts}
-    found = examined(
-        eager, {variants}, INPUTS, TRACE,
-        ulp={ulp}, nbytes={nbytes}, read_bytes={read_bytes}, draws={draws},
-        compiles=compiles, compile_s=compile_s, seconds=seconds, within=end - time.monotonic(),
+    """The trace's kernels as a Python table `TRACE`: a short name, the whole name's digest, the grid."""
+    rows = [f"{row}," for row in recorded_rows(recorded)]
+    return "\n".join(
+        ["TRACE = [  # the trace's kernels: short name, digest of the whole name, grid", *_rows(rows), "]"]
     )
-    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return {{"fingerprint": "{fingerprint}", "kernel": {kernel}, "source_sha256": own, "cuts": cuts, **found}}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--no-tune", action="store_true", help="leave its max-autotune out")
-    parser.add_argument("--compile-seconds", type=float, default=15.0, help="most that a compilation may take")
-    parser.add_argument("--seconds", type=float, default=10.0, help="no block of samples is begun after this")
-    parser.add_argument("--compile-only", action="store_true", help="time nothing: fill the compilers' caches")
-    asked = parser.parse_args()
-    if not torch.cuda.is_available():
-        raise SystemExit("this needs a GPU, and torch finds none")
-    modes = () if asked.no_compile else ("compiled",) if asked.no_tune else tuple(MODES)
-    if asked.compile_only:
-        print(json.dumps(compile_only(modes)))
-        return
-    found = results(modes, asked.compile_seconds, asked.seconds)
-    if asked.json:
-        print(json.dumps(found))
-        return
-    print("the trace's own kernels:", "yes" if found["replay"]["same_names"] else "no", found["replay"]["kernels"])
-    for name, cuts in found["cuts"].items():
-        print(f"cuts of {{name}} into blocks (elements of a block, of a thread; ns), the first is taken: {{cuts}}")
-    print("right:", "not compared" if found["right"] is None else found["right"]["faults"] or found["right"])
-    for state, verdict in found.get("times", {{}}).get("judged", {{}}).items():
-        samples = found["times"]["samples"][state]
-        medians = {{name: statistics.median(s["sum_ns"]) / 1000 for name, s in samples.items()}}
-        print(f"{{state}}:", ", ".join(f"{{name}} {{us:.2f}} us" for name, us in medians.items()))
-        print(f"    eager / fused {{verdict['eager']}}, torch.compile / fused {{verdict.get('compiled')}}")
+def recorded_rows(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> list[str]:
+    """Name and grid of kernels as rows of `TRACE`, Python source."""
+    return [
+        f'({shown_kernel(name)!a}, "{name_digest(name)}", {list(grid) if grid is not None else None!r})'
+        for name, grid in recorded
+    ]
 
 
-if __name__ == "__main__":
-    main()
-"""
+def shown_kernel(name: str) -> str:
+    """A kernel's function name, and what an elementwise one computes.
+
+    >>> shown_kernel("void at::native::elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)")
+    'elementwise (add)'
+    """
+    bare, does = re.sub(r"[^\x20-\x7e]", "?", short(name) or name)[:_SHOWN], functor(name)
+    bare = bare.removesuffix("_kernel")
+    return f"{bare} ({does})" if does is not None and does not in bare else bare

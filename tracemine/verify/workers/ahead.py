@@ -20,6 +20,7 @@ from typing import Any
 from tracemine.processes import Closing, Ended, Process, TooLate, does_not_start
 from tracemine.programs import python
 from tracemine.verify.gpu import worker
+from tracemine.verify.repro.harness import NAME, harness_text
 from tracemine.verify.workers.pool import Pool
 
 MOST_AT_ONCE = 8  # each holds a chain's tensors on the GPU, and some two cores
@@ -46,10 +47,14 @@ class Runner:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder, self._count = folder, count()
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / NAME).write_text(harness_text(), "utf-8")
         self._process = Process(python(worker.__file__), environment)
 
     def run(self, text: str, function: str, limit_s: float, **options: object) -> Mapping[str, Any] | str:
-        """What a function of a reproduction gives; or why it gives nothing. Raises UsageError where none can be run."""
+        """What a method of a reproduction's CHECK gives; or why it gives nothing.
+
+        Raises UsageError where none can be run.
+        """
         path = self._folder / f"alone_{next(self._count)}.py"  # Python keeps the lines of a file that it has seen
         path.write_text(text, "utf-8")
         try:
