@@ -57,7 +57,7 @@ _SECTIONS = {
     "Recording": ("capture",),
     "Kernels": ("GraphBuilder", "generate", "validate"),
     "Stage by stage": ("pipeline",),
-    "Errors": ("TracemineError", "InputError", "TimelineError", "RuleError", "UsageError"),
+    "Errors": ("TracemineError", "InputError", "TimelineError", "RuleError", "ServiceError", "UsageError"),
     "Version": ("__version__",),
 }
 

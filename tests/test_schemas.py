@@ -96,6 +96,14 @@ VERDICTS = Verdicts(
 )
 
 
+@pytest.mark.parametrize(("before", "after"), [("chain", "chain"), ("chain", "decoder_prefill")])
+def test_what_diff_prints_is_as_the_schema_says(before: str, after: str) -> None:
+    printed = json.loads(tracemine.diff(*(FIXTURES / "captures" / name for name in (before, after))).to_json())
+    assert printed["changes"]
+    assert wrong("differences", printed, closed("differences")) == []
+    assert wrong("differences", printed | {"basis": 3}) != []
+
+
 def test_verdicts_are_as_the_schema_says() -> None:
     assert wrong("verdicts", as_printed(VERDICTS), closed("verdicts")) == []
 

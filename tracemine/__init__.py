@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracemine import pipeline
     from tracemine.api import Comparison, Failure, Report, Reports, diff, load, load_many, open, scan, scan_many
     from tracemine.codegen import GraphBuilder, generate
-    from tracemine.errors import InputError, RuleError, TimelineError, TracemineError, UsageError
+    from tracemine.errors import InputError, RuleError, ServiceError, TimelineError, TracemineError, UsageError
     from tracemine.findings.record import Finding
     from tracemine.recording import capture
     from tracemine.timeline import Timeline
@@ -38,6 +38,7 @@ __all__ = [
     "Report",
     "Reports",
     "RuleError",
+    "ServiceError",
     "Timeline",
     "TimelineError",
     "TracemineError",
@@ -68,7 +69,9 @@ _PUBLIC = {
         ("Comparison", "Failure", "Report", "Reports", "diff", "load", "load_many", "open", "scan", "scan_many"),
         "tracemine.api",
     ),
-    **dict.fromkeys(("InputError", "RuleError", "TimelineError", "TracemineError", "UsageError"), "tracemine.errors"),
+    **dict.fromkeys(
+        ("InputError", "RuleError", "ServiceError", "TimelineError", "TracemineError", "UsageError"), "tracemine.errors"
+    ),
 }
 
 

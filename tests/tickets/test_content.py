@@ -23,7 +23,6 @@ from tracemine.findings.record import Scan, Source
 from tracemine.tickets import Details, Draft, adf, findings_of, markdown, write_tickets
 from tracemine.tickets.content import draft
 from tracemine.tickets.document import Code, Heading, Name, Paragraph, Strong, Table, Text
-from tracemine.tickets.kernels import kernel_name
 from tracemine.tickets.marks import key_of, mark_in, mark_lines, with_text
 from tracemine.tickets.names import Names, file_name, without_paths
 
@@ -69,9 +68,9 @@ def test_the_title_tells_tickets_of_one_rule_apart() -> None:
 
 def test_kernels_are_short_and_have_times_where_the_recording_is_at_hand() -> None:
     text = markdown.body(ticket(SCAN, 1))
-    assert "| 1 | `elementwise_kernel (Pow)` | 8.00 µs |" in text
+    assert "| 1 | `elementwise_kernel` | 8.00 µs |" in text
     without = markdown.body(draft(NORM, SCAN, Names("decoder"), Details()))
-    assert "| 1 | `elementwise_kernel (Pow)` | – |" in without
+    assert "| 1 | `elementwise_kernel` | – |" in without
     assert "Together they take 30.0 µs an occurrence." in without
 
 
@@ -189,23 +188,6 @@ def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_sam
     open_text = markdown.body(draft(found, scan_of(found), Names("decoder"), Details()))
     assert "secretlib/secret_norm.py:7 in secret_forward" in open_text
     assert "site-packages" not in open_text
-
-
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("void at::native::reduce_kernel<512, ReduceOp<float, MeanOps<float>>>(int)", "reduce_kernel (Mean)"),
-        ("nvjet_tst_128x64_64x8_4x1_v_bz_NTN", "nvjet_tst_128x64_64x8_4x1_v_bz_NTN"),
-        ("void (anonymous namespace)::softmax_warp_forward<float>(int)", "softmax_warp_forward"),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
-        ("_ZN2at99999999999999999999x", "at"),
-        ("_Z", "_Z"),
-        ("<", "<"),
-        ("", ""),
-    ],
-)  # fmt: skip
-def test_a_kernel_is_called_as_a_person_calls_it(name: str, short: str) -> None:
-    assert kernel_name(name) == short
 
 
 def test_files_are_named_by_identity_and_links_are_not_written_through(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tracemine.findings.record import Finding, Range, Scan, Variant
+from tracemine.ops.kernel_names import short_name
 from tracemine.report.escape import shorten
 from tracemine.report.words import (
     EVIDENCE,
@@ -24,7 +25,6 @@ from tracemine.report.words import (
     whole_text,
 )
 from tracemine.tickets.document import Block, Bullets, Code, Heading, Name, Paragraph, Run, Runs, Strong, Table, Text
-from tracemine.tickets.kernels import kernel_name
 from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.names import EVERYONES, Names
 from tracemine.tickets.record import Draft, Figures, Mark
@@ -197,7 +197,7 @@ def _kernels(finding: Finding, details: Details) -> Iterator[Block]:
     for number, kernel in enumerate(finding.kernels[:_MOST_KERNELS]):
         times = [ns for rows_of in alike if (ns := details.dur_ns.get(rows_of[number])) is not None]
         time = time_text(sum(times) / len(times)) if times else "–"
-        rows.append(((Text(str(number + 1)),), (Name(kernel_name(kernel)),), (Text(time),)))
+        rows.append(((Text(str(number + 1)),), (Name(short_name(kernel)),), (Text(time),)))
     yield Table(("#", "kernel", "time"), tuple(rows))
     if more := len(finding.kernels) - _MOST_KERNELS:
         yield from [Paragraph((Text(f"and {count_text(more, 'more kernel')}"),))] if more > 0 else []

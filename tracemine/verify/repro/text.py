@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, asked, reads
 from tracemine.codegen.min_traffic import compulsory
 from tracemine.codegen.triton.source import Source, shared
-from tracemine.counters.names import short
+from tracemine.ops.kernel_names import short
 from tracemine.ops.kernels import functor
 from tracemine.validate.input_domains import POSITIVE, domains
 from tracemine.verify.gpu.marks import INTERFACE, KERNEL_BEGINS, KERNEL_ENDS, name_digest
