@@ -13,6 +13,7 @@ from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
 from tracemine.flow.inferred.perhaps import perhaps
+from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
 from tracemine.flow.record import Array, BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
@@ -52,7 +53,11 @@ def _flow(timeline: Timeline) -> Flow:
         timeline = replace(timeline, tensors=None)  # tensors of no operator
     evidence = np.full(timeline.tensors.num_rows, Evidence.PROVEN, np.int8)
     recorded = len(evidence) > 0
-    if not recorded:
+    if recorded:
+        told = optimizers_told(timeline, order)
+        timeline, order = told.timeline, told.order
+        evidence = np.where(told.guessed, Evidence.CONSISTENT, Evidence.PROVEN).astype(np.int8)
+    else:
         found = inferred(timeline, order)
         timeline, order = found.timeline, found.order
         evidence = np.where(found.consistent, Evidence.CONSISTENT, Evidence.ADJACENT).astype(np.int8)
