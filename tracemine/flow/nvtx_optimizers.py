@@ -27,6 +27,7 @@ from tracemine.timeline import TABLES, Timeline
 
 _Shape = tuple[int, ...]
 _Sizes = tuple[_Shape, ...]
+_MOST = 1 << 44  # elements, and storages: more is damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def optimizers_told(timeline: Timeline, order: Order) -> Told:
     if not of_nvtx(timeline):
         return unchanged
     calls = _Calls(timeline, order)
+    if calls.next_storage > _MOST:
+        return unchanged
     chains = [chain for turn in _turns(calls) if (chain := _bound(turn, calls)) is not None]
     bound = [call for turn in chains for call in turn]
     return _with(timeline, order, calls, bound) if bound else unchanged
@@ -120,7 +123,7 @@ def _flat(text: str) -> _Sizes | None:
         if members and len(members) < len(one):
             return None
         flat += [tuple(each) for each in members] or [tuple(each for each in one if isinstance(each, int))]
-    return tuple(flat)
+    return tuple(flat) if all(min(size, default=0) >= 0 and prod(size) < _MOST for size in flat) else None
 
 
 def _turns(calls: _Calls) -> Iterator[list[list[tuple[int, Update]]]]:
