@@ -42,6 +42,8 @@ UNNAMED = frozenset({"before an unknown one", "made by an unknown one", "none fi
 # Autograd tells them; a hook, or a function that is written by hand, may have taken another one.
 TOLD = frozenset({"by its gradient", "made for the gradient"})
 REWRITTEN = "parameter, perhaps written"
+# A view that was guessed to be of a tensor in host memory may be one of another.
+ELSEWHERE = "the only one there, but for a view that was guessed to lie elsewhere"
 
 
 class Choices:
@@ -71,6 +73,13 @@ class Choices:
 
     def any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         """What an input takes of all that looks like it, and how that was found. taken: what those before it take."""
+        pool = self._pools.of(need)
+        guessed = [token for token in pool.unread if not token.sure]
+        elsewhere = len(fitting(pool, guessed, need, [])) < len(guessed)
+        token, why = self._of_all(need, wiring, taken)
+        return token, ELSEWHERE if elsewhere and why in CONSISTENT else why
+
+    def _of_all(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
         if self._lives is not None:
             self._bury(pool, self._lives)
