@@ -108,3 +108,25 @@ def test_a_view_that_was_guessed_to_lie_on_the_host_may_be_of_what_a_kernel_made
 def test_a_view_of_the_only_tensor_that_looks_so_is_no_guess() -> None:
     eager = a_view_that_may_lie_on_the_host(on_host=False)
     assert eager.reads()["sin", 0] == ({"relu"}, Source.WRITTEN, Evidence.CONSISTENT)
+
+
+def copies(*shapes: int) -> Eager:
+    """Copies into tensors from outside, as a broadcast of buffers does, and who reads one of 64 elements."""
+    eager = Eager()
+    for size in shapes:
+        eager.call("aten::copy_", ([size], FLOAT), ([size], FLOAT), ([], "Bool"), values=["", "", "False"])
+    eager.call("aten::sin", ([64], FLOAT))
+    return eager
+
+
+def test_of_copies_that_look_alike_nobody_says_which_wrote_what_is_read() -> None:
+    for eager in (copies(64, 64), copies(64, 64, 64), copies(64, 32, 64, 32)):
+        reads = eager.reads()
+        assert not any(reads[key][0] for key in reads)
+        assert ("copy_", "sin") in perhaps(eager)
+        assert reads["sin", 0][2] == Evidence.ADJACENT
+
+
+def test_what_one_copy_wrote_is_read() -> None:
+    assert copies(64).reads()["sin", 0][0] == {"copy_"}
+    assert copies(32, 64).reads()["sin", 0][0] == {"copy_#1"}

@@ -175,12 +175,18 @@ class Engine:
 
     # --- what its operators take -------------------------------------------------------------------------------------
 
-    def take(self, need: Need, number: int, wiring: Wiring, *, apart: bool) -> Found | None:
-        """What an operator takes that runs in a node, or behind it to sum gradients (apart); None: it is not known."""
+    def take(self, need: Need, number: int, wiring: Wiring, *, apart: bool, recorded: bool) -> Found | None:
+        """What an operator takes that runs in a node, or behind it to sum gradients (apart); None: it is not known.
+
+        recorded: it is noted for another backward pass.
+        """
         running = self.running
         if running is None or need.listed:
             return None
-        found = self._apart(running, need, number, wiring) if apart else running.takes(need, number, wiring.call.name)
+        if apart:
+            found = self._apart(running, need, number, wiring)
+        else:
+            found = running.takes(need, number, wiring.call.name, recorded=recorded)
         if found is not None:
             running.consumed.add(found[0].value)
         return found
