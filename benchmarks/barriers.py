@@ -9,8 +9,9 @@ that device, so without asking what `tracemine` believes of dataflow. Such a fin
 independent of it, and that is known); each is listed so that it can be looked at.
 
 The opposite stands beside it: the GPU time in fusion findings, and in fusion groups, of each trace. `--json` keeps the
-figures, `--against` prints them beside earlier ones and lists the findings that are gone, and `--verdicts` (TOML: a
-text a fingerprint) adds what a person made of each. With it the script ends with 1 where one has no verdict.
+figures, `--against` prints them beside earlier ones and lists the findings that are gone, as far as both name findings
+by one schema of the report, and `--verdicts` (TOML: a text a fingerprint) adds what a person made of each. With it the
+script ends with 1 where one has no verdict.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 from tracemine.devices import Device, find_device
 from tracemine.errors import InputError
+from tracemine.findings.record import FINDINGS_SCHEMA_VERSION
 from tracemine.matching import load_rules
 from tracemine.pipeline import Analysis, Options, analyse, mined
 
@@ -55,14 +57,19 @@ def main() -> int:
     crossed = [(name, each) for name, one in found.items() for each in one["findings"] if each["between"]]
     gone = [(name, each) for name, one in found.items() for each in gone_from(before.get(name), one)]
     missing = print_findings("Something between", crossed, verdicts)
-    missing += print_findings("Gone", gone, verdicts) if before else 0
+    if any(one.get("schema_version", 1) == FINDINGS_SCHEMA_VERSION for one in before.values()):
+        missing += print_findings("Gone", gone, verdicts)
+    elif before:
+        print("\nGone: earlier findings go by the names of another schema")
     return int(verdicts is not None and missing > 0)
 
 
 def gone_from(before: dict[str, Any] | None, now: dict[str, Any]) -> list[dict[str, Any]]:
-    """The findings of an earlier run that are there no more."""
+    """The findings of an earlier run that are there no more; none where they go by the names of another schema."""
+    if before is None or before.get("schema_version", 1) != now["schema_version"]:
+        return []
     there = {finding["fingerprint"] for finding in now["findings"]}
-    return [] if before is None else [each for each in before["findings"] if each["fingerprint"] not in there]
+    return [each for each in before["findings"] if each["fingerprint"] not in there]
 
 
 def looked_at(path: Path, device: Device | None) -> dict[str, Any] | None:
@@ -90,6 +97,7 @@ def looked_at(path: Path, device: Device | None) -> dict[str, Any] | None:
         if finding.rule in fuses
     ]
     return {
+        "schema_version": FINDINGS_SCHEMA_VERSION,
         "gpu": scan.trace.gpu or f"none, taken for {device.title}" if device else scan.trace.gpu,
         "gpu_time_ns": scan.summary.gpu_time_ns,
         "findings_ns": sum(one["measured_ns"] for one in findings),

@@ -205,8 +205,10 @@ class Recording:
     def _walk(self, nodes: Sequence[Node], begins: Mapping[int, list[int]]) -> None:
         in_order = sorted(nodes, key=lambda node: node.number)
         parents = {node.parent for node in nodes}
+        by_number = {node.number: node for node in nodes}
         last = _last_inside(in_order)
         memory = _Memory()
+        made: set[tuple[int, tuple[str, int]]] = set()  # by operator, storages that were allocated inside it
         ending: dict[int, list[int]] = defaultdict(list)
         unknown, host, since = -1, -1, list[int]()
         for node in in_order:
@@ -223,6 +225,8 @@ class Recording:
                     unknown, since = number, []
                 else:
                     since.append(number)
+                    for tensor in _allocated_around(unit.node, by_number, made):
+                        memory.allocate(tensor)
                     for tensor in _read(unit.node):
                         buffer = memory.buffer(tensor)
                         unit.reads.append((buffer, tensor))
@@ -234,6 +238,7 @@ class Recording:
             if node.schema and node.number not in parents and node.number not in begins:
                 for tensor in _fresh(node):
                     memory.allocate(tensor)
+                    made.update((around.number, tensor.storage) for around in _around_node(node, by_number))
             for number in reversed(ending.pop(node.number, [])):
                 self._writes(number, memory)
 
@@ -534,6 +539,29 @@ def _handed_back(node: Node) -> Iterator[Tensor]:
         return
     taken = {tensor.storage for tensor in _tensors(node.inputs)}
     yield from (tensor for tensor in _tensors(node.outputs) if tensor.storage in taken)
+
+
+def _around_node(node: Node, by_number: Mapping[int, Node]) -> Iterator[Node]:
+    """The operators around a node, the nearest first."""
+    at = by_number.get(node.parent)
+    while at is not None:
+        yield at
+        at = by_number.get(at.parent) if at.parent != at.number else None
+
+
+def _allocated_around(
+    node: Node, by_number: Mapping[int, Node], made: set[tuple[int, tuple[str, int]]]
+) -> Iterator[Tensor]:
+    """What a node overwrites that an operator of ATen around it gives and did not take: that has allocated it, with no
+    operator that says so (`pow` with an exponent of 1 copies)."""
+    overwritten = [tensor for at in _overwritten(node) for tensor in _tensors(node.inputs[at : at + 1])]
+    for around in _around_node(node, by_number):
+        if around.schema and around.name.startswith("aten::"):
+            given = {tensor.storage for tensor in _fresh(around)}
+            for tensor in overwritten:
+                if tensor.storage in given and (around.number, tensor.storage) not in made:
+                    made.update((each.number, tensor.storage) for each in _around_node(node, by_number))
+                    yield tensor
 
 
 def _reduced(node: Node) -> tuple[Space, Tensor | None, Any] | None:

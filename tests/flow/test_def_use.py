@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -179,3 +179,17 @@ def test_groups_joined_across_a_product_are_found_in_a_recording() -> None:
     assert fault.kind == "path"
     assert product in fault.path
     assert "aten::addmm" in fault.says
+
+
+@pytest.mark.parametrize(("takes", "kinds"), [((), []), ((Y,), ["hazard"])])
+def test_what_an_operator_gives_and_did_not_take_is_new_memory_for_the_copy_inside_it(
+    takes: tuple[Tensor, ...], kinds: list[str]
+) -> None:
+    """`pow` with an exponent of 1 allocates without saying so; the storage was another tensor's before."""
+    program = Program()
+    expanded = tensor(Y.storage[1], strides=(0,))
+    first = program.call(RELU, [expanded], [Z])
+    program.call("aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", [W, *takes], [Y], launches=False)
+    last = program.call("aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", [Y, W], [Y])
+    program.nodes[-1] = replace(program.nodes[-1], parent=program.nodes[-2].number)
+    assert program.kinds([first, last]) == kinds

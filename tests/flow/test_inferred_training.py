@@ -286,3 +286,29 @@ def test_an_address_that_is_used_again_is_another_block() -> None:
     reads = run.reads()
     assert reads["neg", 0] == ({"exp"}, WRITTEN, SURE)
     assert reads["neg#1", 0][1] is OUTSIDE
+
+
+@pytest.mark.parametrize(("sequence", "reads"), [(7, "mm"), (None, "ones_like")])
+def test_a_forward_pass_that_runs_once_more_inside_a_node_takes_what_it_made_itself(
+    sequence: int | None, reads: str
+) -> None:
+    """Checkpointing computes the activations anew where the first node needs them, as autograd's numbers tell."""
+    run = Training()
+    run.forward(1, "aten::relu", X)
+    run.call(*ONES)
+    number: dict[str, Any] = {} if sequence is None else {"sequence_number": sequence}
+    again = [("aten::mm", ([8, 6], FLOAT), ([6, 4], FLOAT), number), ("aten::sigmoid", X, number)]
+    run.node(1, "ReluBackward0", *again, RELU_BACKWARD)
+    assert run.reads()["sigmoid", 0][0] == {reads}
+
+
+def test_a_leafs_gradient_is_not_what_was_kept_of_another_leafs() -> None:
+    """Autograd copies each, and scales it as data parallelism does."""
+    run = Training()
+    run.call(*ONES)
+    keep, scale = ("aten::clone", X, NONE), ("aten::mul", X, ([], SCALAR))
+    for _ in range(2):
+        run.node(None, "torch::autograd::AccumulateGrad", keep, scale)
+    reads = run.reads()
+    assert reads["clone", 0][0] == {"ones_like"}
+    assert reads["clone#1", 0][0].isdisjoint({"clone", "mul"})

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.flow.test_inferred import FLOAT, LONG, Eager
-from tracemine.flow import Evidence
+from tracemine.flow import Evidence, Source
 
 
 def without_strides(eager: Eager) -> Eager:
@@ -78,3 +78,55 @@ def test_what_fits_in_other_strides_alone_is_not_known_to_come_from_outside() ->
     ops[-1]["input_strides"] = json.dumps([[1, 8]])
     assert eager.reads()["exp", 0][2] == Evidence.ADJACENT
     assert ("relu", "exp") in perhaps(eager)
+
+
+def a_view_that_may_lie_on_the_host(*, on_host: bool) -> Eager:
+    """A kernel's result, perhaps one like it on the host, a transposed view of one of them, and who reads such a view.
+
+    Another view of that look came from outside, and has been read.
+    """
+    eager = Eager()
+    transposed = ([16, 8], FLOAT)
+    eager.call("aten::sum", transposed, ([], ""))
+    eager.call("aten::relu", ([8, 16], FLOAT))
+    if on_host:
+        eager.call("aten::tanh", ([8, 16], FLOAT), kernels=0)
+    eager.call("aten::t", ([8, 16], FLOAT), kernels=0)
+    eager.call("aten::sin", transposed)
+    for op in eager.trace.rows["ops"]:
+        if op["name"] in ("aten::sum", "aten::sin"):
+            op["input_strides"] = json.dumps([[1, 16], []][: 2 if op["name"] == "aten::sum" else 1])
+    return eager
+
+
+def test_a_view_that_was_guessed_to_lie_on_the_host_may_be_of_what_a_kernel_made() -> None:
+    eager = a_view_that_may_lie_on_the_host(on_host=True)
+    assert eager.reads()["sin", 0][2] == Evidence.ADJACENT
+    assert ("relu", "sin") in perhaps(eager)
+
+
+def test_a_view_of_the_only_tensor_that_looks_so_is_no_guess() -> None:
+    eager = a_view_that_may_lie_on_the_host(on_host=False)
+    assert eager.reads()["sin", 0] == ({"relu"}, Source.WRITTEN, Evidence.CONSISTENT)
+
+
+def copies(*shapes: int) -> Eager:
+    """Copies into tensors from outside, as a broadcast of buffers does, and who reads one of 64 elements."""
+    eager = Eager()
+    for size in shapes:
+        eager.call("aten::copy_", ([size], FLOAT), ([size], FLOAT), ([], "Bool"), values=["", "", "False"])
+    eager.call("aten::sin", ([64], FLOAT))
+    return eager
+
+
+def test_of_copies_that_look_alike_nobody_says_which_wrote_what_is_read() -> None:
+    for eager in (copies(64, 64), copies(64, 64, 64), copies(64, 32, 64, 32)):
+        reads = eager.reads()
+        assert not any(reads[key][0] for key in reads)
+        assert ("copy_", "sin") in perhaps(eager)
+        assert reads["sin", 0][2] == Evidence.ADJACENT
+
+
+def test_what_one_copy_wrote_is_read() -> None:
+    assert copies(64).reads()["sin", 0][0] == {"copy_"}
+    assert copies(32, 64).reads()["sin", 0][0] == {"copy_#1"}

@@ -41,6 +41,10 @@ def chain(program: Program, *between: str) -> Flow:
             replay(program)
         elif what == "not joined":
             program.call(RELU, [], [], joined=False)
+        elif what == "says nothing":
+            program.call("fused_lt_where_log")
+        elif what == "says what it takes":
+            program.call("triton_poi_fused_log", [other], [program.tensor("made", 64)])
         else:
             program.call(TOUCH, [y if what == "touches it" else other])
     program.call(RELU, [y], [z])
@@ -61,6 +65,16 @@ def test_an_operator_that_the_execution_trace_lacks_is_a_barrier() -> None:
     found = chain(Program(), "not joined")
     assert fused(found) == []
     assert Refusal.BARRIER in reasons(found)
+
+
+def test_a_kernel_that_torchscript_generated_is_a_barrier_as_it_has_neither_a_schema_nor_a_tensor() -> None:
+    found = chain(Program(), "says nothing")
+    assert fused(found) == []
+    assert Refusal.BARRIER in reasons(found)
+
+
+def test_an_operator_without_a_schema_that_says_what_it_takes_and_gives_is_none() -> None:
+    assert fused(chain(Program(), "says what it takes")) == [["relu0", "relu2"]]
 
 
 def test_an_operator_in_no_table_that_marks_nothing_may_have_written_what_it_took() -> None:

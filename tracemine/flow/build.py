@@ -13,6 +13,7 @@ from tracemine.flow.effects import NO_EFFECTS, effects
 from tracemine.flow.hazards import orders
 from tracemine.flow.inferred import inferred
 from tracemine.flow.inferred.perhaps import perhaps
+from tracemine.flow.nvtx_optimizers import optimizers_told
 from tracemine.flow.order import Order, order_of
 from tracemine.flow.record import Array, BoolArray, Edges, Evidence, Flow, IntArray, Nodes, Reads, Writes
 from tracemine.flow.tensors import Tensors
@@ -52,12 +53,16 @@ def _flow(timeline: Timeline) -> Flow:
         timeline = replace(timeline, tensors=None)  # tensors of no operator
     evidence = np.full(timeline.tensors.num_rows, Evidence.PROVEN, np.int8)
     recorded = len(evidence) > 0
-    if not recorded:
+    if recorded:
+        told = optimizers_told(timeline, order)
+        timeline, order = told.timeline, told.order
+        evidence = np.where(told.guessed, Evidence.CONSISTENT, Evidence.PROVEN).astype(np.int8)
+    else:
         found = inferred(timeline, order)
         timeline, order = found.timeline, found.order
         evidence = np.where(found.consistent, Evidence.CONSISTENT, Evidence.ADJACENT).astype(np.int8)
-    nodes, activity_node, member = _nodes(timeline, order)
     tensors = Tensors.of(timeline, order)
+    nodes, activity_node, member = _nodes(timeline, order, tensors)
     calls = _Calls.of(timeline, order, tensors, member, nodes)
     reads, writes, edges = _walk(_happenings(order, tensors, calls, nodes), tensors, nodes, calls, evidence)
     if not recorded:
@@ -86,7 +91,7 @@ def _flow(timeline: Timeline) -> Flow:
     )
 
 
-def _nodes(timeline: Timeline, order: Order) -> tuple[Nodes, IntArray, IntArray]:
+def _nodes(timeline: Timeline, order: Order, tensors: Tensors) -> tuple[Nodes, IntArray, IntArray]:
     """The nodes, the node of each activity, and of each operator that launched some (−1: it launched none)."""
     op_row = numbers(timeline.activities.column("op_row"), -1)
     # Where nobody is known to read or to write, there are no nodes.
@@ -106,10 +111,13 @@ def _nodes(timeline: Timeline, order: Order) -> tuple[Nodes, IntArray, IntArray]
     activity = owned[np.argsort(activity_node[owned], kind="stable")]
     begin = np.searchsorted(activity_node[activity], np.arange(len(ops) + 1))
     step_row = numbers(timeline.activities.column("step_row"), -1)
+    # Of what has neither a schema nor a tensor (a kernel that TorchScript generated) nobody says what it reads either.
+    says = np.append(has_schema, False)
+    says[tensors.op] = True
     nodes = Nodes(
         op_row=order.row[ops],
         step_row=step_row[activity[begin[:-1]]],
-        known=order.joined[ops],
+        known=order.joined[ops] & says[ops],
         activity=activity,
         activity_begin=begin,
     )

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.columns import numbers, string_ids
+from tracemine.flow.inferred.optimizers import spans
+from tracemine.flow.nvtx_optimizers import of_nvtx
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.fusion.nodes import HEAVY, FusionNodes
 from tracemine.ops import lookup
@@ -40,7 +42,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     []
     """
     count = len(flow.nodes)
-    unowned = _unowned(timeline, flow) if count else np.zeros(0, np.int64)
+    unowned = np.union1d(_unowned(timeline, flow), _updates(timeline, flow)) if count else np.zeros(0, np.int64)
     makes_only = _makes_only(timeline, flow)
     # A place behind each node of which it is known what it reads, and not what it writes.
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
@@ -88,8 +90,7 @@ def _makes_only(timeline: Timeline, flow: Flow) -> BoolArray:
     """
     makes = np.zeros(len(flow.nodes), np.bool_)
     makes[flow.writes.node[flow.writes.fresh]] = True
-    sizes = timeline.tensors["itemsize_bytes"]
-    makes |= 0 < sizes.null_count == len(sizes)  # only NVTX gives none
+    makes |= of_nvtx(timeline)
     name, names = string_ids(timeline.ops.column("name"))
     pure = np.array([*map(_is_pure, names), False], np.bool_)
     found: BoolArray = makes & pure[name[flow.nodes.op_row]]
@@ -131,6 +132,17 @@ def _unowned(timeline: Timeline, flow: Flow) -> IntArray:
     by_call, by_start = np.searchsorted(on_host, launched, "right"), np.searchsorted(on_device, began[rows], "right")
     found: IntArray = np.unique(np.where(call >= 0, by_call, by_start))
     return found[(found > 0) & (found < len(nodes))]  # before all or behind all there is nothing to keep apart
+
+
+def _updates(timeline: Timeline, flow: Flow) -> IntArray:
+    """Before which nodes an optimizer begins or has ended, where nobody says which tensors its parameters are."""
+    if not of_nvtx(timeline):
+        return np.zeros(0, np.int64)
+    rows = flow.nodes.op_row
+    start, tid = (numbers(timeline.ops.column(name))[rows] for name in ("start_ns", "tid"))
+    inside = [np.flatnonzero((start >= a) & (start < b) & (tid == t)) for a, b, t in spans(timeline).tolist()]
+    found = {at for nodes in inside if len(nodes) for at in (int(nodes[0]), int(nodes[-1]) + 1)}
+    return np.array(sorted(found - {0, len(rows)}), np.int64)
 
 
 def _awaited(count: int, barriers: IntArray, rank: IntArray) -> tuple[IntArray, IntArray]:

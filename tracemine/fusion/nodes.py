@@ -102,7 +102,7 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
         least = np.maximum(size[guess], 1)
         rows[guess], length[guess] = least, np.maximum(_largest_read(timeline, flow)[guess] // least, 1)
         # What is proven must not rest on a guess; where who reads what is itself inferred, the guess is as good.
-        proven = guess if (flow.reads.evidence == Evidence.PROVEN).all() else guess[:0]
+        proven = guess if (flow.reads.evidence == Evidence.PROVEN).any() else guess[:0]
         for node, space in zip(proven.tolist(), rows_told(timeline, flow, proven), strict=True):
             axes_known[node] = space is not None
             if space is not None:

@@ -37,6 +37,9 @@ class Engine:
     _buffers: dict[Maker, Gradient] = field(default_factory=dict)
     _in_flight: list[Gradient] = field(default_factory=list)
     _leaves: list[Gradient] = field(default_factory=list)
+    _kept: set[int] = field(
+        default_factory=set
+    )  # storages given where gradients are accumulated: none goes on to a node
     _turn: int = 0
     _passes: bool = False  # a backward pass is under way
 
@@ -117,6 +120,7 @@ class Engine:
         self._buffers.clear()
         self._in_flight.clear()
         self._leaves.clear()
+        self._kept.clear()
 
     # --- what a node is given ----------------------------------------------------------------------------------------
 
@@ -166,21 +170,28 @@ class Engine:
     def _any(self, need: Need, taken: list[Token], now: int) -> Found:
         pool = self.pools.of(need)
         tokens = fitting(pool, pool.read, need, taken) + fitting(pool, pool.unread, need, taken)
+        tokens = [token for token in tokens if token.storage not in self._kept]
         if tokens and tokens[-1].uses <= 0 and tokens[-1].born == now:
             return tokens[-1], "gradient"  # the first one, made just before
-        unread = [token for token in fitting(pool, pool.unread, need, taken) if token.backward]
+        unread = [token for token in tokens if token.uses <= 0 and token.backward]
         if unread or tokens:
             return (unread or tokens)[-1], "one of several gradients"
         return self.outside(need), "no gradient known"
 
     # --- what its operators take -------------------------------------------------------------------------------------
 
-    def take(self, need: Need, number: int, wiring: Wiring, *, apart: bool) -> Found | None:
-        """What an operator takes that runs in a node, or behind it to sum gradients (apart); None: it is not known."""
+    def take(self, need: Need, number: int, wiring: Wiring, *, apart: bool, recorded: bool) -> Found | None:
+        """What an operator takes that runs in a node, or behind it to sum gradients (apart); None: it is not known.
+
+        recorded: it is noted for another backward pass.
+        """
         running = self.running
         if running is None or need.listed:
             return None
-        found = self._apart(running, need, number, wiring) if apart else running.takes(need, number, wiring.call.name)
+        if apart:
+            found = self._apart(running, need, number, wiring)
+        else:
+            found = running.takes(need, number, wiring.call.name, recorded=recorded)
         if found is not None:
             running.consumed.add(found[0].value)
         return found
@@ -191,6 +202,8 @@ class Engine:
         if running is None:
             return
         running.made += gave
+        if running.accumulates:
+            self._kept.update(token.storage for token in gave)
         if not apart:
             running.results.append(gave[0] if gave else None)
         elif gave and running.summed is not None:

@@ -23,6 +23,7 @@ from tracemine.flow.inferred.pools import NO_CLAIM, Bound, Pools, Ran, Token, fi
 from tracemine.flow.inferred.wiring import Give, Inside, Need, Wiring
 
 _MOST_READERS = 16  # of one tensor from outside are remembered
+_COPIES_WITHIN = 16  # roots: several copies after one another, of what different threads run in between
 _FURTHEST = 1 << 40  # elements from where a storage begins; only damaged views of views reach there
 
 
@@ -58,6 +59,7 @@ class Simulation:
         self._updates: defaultdict[int, set[int]] | None = None  # behind it, by key: the wirings that wrote in place
         self._updating = 0  # and since when
         self._surely = False
+        self._copied: dict[int, tuple[int, Token | None]] = {}  # by wiring of a copy: when, and what it wrote by guess
 
     @property
     def reasons(self) -> list[str] | None:
@@ -84,10 +86,13 @@ class Simulation:
         found = self._lasting.lists(update, wiring.call)
         return found if found.members else self.list_dtype(wiring)
 
-    def run(self, root: int, wiring: Wiring, *, apart: bool = False, update: Update | None = None) -> Ran:
+    def run(
+        self, root: int, wiring: Wiring, *, apart: bool = False, recorded: bool = False, update: Update | None = None
+    ) -> Ran:
         """One operator: bind what it takes, enter what it gives.
 
-        apart: autograd itself does it, behind a node, to sum gradients. update: it is part of an optimizer.
+        apart: autograd itself does it, behind a node, to sum gradients. recorded: autograd notes it for a backward
+        pass. update: it is part of an optimizer.
         """
         self._choices.now += 1
         self._choices.root = root
@@ -96,11 +101,12 @@ class Simulation:
             bound.updates.add(root)
         if self._trains:
             self._lasting.begin(wiring)
+        again = self._copies_again(wiring)
         taken: list[Token] = []
         sure: list[bool] = []
         for need in wiring.needs:
             alike = self._pools.storages(need)
-            token, why = self._bind(need, wiring, taken, apart=apart, update=update)
+            token, why = self._bind(need, wiring, taken, apart=apart, recorded=recorded, update=update)
             place = len(self.bound.sure) + len(sure)
             if alike and alike != (token.storage,):
                 self.bound.alike[place] = alike
@@ -120,6 +126,12 @@ class Simulation:
         ran = self._recorded(root, wiring, taken, sure)
         self._taken(ran)
         self._written_by(ran, update)
+        if _copies(wiring) and update is None:
+            slot = wiring.mutated[0]
+            written = taken[slot] if taken[slot].outside or not sure[slot] else None
+            if written is not None:
+                written.one_of_many = again
+            self._copied[wiring.number] = self._choices.now, written
         gave = [self._enter(give, ran) for give in wiring.gives]
         if self._lives is not None and ran.new:
             fresh = [give for give in wiring.gives if give.slot < 0]
@@ -131,6 +143,14 @@ class Simulation:
             self._lasting.updated(update, gave)
             self._choices.unknown_wrote = self._choices.now
         return ran
+
+    def _copies_again(self, wiring: Wiring) -> bool:
+        """Whether the same copy has just run, into another tensor: which of the two each reader takes, nobody says."""
+        when, written = self._copied.get(wiring.number, (-_COPIES_WITHIN, None))
+        again = _copies(wiring) and self._choices.now - when < _COPIES_WITHIN
+        if again and written is not None:
+            written.one_of_many = True
+        return again
 
     def _recorded(self, root: int, wiring: Wiring, taken: list[Token], sure: list[bool]) -> Ran:
         """Note what an operator takes, and number what it makes."""
@@ -216,7 +236,7 @@ class Simulation:
     # --- binding -----------------------------------------------------------------------------------------------------
 
     def _bind(
-        self, need: Need, wiring: Wiring, taken: list[Token], *, apart: bool, update: Update | None
+        self, need: Need, wiring: Wiring, taken: list[Token], *, apart: bool, recorded: bool, update: Update | None
     ) -> tuple[Token, str]:
         if update is not None:
             return self._lasting.update(update, need, len(taken), wiring)
@@ -229,7 +249,8 @@ class Simulation:
             return before, "as in the step before"
         if need.position in wiring.parameters:
             return self._choices.parameter(need)
-        found = self._engine.take(need, len(taken), wiring, apart=apart) if self._engine.running else None
+        engine = self._engine
+        found = engine.take(need, len(taken), wiring, apart=apart, recorded=recorded) if engine.running else None
         if found is not None:
             return found
         token, why = self._choices.any(need, wiring, taken)
@@ -333,6 +354,11 @@ class Simulation:
         if self._keys.vague[give.key]:
             self._choices.vague.add(self._keys.shape_of[give.key])
         return token
+
+
+def _copies(wiring: Wiring) -> bool:
+    """Whether it writes all of a tensor that it is given, from another one."""
+    return len(wiring.mutated) == 1 and len(wiring.needs) == 2 and bool(wiring.call.overwritten)
 
 
 __all__ = ["CONSISTENT", "Simulation"]

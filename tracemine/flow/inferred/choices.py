@@ -42,6 +42,11 @@ UNNAMED = frozenset({"before an unknown one", "made by an unknown one", "none fi
 # Autograd tells them; a hook, or a function that is written by hand, may have taken another one.
 TOLD = frozenset({"by its gradient", "made for the gradient"})
 REWRITTEN = "parameter, perhaps written"
+# A view that was guessed to be of a tensor in host memory may be one of another.
+ELSEWHERE = "the only one there, but for a view that was guessed to lie elsewhere"
+
+# Copies that look alike wrote one tensor each, as a broadcast of buffers does: size alone tells no one from another.
+ONE_OF_MANY = "one of those that copies wrote, or another"
 
 
 class Choices:
@@ -72,9 +77,23 @@ class Choices:
     def any(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         """What an input takes of all that looks like it, and how that was found. taken: what those before it take."""
         pool = self._pools.of(need)
+        many = [token for token in pool.unread if token.one_of_many]
+        if many and len(fitting(pool, many, need, taken)) == len(fitting(pool, pool.unread, need, taken)):
+            made = self.outside(need, remember=False)
+            made.sure = False
+            return made, ONE_OF_MANY
+        guessed = [token for token in pool.unread if not token.sure]
+        elsewhere = len(fitting(pool, guessed, need, [])) < len(guessed)
+        token, why = self._of_all(need, wiring, taken)
+        if why in CONSISTENT and (many or elsewhere):
+            why = ONE_OF_MANY if many else ELSEWHERE
+        return token, why
+
+    def _of_all(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
+        pool = self._pools.of(need)
         if self._lives is not None:
             self._bury(pool, self._lives)
-        unread = fitting(pool, pool.unread, need, taken)
+        unread = [token for token in fitting(pool, pool.unread, need, taken) if not token.one_of_many]
         if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
             read = fitting(pool, pool.read, need, taken)
         else:

@@ -86,8 +86,11 @@ class Running:
     summed: tuple[Gradient, Gradient] | None = None  # whose sum runs now, the new one first
     reduced: Gradient | None = None
 
-    def takes(self, need: Need, number: int, name: str) -> Found | None:
-        """What one of its operators takes: by the formula, by the argument's name, or by what it looks like."""
+    def takes(self, need: Need, number: int, name: str, *, recorded: bool) -> Found | None:
+        """What one of its operators takes: by the formula, by the argument's name, or by what it looks like.
+
+        recorded: autograd notes the operator, as of a forward pass that runs once more; it takes what that made.
+        """
         sure = "" if self.sure else ", perhaps"
         at = len(self.results)
         if self.sources is not None and at < len(self.sources):
@@ -98,6 +101,8 @@ class Running:
                 return token, kind + (sure if source == GRADIENT else "")
         if need.name.startswith("grad") and len(self.grads) == 1 and self.grads[0].key == need.key:
             return self.grads[0], "gradient" + sure
+        if recorded and self.sources is None:
+            return None
         # Only operators made for it call what they take as the forward operator does.
         named = self._named(need) if _BACKWARD in name else None
         if named is not None:

@@ -21,7 +21,9 @@ PARAMETER, GRADIENT, COUNT, UNUSED = "p", "g", "s", "-"
 
 
 @dataclass(frozen=True, slots=True)
-class _Sequence:
+class Chain:
+    """The operators of one update, one after the other."""
+
     names: tuple[str, ...]
     sources: tuple[tuple[str, ...], ...]
     gives: tuple[str, ...]  # empty: what it takes first, in place
@@ -43,7 +45,7 @@ class Update:
 
 
 @cache
-def _sequences() -> tuple[_Sequence, ...]:
+def _sequences() -> tuple[Chain, ...]:
     data = tomllib.loads(resources.files(__package__).joinpath("optimizers.toml").read_text("utf-8"))
     found = []
     for kind in ("single", "lists"):
@@ -53,7 +55,7 @@ def _sequences() -> tuple[_Sequence, ...]:
             names = tuple(f"aten::{name}" for name, *_ in calls)
             sources = tuple(tuple(taken) for _, *taken in calls)
             gives = tuple(given.strip() for _, _, given in parts)
-            found.append(_Sequence(names, sources, gives, kind == "lists"))
+            found.append(Chain(names, sources, gives, kind == "lists"))
     return tuple(sorted(found, key=lambda one: -len(one.names)))
 
 
@@ -61,16 +63,23 @@ def updates(
     timeline: Timeline, order: Order, roots: IntArray, works: BoolArray, call: Callable[[int], Call]
 ) -> dict[int, Update]:
     """By root what it takes as part of an optimizer. works: whether each root launches anything."""
+    return matched(timeline, order, roots[works], lambda one, at: _fits(one, [call(root) for root in at]))
+
+
+def matched(
+    timeline: Timeline, order: Order, roots: IntArray, fits: Callable[[Chain, Sequence[int]], bool]
+) -> dict[int, Update]:
+    """By root, of those that launch anything, what it takes; fits: whether roots next to each other are a chain."""
     rows = order.row[roots]
     start, tid = (numbers(timeline.ops.column(name))[rows] for name in ("start_ns", "tid"))
     found: dict[int, Update] = {}
-    for turn, (begin, end, thread) in enumerate(_spans(timeline).tolist()):
-        here = roots[(start >= begin) & (start < end) & (tid == thread) & works].tolist()
-        found |= _matched(turn, here, [call(root) for root in here])
+    for turn, (begin, end, thread) in enumerate(spans(timeline).tolist()):
+        here = roots[(start >= begin) & (start < end) & (tid == thread)].tolist()
+        found |= _matched(turn, here, fits)
     return found
 
 
-def _spans(timeline: Timeline) -> IntArray:
+def spans(timeline: Timeline) -> IntArray:
     """Start, end and thread of each step of an optimizer."""
     ids, texts = string_ids(timeline.ops.column("name"))
     named = np.array([*(text.startswith(_MARK) for text in texts), False], np.bool_)[ids]
@@ -78,11 +87,11 @@ def _spans(timeline: Timeline) -> IntArray:
     return np.stack((start, start + dur, tid), axis=1)
 
 
-def _matched(turn: int, roots: list[int], calls: list[Call]) -> dict[int, Update]:
-    parts: list[tuple[int, _Sequence]] = []
+def _matched(turn: int, roots: list[int], fits: Callable[[Chain, Sequence[int]], bool]) -> dict[int, Update]:
+    parts: list[tuple[int, Chain]] = []
     at, whole = 0, True
     while at < len(roots):
-        one = next((one for one in _sequences() if _fits(one, calls[at : at + len(one.names)])), None)
+        one = next((one for one in _sequences() if fits(one, roots[at : at + len(one.names)])), None)
         if one is None:
             at, whole = at + 1, False
             continue
@@ -104,7 +113,7 @@ def _matched(turn: int, roots: list[int], calls: list[Call]) -> dict[int, Update
     }
 
 
-def _fits(one: _Sequence, calls: Sequence[Call]) -> bool:
+def _fits(one: Chain, calls: Sequence[Call]) -> bool:
     if tuple(call.name for call in calls) != one.names:
         return False
     return all(

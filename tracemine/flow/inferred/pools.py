@@ -38,6 +38,7 @@ class Token:
     backward: bool = False  # made for a gradient
     lasts: bool = False  # a parameter, or written in place from step to step
     step: int = 0
+    one_of_many: bool = False  # written by one of several copies that look alike: which, nobody says
 
     @property
     def value(self) -> Value:

@@ -38,6 +38,7 @@ class Program:
     around: IntArray  # of what launches work of its own around such: nobody knows what that makes
     gradients: Gradients
     updates: dict[int, Update]
+    recorded: frozenset[int]  # positions of operators that autograd notes for a backward pass
     wirings: dict[tuple[int, Lists], Wiring]
 
     @staticmethod
@@ -62,6 +63,9 @@ class Program:
             root_of=root_of,
             around=np.flatnonzero((launches > 0) & (root_of < 0)),
             gradients=Gradients.of(timeline, order, at, subtrees.place),
+            recorded=frozenset(
+                np.flatnonzero(numbers(timeline.ops.column("sequence_number"))[order.row] >= 0).tolist()
+            ),
             updates=updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call),
             wirings={(int(subtrees.number[root]), NOTHING): builder.build(root, NOTHING) for root in first.tolist()},
         )
@@ -104,7 +108,9 @@ class Program:
                 wiring = self._wiring(number, position, simulation.lists(update, wiring))
             elif wiring.has_list:
                 wiring = self._wiring(number, position, simulation.list_dtype(wiring))
-            ran = simulation.run(position, wiring, apart=parent == node, update=update)
+            ran = simulation.run(
+                position, wiring, apart=parent == node, recorded=position in self.recorded, update=update
+            )
             self._saved(simulation, position, ran)
             for op, schema in wiring.nodes:
                 schemas[place + op] = schema

@@ -81,7 +81,7 @@ def _table(
     dtype_of = np.array([-1 if s.dtype is None else dtypes.index(s.dtype) for s in specs] or [-1], np.int64)
     columns = {
         "op_row": integers(op_row, pa.int64()),
-        "is_output": pa.Array.from_buffers(pa.bool_(), len(is_output), [None, _bits(is_output > 0)]),
+        "is_output": pa.Array.from_buffers(pa.bool_(), len(is_output), [None, bits(is_output > 0)]),
         "position": integers(position, pa.int32()),
         "list_index": integers(list_index, pa.int32()),
         "tensor_id": integers(storage, pa.int64()),
@@ -91,8 +91,8 @@ def _table(
         "itemsize_bytes": integers(bytes_of[spec], pa.int64()),
         "device": texts(host, ["cuda", "cpu"]),
         "dtype": texts(dtype_of[spec], dtypes),
-        "shape": _lists(spec, [s.shape for s in specs]),
-        "strides": _lists(spec, [s.strides for s in specs]),
+        "shape": lists_of(spec, [s.shape for s in specs]),
+        "strides": lists_of(spec, [s.strides for s in specs]),
     }
     schema = TABLES["tensors"].schema
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -115,7 +115,7 @@ def texts(codes: IntArray, distinct: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(integers(codes, pa.int32()), strings)
 
 
-def _lists(codes: IntArray, distinct: Sequence[tuple[int, ...] | None]) -> pa.Array:
+def lists_of(codes: IntArray, distinct: Sequence[tuple[int, ...] | None]) -> pa.Array:
     flat = np.array([size for one in distinct for size in one or ()], np.int64)
     ends = np.cumsum([0, *(len(one or ()) for one in distinct)])
     there = np.array([*(one is not None for one in distinct), True])
@@ -128,8 +128,8 @@ def _lists(codes: IntArray, distinct: Sequence[tuple[int, ...] | None]) -> pa.Ar
 
 
 def _present(there: BoolArray) -> pa.Buffer | None:
-    return None if there.all() else _bits(there)
+    return None if there.all() else bits(there)
 
 
-def _bits(flags: BoolArray) -> pa.Buffer:
+def bits(flags: BoolArray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))

@@ -8,7 +8,8 @@ only where nothing speaks against it:
 - the maker's output has the shape that is read;
 - inside an operator of the table, whose inputs are all that it knows, an input is one of these or made inside;
 - inside a node of the backward pass, it is one of the node's inputs, made inside, or an input or output of the forward
-  operators with the same sequence number, whose saved tensors the node holds.
+  operators with the same sequence number, whose saved tensors the node holds. A saved tensor has an object of its own:
+  of several that look alike it may be any, which is no matter where no operator made or wrote one of them.
 
 What is not believed is left out, and the operator is not `known` then. A storage's number is made up here: one for each
 tensor that an operator made; a view and what is written in place share that of their input. dtypes are not recorded.
@@ -79,6 +80,8 @@ class _Walk:
         self.by_id: dict[int, _Call] = {}  # by op_id, once it has ended
         self.forward: dict[int, list[_Call]] = {}  # by sequence number
         self.outside: set[Shape] = set()  # shapes of tensors of no operator that were read so far
+        self.unnamed: set[int] = set()  # storages of tensors of no operator
+        self.written: set[int] = set()  # storages that were written in place
         self.told_later: dict[int, Shape] = {}  # by storage: what others say of one whose maker said none
 
     def begin(self, row: int, around: int) -> None:
@@ -138,12 +141,19 @@ class _Walk:
     def _unnamed(self, call: _Call, shape: Shape) -> _Tensor | None:
         """A tensor of no operator: a parameter or an input of the model, unless memory made inside."""
         holder = self._holder(call)
-        if holder is not None:
-            same = [t for t in self._given(holder) if t.shape == shape]
-            if len(same) > 1 and nvtx.is_backward(holder.name):
-                return None  # a saved tensor has an object of its own: which of them it was, nobody says
-            return same[0] if same else self._inner(call, shape)
-        return self._new(shape)
+        if holder is None:
+            made = self._new(shape)
+            self.unnamed.add(made.storage)
+            return made
+        same = {t.storage: t for t in self._given(holder) if t.shape == shape}
+        if not same:
+            return self._inner(call, shape)
+        unnamed = [t for storage, t in same.items() if storage in self.unnamed]
+        matters = len(unnamed) < len(same) or not self.written.isdisjoint(same)
+        if len(same) > 1 and matters and nvtx.is_backward(holder.name):
+            return None
+        taken = {t.storage for t in call.inputs if t is not None}
+        return next((t for t in unnamed if t.storage not in taken), next(iter(same.values())))
 
     def _inner(self, call: _Call, shape: Shape) -> _Tensor | None:
         """Memory that an operator of the table allocates and hands to the operators inside it; else nobody knows."""
@@ -203,6 +213,7 @@ class _Walk:
             source = None if aliased is None else self._argument(call, known, aliased)
             if aliased is not None and aliased in known.mutates:
                 if source is not None:
+                    self.written.add(source.storage)
                     call.outputs[number] = _Tensor(source.storage, source.shape)
             elif aliased is not None and not self.launches[call.row]:
                 if source is not None:

@@ -1,0 +1,289 @@
+"""What the optimizers of NVTX ranges read and write: texts name no maker of a parameter or a state, nor of a list's.
+
+An optimizer whose operators are one of the sequences of `inferred/optimizers.toml`, all that it launches, is taken to
+read and write what that sequence does. Which of the tensors that others read are its parameters nobody says: what comes
+before it and after it may be any of them (`fusion/barriers.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tracemine.columns import booleans, numbers, string_ids
+from tracemine.flow.inferred.optimizers import Chain, Update, matched
+from tracemine.flow.inferred.tables import bits, integers, lists_of, texts
+from tracemine.flow.order import Order
+from tracemine.flow.record import BoolArray, IntArray
+from tracemine.ops import lookup
+from tracemine.timeline import TABLES, Timeline
+
+_Shape = tuple[int, ...]
+_Sizes = tuple[_Shape, ...]
+_MOST = 1 << 44  # elements, and storages: more is damage
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A timeline with what its optimizers read and write."""
+
+    timeline: Timeline
+    order: Order  # of which `joined` says that of these operators it is known
+    guessed: BoolArray  # rows of `tensors` that say what was not recorded
+
+
+def of_nvtx(timeline: Timeline) -> bool:
+    """Whether NVTX texts said who made which tensor: only they give no size of an element."""
+    sizes = timeline.tensors.column("itemsize_bytes")
+    return 0 < int(sizes.null_count) == len(sizes)
+
+
+def optimizers_told(timeline: Timeline, order: Order) -> Told:
+    """The timeline with what its optimizers read and write, where that can be told.
+
+    >>> from tracemine.flow.order import order_of
+    >>> from tracemine.timeline import Meta
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.sqlite", format="nsys"))
+    >>> optimizers_told(empty, order_of(empty)).guessed.tolist()
+    []
+    """
+    unchanged = Told(timeline, order, np.zeros(timeline.tensors.num_rows, np.bool_))
+    if not of_nvtx(timeline):
+        return unchanged
+    calls = _Calls(timeline, order)
+    if calls.next_storage > _MOST:
+        return unchanged
+    chains = [chain for turn in _turns(calls) if (chain := _bound(turn, calls)) is not None]
+    bound = [call for turn in chains for call in turn]
+    return _with(timeline, order, calls, bound) if bound else unchanged
+
+
+class _Calls:
+    """The outermost operators that launch work: what they are called, and what sizes and storages were recorded."""
+
+    def __init__(self, timeline: Timeline, order: Order) -> None:
+        self.timeline, self.order = timeline, order
+        self.root_of = order.inherited(np.where(order.parent < 0, np.arange(len(order.row)), -1))
+        owner = np.append(order.position, -1)[numbers(timeline.activities.column("op_row"), -1)]
+        works = np.zeros(len(order.row), np.bool_)
+        works[self.root_of[owner[owner >= 0]]] = True
+        self.roots = np.flatnonzero(works)
+        self._name, self._names = string_ids(timeline.ops.column("name"))
+        self._shapes, self._texts = string_ids(timeline.ops.column("input_shapes"))
+        table = timeline.tensors
+        self.op_row, storage = numbers(table.column("op_row")), numbers(table.column("storage_id"))
+        gives, numel = booleans(table.column("is_output")), numbers(table.column("numel"))
+        self.next_storage = int(storage.max()) + 1
+        # Of which some take a part only, that may have been written through that part; an expanded one is larger.
+        number, first, of_row = np.unique(storage, return_index=True, return_inverse=True)
+        least = np.full(len(number), np.iinfo(np.int64).max)
+        np.minimum.at(least, of_row, numel)
+        self.whole = set(number[least == numel[first]].tolist())
+        self.made = set(storage[gives].tolist())
+        device, self.devices = string_ids(table.column("device"))
+        position, index = numbers(table.column("position")), numbers(table.column("list_index"), 0)
+        self._given: defaultdict[int, dict[int, int]] = defaultdict(dict)  # by row of `ops`: entry → storage
+        self.device_of: dict[int, int] = {}
+        wanted = np.isin(self.op_row, order.row[self.roots]) & ~gives
+        columns = (self.op_row, position + index, storage, device)
+        for row, entry, one, on in zip(*(column[wanted].tolist() for column in columns), strict=True):
+            self._given[row][entry] = one
+            self.device_of[row] = on
+
+    def name(self, root: int) -> str:
+        """The operator's name."""
+        return str(self._names[self._name[self.order.row[root]]])
+
+    def sizes(self, root: int) -> _Sizes | None:
+        """The sizes of all that it takes, the members of lists one after the other."""
+        text = int(self._shapes[self.order.row[root]])
+        return None if text < 0 else _flat(self._texts[text])
+
+    def given(self, root: int) -> dict[int, int]:
+        """The storages of what it takes, by their place among the sizes."""
+        return self._given.get(int(self.order.row[root]), {})
+
+
+@lru_cache(maxsize=1 << 12)
+def _flat(text: str) -> _Sizes | None:
+    try:
+        sizes = msgspec.json.decode(text, type=list[list[int | list[int]]])
+    except msgspec.DecodeError:
+        return None
+    flat: list[_Shape] = []
+    for one in sizes:
+        members = [each for each in one if isinstance(each, list)]
+        if members and len(members) < len(one):
+            return None
+        flat += [tuple(each) for each in members] or [tuple(each for each in one if isinstance(each, int))]
+    return tuple(flat) if all(min(size, default=0) >= 0 and prod(size) < _MOST for size in flat) else None
+
+
+def _turns(calls: _Calls) -> Iterator[list[list[tuple[int, Update]]]]:
+    """The chains of each step of an optimizer that consists of chains alone."""
+
+    def fits(chain: Chain, roots: Sequence[int]) -> bool:
+        if tuple(calls.name(root) for root in roots) != chain.names:
+            return False
+        return (
+            _members(chain.names, chain.sources, [calls.sizes(root) for root in roots], lists=chain.lists) is not None
+        )
+
+    turns: defaultdict[int, defaultdict[int, list[tuple[int, Update]]]] = defaultdict(lambda: defaultdict(list))
+    for root, update in matched(calls.timeline, calls.order, calls.roots, fits).items():
+        if update.whole:
+            turns[update.turn][update.instance].append((root, update))
+    for chains in turns.values():
+        yield [sorted(chain, key=lambda each: each[0]) for chain in chains.values()]
+
+
+def _members(
+    names: Sequence[str], sources: Sequence[Sequence[str]], sizes: Sequence[_Sizes | None], *, lists: bool
+) -> _Sizes | None:
+    """The shapes of the members of a chain's lists, which are as many and alike in all of them; None: they are not.
+
+    >>> names = ["aten::_foreach_mul_", "aten::_foreach_add_"]
+    >>> _members(names, ["b", "bg"], [((4,), ()), ((4,), (4,), ())], lists=True)
+    ((4,),)
+    """
+    found: set[_Sizes] | None = None
+    for name, taken, given in zip(names, sources, sizes, strict=True):
+        fit = set[_Sizes]() if given is None else _fitting(name, len(taken), given, lists=lists)
+        found = fit if found is None else found & fit
+    return next(iter(found)) if found is not None and len(found) == 1 else None
+
+
+def _fitting(name: str, count: int, sizes: _Sizes, *, lists: bool) -> set[_Sizes]:
+    """The members that so many lists of an operator can have; without lists, what each of so many tensors can be."""
+    if not lists:
+        shapes = [size for size in sizes if size]
+        return {(shapes[0],)} if len(shapes) == count and len(set(shapes)) == 1 else set()
+    found = set()
+    operator = lookup(name)
+    for overload in () if operator is None else operator.overloads:
+        tensors = [at for at, argument in enumerate(overload.arguments) if argument.is_tensor and argument.is_list]
+        length, left = divmod(len(sizes) - len(overload.arguments) + len(tensors), max(len(tensors), 1))
+        if tensors != list(range(count)) or left or length < 1:
+            continue
+        members = {sizes[at * length : (at + 1) * length] for at in range(count)}
+        if len(members) == 1 and not any(sizes[count * length :]):
+            found |= members
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One operator of an optimizer, and the storages of the members of the lists that it takes and gives."""
+
+    root: int
+    members: _Sizes
+    takes: tuple[tuple[int, ...], ...]
+    gives: tuple[int, ...]
+    lists: bool
+
+
+def _bound(turn: Sequence[Sequence[tuple[int, Update]]], calls: _Calls) -> list[_Call] | None:
+    """The operators of one step of an optimizer; None where what is recorded speaks against them."""
+    found: list[_Call] = []
+    for chain in turn:
+        roots, updates = zip(*chain, strict=True)
+        lists, sources = updates[0].lists, [update.sources for update in updates]
+        names, sizes = [calls.name(root) for root in roots], [calls.sizes(root) for root in roots]
+        members = _members(names, sources, sizes, lists=lists)
+        if members is None or any(int(calls.order.row[root]) not in calls.device_of for root in roots):
+            return None
+        storages: dict[tuple[str, int], int] = {}
+        for root, update, given in zip(roots, updates, sizes, strict=True):
+            entries = range(len(given or ())) if lists else [at for at, size in enumerate(given or ()) if size]
+            recorded = [calls.given(root).get(entry) for entry in entries]
+            takes = []
+            for at, letter in enumerate(update.sources):
+                own = recorded[at * len(members) : (at + 1) * len(members)]
+                if not _agree(storages, letter, own, calls):
+                    return None
+                takes.append(tuple(storages[letter, index] for index in range(len(members))))
+            if update.gives:
+                for index in range(len(members)):
+                    storages[update.gives, index] = _new(calls)
+            gives = tuple(storages[update.gives, index] for index in range(len(members))) if update.gives else takes[0]
+            found.append(_Call(root, members, tuple(takes), gives, lists))
+    return found
+
+
+def _agree(storages: dict[tuple[str, int], int], letter: str, recorded: Sequence[int | None], calls: _Calls) -> bool:
+    """Whether the tensors of a letter are what is recorded of them; those of which nothing was known yet become it."""
+    for index, one in enumerate(recorded):
+        if one is not None and one not in calls.whole:
+            return False
+        before = storages.setdefault((letter, index), _new(calls) if one is None else one)
+        if one is not None and before != one and one in calls.made and before in calls.made:
+            return False
+    return True
+
+
+def _new(calls: _Calls) -> int:
+    calls.next_storage += 1
+    return calls.next_storage - 1
+
+
+def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Call]) -> Told:
+    """The timeline with these in place of all that is recorded of them and of the operators inside them."""
+    roots = np.array([call.root for call in bound])
+    replaced = np.isin(calls.root_of, roots)
+    joined = order.joined.copy()
+    joined[roots] = True
+    inside = np.zeros(timeline.ops.num_rows, np.bool_)
+    inside[order.row[replaced]] = True
+    kept = timeline.tensors.take(integers(np.flatnonzero(~inside[calls.op_row]), pa.int64()))
+    rows: list[tuple[int, ...]] = []
+    shapes: dict[_Shape, int] = {}
+    for call in bound:
+        row = int(order.row[call.root])
+        for is_output, lists in ((False, call.takes), (True, (call.gives,))):
+            for position, members in enumerate(lists):
+                for index, (storage, shape) in enumerate(zip(members, call.members, strict=True)):
+                    spec = shapes.setdefault(shape, len(shapes))
+                    at = index if call.lists else -1
+                    recorded = calls.given(call.root).get(position * len(members) + index)
+                    guess = not is_output and recorded != storage
+                    device = calls.device_of[row]
+                    rows.append((row, is_output, position, at, storage, prod(shape), spec, device, guess))
+    told = np.array(rows, np.int64)
+    table = pa.concat_tables([kept, _table(told, list(shapes), calls.devices)])
+    guessed = np.append(np.zeros(kept.num_rows, np.bool_), told[:, -1] > 0)
+    keys = (numbers(table.column("list_index"), -1), numbers(table.column("position")))
+    in_order = np.lexsort((*keys, booleans(table.column("is_output")), numbers(table.column("op_row"))))
+    return Told(
+        timeline=replace(timeline, tensors=table.take(integers(in_order, pa.int64()))),
+        order=replace(order, joined=joined),
+        guessed=guessed[in_order],
+    )
+
+
+def _table(rows: IntArray, shapes: Sequence[_Shape], devices: Sequence[str]) -> pa.Table:
+    op_row, is_output, position, list_index, storage, numel, shape, device, _ = rows.T
+    nothing = np.full(len(rows), -1)
+    columns = {
+        "op_row": integers(op_row, pa.int64()),
+        "is_output": pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits(is_output > 0)]),
+        "position": integers(position, pa.int32()),
+        "list_index": integers(list_index, pa.int32()),
+        "tensor_id": integers(storage, pa.int64()),
+        "storage_id": integers(storage, pa.int64()),
+        "offset_elements": integers(np.zeros(len(rows), np.int64), pa.int64()),
+        "numel": integers(numel, pa.int64()),
+        "itemsize_bytes": integers(nothing, pa.int64()),
+        "device": texts(device, devices),
+        "dtype": texts(nothing, []),
+        "shape": lists_of(shape, shapes),
+        "strides": lists_of(np.zeros(len(rows), np.int64), [None]),
+    }
+    schema = TABLES["tensors"].schema
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
