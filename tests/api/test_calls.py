@@ -360,12 +360,11 @@ def test_a_wrong_argument_is_said_before_any_trace_is_read() -> None:
         tracemine.scan_many("no/such/trace.json", gpu="h1000")
 
 
-def test_a_script_that_does_not_guard_its_main_part_is_told_so(tmp_path: Path) -> None:
+def test_a_script_need_not_guard_its_main_part(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"import tracemine\nreports = tracemine.scan_many({str(FIXTURES / 'captures')!r}, workers=2)\n"
-        "print(len(reports), len(reports.errors), reports.errors[0])\n"
+        "print(len(reports), len(reports.errors))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
-    assert "0 5 a process that scans ended before it was done" in done.stdout
-    assert "__main__" in done.stdout
+    assert done.stdout == "5 0\n"

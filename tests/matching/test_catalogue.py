@@ -44,7 +44,8 @@ A GEMM is followed by a bias add and an activation.
 
 **Fix.** Use a fused epilogue.
 
-**Saves** device time: one kernel in place of several moves each tensor once.
+**Saves** device time: one kernel in place of several moves each tensor once. \
+The fix calls a compiled function, or a kernel of one's own: the host spends more on it than on an operator.
 
 **Limits.**
 

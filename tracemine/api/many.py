@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, overload
 
-import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
 from tracemine import pipeline
 from tracemine.api.report import Report
 from tracemine.api.settings import PathLike, Paths, Settings, path_of, settings
+from tracemine.api.worker import answered, question
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.record import Scan
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.formats.discover import traces
 from tracemine.frames import frame
 from tracemine.pipeline import Options
+from tracemine.processes import Ended, Process, TooLate
+from tracemine.programs import python
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_WORKER = "tracemine.api.worker"
+_LIMIT_S = 86_400.0  # of one trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,47 +165,27 @@ def _here(options: Options, paths: Iterable[Path]) -> Iterator[Scan | Exception]
 
 def _in_processes(asked: Settings, paths: Sequence[Path], count: int) -> Iterator[Scan | Exception]:
     """The same by other processes, which read rules and evidence once each."""
-    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_Worker.begin, initargs=(asked,))
+    processes = [Process(python("-m", _WORKER), os.environ) for _ in range(count)]
+    free = SimpleQueue[Process]()
+    for process in processes:
+        free.put(process)
+
+    def answer(path: Path) -> Scan | Exception:
+        process = free.get()
+        try:
+            return answered(process.ask(question(asked, path), _LIMIT_S))
+        except (Ended, TooLate) as end:
+            how = end.how if isinstance(end, Ended) else "did not answer within a day"
+            return TracemineError(f"the process that scanned it {how}", hint="fewer workers need less memory")
+        finally:
+            free.put(process)
+
+    threads = ThreadPoolExecutor(count)
     try:
-        waiting = [_submitted(pool, path) for path in paths]
-        yield from map(_answer, waiting)
+        yield from threads.map(answer, paths)
     finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _submitted(pool: ProcessPoolExecutor, path: Path) -> Future[bytes]:
-    try:
-        return pool.submit(_Worker.scan, path)
-    except BrokenProcessPool as error:
-        failed: Future[bytes] = Future()
-        failed.set_exception(error)
-        return failed
-
-
-def _answer(waiting: Future[bytes]) -> Scan | Exception:
-    try:
-        return msgspec.msgpack.decode(waiting.result(), type=Scan)
-    except BrokenProcessPool:
-        return TracemineError(
-            "a process that scans ended before it was done",
-            hint='call scan_many under `if __name__ == "__main__":`, or with fewer workers where memory is short',
-        )
-    except Exception as error:
-        return error
-
-
-class _Worker:
-    """What a process keeps between traces."""
-
-    scanned: partial[Scan] | None = None
-
-    @classmethod
-    def begin(cls, asked: Settings) -> None:
-        options, _ = asked.options()
-        cls.scanned = partial(pipeline.scan, options=options)
-
-    @classmethod
-    def scan(cls, path: Path) -> bytes:
-        if cls.scanned is None:
-            raise RuntimeError("the process was not begun")
-        return msgspec.msgpack.encode(cls.scanned(path))
+        for process in processes:
+            process.kill()  # whoever waits for its answer finds that it has ended
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            process.close()

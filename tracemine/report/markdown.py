@@ -247,14 +247,14 @@ def _kernels(kernels: Sequence[str]) -> Iterator[str]:
 
 def _check(finding: Finding) -> Iterator[str]:
     yield "1. Make the change and record the same steps again, to `after.json.gz`."
-    yield "2. Scan it. When the finding is gone, this prints nothing:"
-    yield ""
     names = (finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES])
-    marks = ", ".join(f'"{re.sub("[^0-9a-zA-Z]", "", name)}"' for name in names)  # go into a shell
+    marks = " or ".join(f"`{re.sub('[^0-9a-zA-Z]', '', name)}`" for name in names)
+    yield f"2. Compare both recordings. What was {marks} must be `fixed`, and the step shorter as predicted:"
+    yield ""
     yield "   ```bash"
-    yield f"   tracemine scan after.json.gz --format json | jq '.findings[] | select(.fingerprint | IN({marks}))'"
+    yield "   tracemine diff before.json.gz after.json.gz"
     yield "   ```"
-    yield "3. Compare the step's time of both traces, and the results of both programs."
+    yield "3. Compare the results of both programs."
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -42,6 +42,13 @@ _DOMAINS = {
     **{(name, "rstd"): DEVIATION for name in (*_GROUP_NORMS, "_fused_rms_norm_backward")},
     **{(name, root): DEVIATION for name in _BATCH_NORMS for root in ("save_invstd", "save_var")},
 }
+# Numbers between which two cases meet: with a negative one both hold at once, and which of them counts is no promise
+# (eager on a CPU takes the other one than eager on a GPU).
+_BOUNDS = frozenset(
+    (f"{loss}{direction}", argument)
+    for loss, argument in (("smooth_l1_loss", "beta"), ("huber_loss", "delta"))
+    for direction in ("", "_backward")
+)
 _PRODUCTS = frozenset({"aten::bmm", "aten::baddbmm", "aten::matmul", "aten::mm", "aten::addmm"})
 # Results are not negative where the first argument is not, the other being a number that is not, or none.
 _KEEPS = frozenset(
@@ -90,6 +97,23 @@ def not_negative(chain: Graph) -> frozenset[int]:
     frozenset({0})
     """
     return frozenset(value for value, domain in domains(chain).items() if domain != MODERATE)
+
+
+def bounds(chain: Graph) -> frozenset[str]:
+    """Scalars of a chain that are not negative.
+
+    >>> from tracemine.codegen import GraphBuilder
+    >>> b = GraphBuilder("loss")
+    >>> x, y, grad = b.input("x", (4, 8), "float32"), b.input("y", (4, 8), "float32"), b.input("grad", (), "float32")
+    >>> bounds(b.done(b.call("aten::huber_loss_backward", grad, x, y, 1, 0.5)))
+    frozenset({'delta_1'})
+    """
+    return frozenset(
+        value.name
+        for call in chain.calls
+        for argument, value in call.given().items()
+        if isinstance(value, Scalar) and (call.operator.removeprefix("aten::"), argument) in _BOUNDS
+    )
 
 
 def _asked(call: Call, made: Mapping[int, Call]) -> list[tuple[int, str]]:

@@ -14,6 +14,7 @@ import torch
 from tracemine.codegen.graph import Graph, Literal, Ref
 from tracemine.codegen.index_inputs import KEEPS
 from tracemine.ops.infer import TensorSpec
+from tracemine.validate.input_domains import bounds
 
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
@@ -180,6 +181,7 @@ def _by_lot(chain: Graph, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     alike: dict[Any, Any] = {}
     lot = random.Random(seed)  # noqa: S311 - no secret
+    bounding = bounds(chain)
     for scalar in chain.scalars:
         value = scalar.value
         if isinstance(value, float):
@@ -188,6 +190,7 @@ def _by_lot(chain: Graph, seed: int) -> dict[str, Any]:
             chosen: Any = value if lot.random() < 0.4 else _short(lot.choice(others))
         else:
             chosen = value if lot.random() < 0.4 else type(value)(lot.choice((0, 1, 2, 3, -1, value + 1, value // 2)))
+        chosen = abs(chosen) if scalar.name in bounding else chosen
         found[scalar.name] = alike.setdefault((type(value), value), chosen) if seed % 2 else chosen
     return found
 

@@ -114,7 +114,10 @@ class Memory:
         """An input; of what repeats elements, those that it repeats."""
         if any(n > 1 and not s for n, s in zip(look.shape, look.strides, strict=True)):
             once = tuple(n if s else 1 for n, s in zip(look.shape, look.strides, strict=True))
-            self._new_input(buffer, Look(look.offset, once, look.strides), dtype, name)
+            source = Look(look.offset, once, look.strides)
+            if not source.covers(look) or views(source, look) is None:  # sizes as no recorder writes them
+                raise NotRebuilt("a tensor repeats elements in a way that no expand gives")
+            self._new_input(buffer, source, dtype, name)
             return self._at(buffer, look, dtype, name)
         value = self.making.input(name, TensorSpec(look.shape, dtype, look.strides))
         beside = self.roots.setdefault(buffer, [])

@@ -82,10 +82,21 @@ def repro(
         f"{section(KERNEL_ENDS)}\n{_check(chain, source, library, fingerprint, title, ulp, draws, bool(sizes))}",
     ]
     text = "\n\n".join(parts) + "\n"
-    if "    length = " in kernel or any(len(line) > _LONGEST_LINE for line in text.splitlines()):
+    if (
+        "    length = " in kernel
+        or _masks_for_nothing(kernel)
+        or any(len(line) > _LONGEST_LINE for line in text.splitlines())
+    ):
         text = f"# ruff: noqa: E501, F841 - lines of the kernel are generated\n{text}"
     ast.parse(text)
     return text
+
+
+def _masks_for_nothing(kernel: str) -> bool:
+    """Whether a function names the mask of its whole tile and uses it nowhere."""
+    named = "mask = row_mask & column_mask"
+    functions = (each.replace(named, "") for each in kernel.split("@triton.jit") if named in each)
+    return any(re.search(r"[=(&|] ?mask\b", each) is None for each in functions)
 
 
 def section(text: str) -> str:
