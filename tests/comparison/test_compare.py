@@ -265,6 +265,15 @@ def test_what_fixed_findings_predicted_stands_beside_what_the_step_got_shorter_b
     assert found.predicted.measured_step_ns.mid == 80 * US
 
 
+def test_of_an_improved_finding_the_share_of_its_cost_that_is_gone_was_predicted() -> None:
+    found = compared(side(item(A, 100), span_ns=STEP_NS), side(item(A, 25), span_ns=STEP_NS - 75 * US))
+    assert statuses(found) == {A: "improved"}
+    assert found.predicted is not None
+    saving = item(A, 100).step_saving_ns
+    assert found.predicted.step_saving_ns.mid == saving.mid * 3 // 4
+    assert found.predicted.gpu_saving_ns.high == saving.high * 3 // 4
+
+
 # --- whatever is compared --------------------------------------------------------------------------------------------
 
 

@@ -272,10 +272,9 @@ def test_nobody_is_mentioned_and_nothing_is_linked_outside_code(trigger: str) ->
 
 def test_what_is_pasted_into_a_shell_holds_nothing_of_the_trace() -> None:
     text = drawn("markdown", hostile("'; rm -rf ~; echo '"))
-    shell = [one for one in text.splitlines() if "tracemine scan after" in one]
+    shell = [one.strip() for one in text.splitlines() if one.strip().startswith("tracemine ")]
     assert shell
-    assert all('select(.fingerprint | IN("rmrfecho"' in one for one in shell)
-    assert not any(character in one for one in shell for character in "~;")
+    assert {*shell} == {"tracemine diff before.json.gz after.json.gz"}
 
 
 def test_a_gap_without_a_source_says_how_to_record_one() -> None:

@@ -370,16 +370,25 @@ def _step_change(before: Range, after: Range, noise: int, *, known: bool) -> Ste
     )
 
 
+def _gone(change: Change) -> float:
+    """Which share of what its findings cost is gone: all that they were said to save is counted of what is fixed."""
+    return 1.0 if change.status == "fixed" else max(1.0 - change.after_ns / max(change.before_ns, 1), 0.0)
+
+
+def _part_of(saving: Range, share: float) -> Range:
+    return Range(*(round(each * share) for each in (saving.low, saving.mid, saving.high)))
+
+
 def _predicted(changes: Sequence[Change], step: StepChange, work: StepChange) -> Predicted | None:
     done = [change for change in changes if change.status in ("fixed", "improved")]
-    parts = [part for change in done for part in change.before]
-    if not parts:
+    if not any(change.before for change in done):
         return None
+    claims = [(part, _gone(change)) for change in done for part in change.before]
     return Predicted(
         fixed=sum(len(change.before) for change in done if change.status == "fixed"),
         improved=sum(len(change.before) for change in done if change.status == "improved"),
-        step_saving_ns=sum((part.step_saving_ns for part in parts), NOTHING),
-        gpu_saving_ns=sum((part.gpu_saving_ns for part in parts), NOTHING),
+        step_saving_ns=sum((_part_of(part.step_saving_ns, gone) for part, gone in claims), NOTHING),
+        gpu_saving_ns=sum((_part_of(part.gpu_saving_ns, gone) for part, gone in claims), NOTHING),
         measured_step_ns=Range(-step.change_ns.high, -step.change_ns.mid, -step.change_ns.low),
         measured_gpu_ns=-work.change_ns.mid,
     )

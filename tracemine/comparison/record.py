@@ -142,7 +142,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the findings fixed, and those improved, were said to save, beside what was measured."""
+    """What the findings fixed were said to save, those improved as far as their cost is gone; and what was measured."""
 
     fixed: int  # findings
     improved: int
