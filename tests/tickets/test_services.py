@@ -268,6 +268,26 @@ def test_a_workflow_without_a_way_to_done_is_named(
             sync(scan_of(NORM), service, "decoder", apply=True, locks=tmp_path, after=FIXED, most=0)
 
 
+def test_an_issue_that_another_run_moves_meanwhile_is_moved(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.tickets import server
+
+    offered = server._transitions
+
+    def moved_first(one: dict[str, Any]) -> list[Any]:
+        """By the time that transitions are asked for, another has taken one: what is left leads back."""
+        one["state"] = "closed"
+        return offered(one)
+
+    with SERVICES["jira"](world) as service:
+        sync(scan_of(GAP), service, "decoder", apply=True, locks=tmp_path)
+        monkeypatch.setattr(server, "_transitions", moved_first)
+        actions = sync(scan_of(NORM), service, "decoder", apply=True, locks=tmp_path, after=FIXED, most=0)
+    assert [action.kind for action in actions if action.done] == ["close"]
+    assert world.count("POST", "/transitions$") == 0
+
+
 def test_a_run_that_is_stopped_says_what_was_done_and_the_next_does_the_rest(run: Any, world: World) -> None:
     made = 0
 

@@ -200,12 +200,13 @@ class Jira:
         path = f"/rest/api/3/issue/{issue.name}"
         problem = ""
         for _ in range(_MOST_MOVES):
-            now = self._client.get(path, {"fields": "status"}).json()
-            if _is_done(now.get("fields", {}).get("status")) == done:
+            if self._is_moved(path, done):
                 return
             offered = self._client.get(f"{path}/transitions", {"expand": "transitions.fields"}).json()
             chosen = _transition(offered.get("transitions") or (), done=done, wishes=wishes)
             if chosen is None:
+                if self._is_moved(path, done):  # by another run meanwhile, which is why none leads there
+                    return
                 kind = "done" if done else "open"
                 raise ServiceError(
                     f"{self.place}: {issue.name} has no transition to a status that is {kind}",
@@ -215,7 +216,15 @@ class Jira:
                 self._client.send("POST", f"{path}/transitions", chosen)
             except Unanswered as lost:
                 problem = str(lost)
+            except ServiceError:
+                if not self._is_moved(path, done):
+                    raise
         raise ServiceError(f"{self.place}: {issue.name} did not move: {problem or 'its status stays'}")
+
+    def _is_moved(self, path: str, done: bool) -> bool:
+        """Whether an issue's status is done, or is not, as wished."""
+        now = self._client.get(path, {"fields": "status"}).json()
+        return _is_done(now.get("fields", {}).get("status")) == done
 
     def _put(self, issue: Issue, content: Mapping[str, object]) -> None:
         self._client.send("PUT", f"/rest/api/3/issue/{issue.name}", content)
