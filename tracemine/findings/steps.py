@@ -112,7 +112,8 @@ class Steps:
         """
         least, usual, most = self.paces
         found = []
-        for end, pace in ((_LOW, least), (_MID, usual), (_HIGH, most), (_HIGH, least)):
+        cases = ((_LOW, least), (_MID, usual), (_HIGH, most), (_HIGH, least))
+        for end, pace in dict.fromkeys(cases):  # each once: least is most where nothing is known of the host
             changes = [self.change(fix, end) for fix in fixes]
             found.append(self.replay.gains(changes, pace).astype(np.int64).tolist())
         return [Range(min(least, mid), mid, max(mid, *rest)) for least, mid, *rest in zip(*found, strict=True)]
