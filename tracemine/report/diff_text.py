@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
+from tracemine.report.console import console_for
 from tracemine.report.diff_words import (
     basis_text,
     change_text,
@@ -46,16 +46,7 @@ _STATUS_WIDTH = 10
 
 def render(difference: Difference, out: TextIO, options: Options) -> None:
     """Write the report; nothing but text and, with `options.color`, styles."""
-    console = Console(
-        file=out,
-        width=options.width,
-        force_terminal=options.color,
-        color_system="standard" if options.color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
+    console = console_for(out, options)
     for margin, text in _rows(difference, options):
         if not text:
             console.print()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
 from tracemine.report.words import (
     all_of,
@@ -93,16 +94,7 @@ def _labelled(label: str, *values: Text, indent: int = 0) -> Iterator[_Row]:
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
     """Write the report; nothing but text and, with `options.color`, styles."""
-    console = Console(
-        file=out,
-        width=options.width,
-        force_terminal=options.color,
-        color_system="standard" if options.color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
+    console = console_for(out, options)
     claimed = [finding for finding in scan.reported if not finding.refuted]
     refuted = [finding for finding in scan.reported if finding.refuted]
     shown = claimed[: options.top]

@@ -1,0 +1,24 @@
+"""What reports for a terminal are written with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from tracemine.report import Options
+
+
+def console_for(out: TextIO, options: Options) -> Console:
+    """What writes a report: nothing of it is taken for markup."""
+    return Console(
+        file=out,
+        width=options.width,
+        force_terminal=options.color,
+        color_system="standard" if options.color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
