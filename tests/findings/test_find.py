@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,6 +14,7 @@ from tests.timelines import Trace
 from tracemine.devices import Device
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.ranking import SEVERITIES
+from tracemine.findings.steps import Fix, steps_of
 from tracemine.flow import flow
 from tracemine.fusion import groups
 from tracemine.matching.rule import Matches
@@ -326,6 +328,18 @@ def test_a_pageable_copy_saves_the_time_beyond_a_pinned_one() -> None:
     (finding,) = scanned(timeline, matches(rule("pageable", "pin_memory"), [1])).findings
     assert finding.gpu_saving_ns.mid == 10_000 * US - 1_001_000
     assert finding.evidence == "proven"
+
+
+def test_work_that_is_removed_leaves_the_share_that_its_rule_states_and_no_launch() -> None:
+    timeline = timeline_of([kernel(0, US), kernel(10**6, 2_000 * US), kernel(4 * 10**6, 4_000 * US)])
+    gone = replace(rule("gone", "remove"), left=(0.0, 0.1, 0.5), call="nothing")
+    (finding,) = scanned(timeline, matches(gone, [1], [2])).findings
+    assert finding.measured_ns == 6_000 * US
+    assert finding.gpu_saving_ns == Range(3_000 * US, 5_400 * US, 6_000 * US)
+    steps = steps_of(timeline, row_sets(timeline)["gaps"])
+    fix = Fix([np.array([[1], [2]])], [finding.gpu_saving_ns], "nothing")
+    assert steps.change(fix).unlaunched.tolist() == [1, 2]
+    assert not len(steps.change(replace(fix, call="operator")).unlaunched)
 
 
 def test_the_trace_is_described_by_what_was_recorded() -> None:

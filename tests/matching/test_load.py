@@ -153,13 +153,29 @@ def test_the_first_advice_that_fits_counts_and_else_the_fix(rule):
         assert advised(found.advice, found.fix, facts, "(x)") == text
 
 
+def test_what_is_removed_leaves_the_share_that_the_rule_states_and_calls_nothing(rule):
+    found = rule(GOOD, head=HEAD.replace('saving = "fuse"', 'saving = "remove"\nleft = [0, 0.1, 0.5]', 1))
+    assert (found.left, found.call) == ((0.0, 0.1, 0.5), "nothing")
+
+
+@pytest.mark.parametrize("left", ["[0.5, 0.1, 0.2]", "[0.1, 0.2]", "[0, 0.1, 1.5]", '[0, 0.1, "1"]', "[0, false, 1]"])
+def test_what_stays_of_removed_work_is_three_rising_shares(rule, left):
+    with pytest.raises(RuleError, match=r"left: these are no three rising shares from 0 to 1"):
+        rule(GOOD, head=HEAD.replace('saving = "fuse"', f'saving = "remove"\nleft = {left}', 1))
+
+
+def test_what_is_removed_says_how_much_of_it_stays(rule):
+    with pytest.raises(RuleError, match="the key 'left' is missing"):
+        rule(GOOD, head=HEAD.replace('saving = "fuse"', 'saving = "remove"', 1))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: there are: fuse, close_gap, close_break, pin_memory"),
+        ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: there are: fuse, close_gap, close_break, pin_memory, remove"),
         ('status = "experimental"', 'status = "test"', ":2: status: 'test' is none of its values\n  hint: there are: experimental, stable, deprecated"),
         ('status = "experimental"', "status = 1", ':2: status: this is a whole number; it must be one of "experimental", "stable", "deprecated"'),
-        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"close_gap\", \"close_break\", \"pin_memory\""),
+        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"close_gap\", \"close_break\", \"pin_memory\", \"remove\""),
         ('fix = "Use', 'fix = "" # "Use', ":5: fix: this is empty\n  hint: say it in a sentence"),
         ('saving = "fuse"', 'saving = "fuse', ":6: this is not TOML, column 15: Illegal character '\\n'"),
     ],

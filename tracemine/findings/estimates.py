@@ -27,6 +27,7 @@ from tracemine.perfmodel import (
     hidden_by_workers,
     one_kernel,
     pinned,
+    removed,
 )
 from tracemine.rows.table import FloatArray, IntArray
 
@@ -111,6 +112,12 @@ def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
 
 
+def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    assert rule.left is not None  # noqa: S101 - as the rule was read
+    durations = book.facts["activities"].dur_ns[matrix]
+    return _on_gpu(book, matrix, removed(float(durations.sum(axis=1).mean()), rule.left), durations, Evidence.PROVEN)
+
+
 def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArray, evidence: Evidence) -> Estimated:
     """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
     measured, count = int(durations.sum()), len(matrix)
@@ -187,6 +194,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse,
     "pin_memory": _pin,
+    "remove": _remove,
     "close_gap": _close,
     "close_break": _close,
 }

@@ -124,7 +124,7 @@ class Steps:
 
     def change(self, fix: Fix, end: End = _MID) -> Change:
         """A fix as a change of the timeline: of each match the last activities get shorter, and only the first is
-        launched.
+        launched; none of them where nothing is called in their place.
         """
         rows, saved, unlaunched, called = [], [], [], []
         for matrix, saving in zip(fix.matrices, fix.savings, strict=True):
@@ -137,6 +137,9 @@ class Steps:
             unlaunched.append(matrix[:, 1:].reshape(-1))
             called.append(matrix[:, 0])
         first = _joined(called)
+        if fix.call == "nothing":
+            unlaunched.append(first)
+            first = first[:0]
         if fix.call == "step":
             kept = self._first_of_steps(first)
             unlaunched.append(first[~kept])

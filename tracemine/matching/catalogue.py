@@ -20,6 +20,7 @@ SAVING_TEXT: Final = {
     "close_gap": "idle time of the device",
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
+    "remove": "device time of work that is not done any more",
 }
 
 
@@ -91,7 +92,7 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
         f"**Why.** {written(rule.why)}",
         f"**Fix.** {written(rule.fix.replace(PLACEHOLDER, ''))}",
         *(f"**Fix where {when_text(one.when)}.** {written(one.text.replace(PLACEHOLDER, ''))}" for one in rule.advice),
-        f"**Saves** {SAVING_TEXT[rule.saving]}.{_called(rule)}",
+        f"**Saves** {SAVING_TEXT[rule.saving]}.{_called(rule)}{_left(rule)}",
     ]
     for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
         if texts:
@@ -102,6 +103,14 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
     if rule.references:
         parts.append(f"**References.**\n\n{_bullets([written(f'<{reference}>') for reference in rule.references])}")
     return "\n\n".join(parts) + "\n"
+
+
+def _left(rule: Rule) -> str:
+    """How much of the work a rule expects to stay."""
+    if rule.left is None:
+        return ""
+    low, mid, high = rule.left
+    return f" Of it {mid:.0%} are expected to stay ({low:.0%} to {high:.0%})."
 
 
 def _called(rule: Rule) -> str:

@@ -47,6 +47,7 @@ _KEYS = (
     *(
         "priority",
         "saving",
+        "left",
         "call",
         "group_by",
         "partition_by",
@@ -134,6 +135,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     columns = {column.name: column for column in docs[rows]}
     define = _define(file, columns)
     after_match = file.choice("after_match", AFTER_MATCH, SKIP_PAST_LAST_ROW)
+    saving = file.choice("saving", SAVINGS)
     return Rule(
         id=name,
         title=file.text("title"),
@@ -148,8 +150,9 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         status=file.choice("status", STATUSES),
         rows=rows,
         priority=file.whole("priority", DEFAULT_PRIORITY),
-        saving=file.choice("saving", SAVINGS),
-        call=file.choice("call", tuple(CALLS), "compiled"),
+        saving=saving,
+        left=_left(file) if saving == "remove" else None,
+        call=file.choice("call", tuple(CALLS), "nothing" if saving == "remove" else "compiled"),
         group_by=file.choices("group_by", GROUP_BY, _DEFAULT_GROUP),
         partition_by=file.choices("partition_by", columns, [c for c in _DEFAULT_PARTITION if c in columns]),
         order_by=_order_by(file, columns),
@@ -159,6 +162,16 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         measures=_measures(file, define, columns),
         where=Location(str(path)),
     )
+
+
+def _left(file: _RuleFile) -> tuple[float, float, float]:
+    """The share of what was matched that stays: three numbers from 0 to 1, low, mid and high."""
+    shares = file.value("left", list, "a list of three shares: low, mid and high")
+    numbers = all(isinstance(share, int | float) and not isinstance(share, bool) for share in shares)
+    if not numbers or len(shares) != 3 or not 0 <= shares[0] <= shares[1] <= shares[2] <= 1:
+        raise file.wrong("left", "these are no three rising shares from 0 to 1", "left = [0.0, 0.1, 0.5]")
+    low, mid, high = map(float, shares)
+    return low, mid, high
 
 
 def _advice(file: _RuleFile) -> tuple[Advice, ...]:

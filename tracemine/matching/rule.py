@@ -16,12 +16,13 @@ from tracemine.matching.pattern import Pattern
 from tracemine.rows.table import BoolArray, IntArray
 
 STATUSES = ("experimental", "stable", "deprecated")
-SAVINGS = ("fuse", "close_gap", "close_break", "pin_memory")
+SAVINGS = ("fuse", "close_gap", "close_break", "pin_memory", "remove")
 # What is called once a fix is made, and what that leaves of the host's work.
 CALLS: Final = {
     "compiled": "a compiled function, or a kernel of one's own: the host spends more on it than on an operator",
     "operator": "one operator of a library",
     "step": "one operator for all matches of a step, such as a fused optimizer",
+    "nothing": "nothing: what was matched is not launched any more",
 }
 GROUP_BY = ("ops", "shapes", "dtype", "module", "source", "line")
 SKIP_PAST_LAST_ROW = "skip past last row"
@@ -85,6 +86,7 @@ class Rule:
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
+    left: tuple[float, float, float] | None = None  # low, mid, high share of its time that "remove" leaves
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
 
     @property

@@ -5,6 +5,7 @@ fused_run(…)     one kernel in place of adjacent kernels whose reads are not r
 hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
+removed(…)       work that is not done any more, but for a share of it
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
 The time of one fused kernel is read off what a device was measured to do with its access pattern:
@@ -35,6 +36,7 @@ from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_norm import rms_norm_loses
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
     GPU,
@@ -79,5 +81,6 @@ __all__ = [
     "pinned",
     "read_calibration",
     "read_measured",
+    "removed",
     "rms_norm_loses",
 ]
