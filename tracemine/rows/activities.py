@@ -68,6 +68,7 @@ def activity_rows(timeline: Timeline) -> Rows:
             "op_class": op_class,
             "bound": mapped(op_class, lambda each: CLASSES[each].bound),
             "auxiliary": Flags(auxiliary),
+            "layout_call": Numbers(op_row, auxiliary & _equals(family, "layout")),
             "generated": Flags(_equals(family, *_GENERATED) | call.generated),
             "start_ns": Numbers(start),
             "dur_ns": Numbers(dur),

@@ -28,6 +28,7 @@ _ACTIVITIES = (
     ColumnDoc("op_class", "categories", "kind of work, one of " + ", ".join(f"`{name}`" for name in CLASSES) + "; the operator decides for its only kernel, each kernel's own name where there are several or none is known"),
     ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class; `compute` too where counters show that of this kernel (measured_bound)", "the class does not tell"),
     ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. Nobody outside can fuse it"),
+    ColumnDoc("layout_call", "numbers", "row of `ops`: the library call that converts a layout by it, beside its main kernel", "it converts no layout for a library call"),
     ColumnDoc("generated", "flags", "written by a compiler (Triton), so fused already as far as the compiler went"),
     ColumnDoc("start_ns", "numbers", "start, nanoseconds on the trace's clock"),
     ColumnDoc("dur_ns", "numbers", "duration in nanoseconds"),
