@@ -91,8 +91,8 @@ class Share(msgspec.Struct, frozen=True):
         return found.at_most(ns)
 
 
-# What a verdict is of, where it is of no library's call.
-KERNEL, PINNED, GRAPH = "kernel", "pinned memory", "CUDA graph"
+# What a verdict is of, where no library's call stands in the place of a chain.
+KERNEL, PINNED, GRAPH, CALL = "kernel", "pinned memory", "CUDA graph", "another call"
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tracemine.findings.grouping import apart, together
 from tracemine.findings.ranking import ranked_again
-from tracemine.findings.record import NOTHING, PINNED, Finding, Range, Scan, Verified
+from tracemine.findings.record import CALL, NOTHING, PINNED, Finding, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
 __all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "unjudged", "with_verdicts"]
@@ -129,7 +129,7 @@ def _carried_over(finding: Finding, verified: Verified) -> str:
     others = finding.occurrences - alike.occurrences
     rest = f"; {count_text(others, 'occurrence')} with other strides or traffic stay predicted" if others else ""
     times = "the first occurrence was" if alike.occurrences == 1 else f"one of {alike.occurrences:,} occurrences was"
-    by = verified.by if verified.by == PINNED else "one kernel"
+    by = verified.by if verified.by in (PINNED, CALL) else "one kernel"
     eager, recorded = verified.eager_ns or 0, alike.measured_ns // max(alike.occurrences, 1)
     return (
         f"{times} replayed alone with a {verified.state or 'warm'} cache, and the share that {by} takes off, "

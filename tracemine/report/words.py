@@ -8,7 +8,7 @@ from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from tracemine.findings.record import NOTHING, PINNED, Range
+from tracemine.findings.record import CALL, KERNEL, NOTHING, PINNED, Range
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -212,13 +212,16 @@ def times_text(verified: Verified) -> str:
         f"{name} {time_text(ns)}"
         for name, ns in (
             ("eager", verified.eager_ns),
-            ("one kernel" if verified.by != PINNED else "pinned", verified.fused_ns),
+            (_BY.get(verified.by, "one kernel"), verified.fused_ns),
             (verified.library or "a library's call", verified.library_ns),
             ("torch.compile", verified.compiled_ns),
         )
         if ns is not None
     ]
     return f"{verified.device}, cache {verified.state}: {', '.join(times)}" if times else ""
+
+
+_BY = {KERNEL: "one kernel", PINNED: "pinned", CALL: "another way"}
 
 
 def refuted_text(verified: Verified) -> str:

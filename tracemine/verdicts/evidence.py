@@ -13,7 +13,7 @@ from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
 from tracemine.files import read_file, read_head
 from tracemine.findings.grouping import all_apart
-from tracemine.findings.record import GRAPH, Finding, Scan, Share, Verified
+from tracemine.findings.record import CALL, GRAPH, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
 from tracemine.verdicts.levels import CANNOT_TELL, LOSES, WRONG
@@ -199,7 +199,8 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
     share = None
     if measured is not None:
         ratio = measured.eager_to_fused
-        share = Share(*(round(1 - 1 / each, 6) for each in (ratio.low, ratio.ratio, ratio.high)))
+        part = _part_of_call(finding, measured.eager_ns) if said.by == CALL else 1.0
+        share = Share(*(min(round((1 - 1 / each) * part, 6), 1.0) for each in (ratio.low, ratio.ratio, ratio.high)))
     library = None if beside is None else _text(beside.text)
     return Verified(
         basis="predicted" if finding.alike is None else _basis(of),
@@ -220,6 +221,12 @@ def _verified(said: Said, finding: Finding, file: str) -> Verified:
         library_ns=None if beside is None or beside.measured is None else beside.measured.fused_ns,
         by=_text(of.text if isinstance(of, Beside) else of.by) or "a call",
     )
+
+
+def _part_of_call(finding: Finding, eager_ns: int) -> float:
+    """How many times as long a whole call takes as what the finding counts of it, which is all that it can claim."""
+    alike = finding.alike
+    return 1.0 if alike is None else eager_ns * alike.occurrences / max(alike.measured_ns, 1)
 
 
 def _faster(beside: Beside, said: Said | Beside) -> bool:

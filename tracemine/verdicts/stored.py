@@ -21,7 +21,7 @@ from msgspec import Meta, structs
 
 from tracemine.errors import InputError, Location
 from tracemine.files import opened, read_parquet
-from tracemine.findings.record import KERNEL, Finding
+from tracemine.findings.record import CALL, KERNEL, Finding
 from tracemine.units import count_text
 from tracemine.verdicts.outcome import LIBRARY, in_place_of_kernel
 from tracemine.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
@@ -147,7 +147,8 @@ class Entry:
         if isinstance(self.said, Said):
             return self.said
         launched, there = len(self.said.replay.kernels), len(finding.activities[0]) if finding.activities else 0
-        if self.said.replay.same_names and launched not in (0, there):
+        # Of a call a finding counts part of the kernels alone.
+        if self.said.replay.same_names and launched not in (0, there) and self.said.by != CALL:
             return Said(
                 finding.fingerprint, "L0", f"of another chain: {launched} kernels where the finding has {there}"
             )

@@ -78,14 +78,19 @@ def verdict(
     library: CallVerdict | None = None,
     with_products: CallVerdict | None = None,
     by: str = KERNEL,
+    traced_ns: float | None = None,
 ) -> Verdict:
-    """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none."""
+    """What all that was tried comes to. refused, or a text in place of a proof or of what ran: why there is none.
+
+    traced_ns: what eager took in the trace, where that is not what the finding counts.
+    """
     occurrences = max(finding.occurrences, 1)
     predicted = finding.gpu_saving_ns // occurrences
     times = ran.get("times") if isinstance(ran, Mapping) else None
-    measured = measured_of(times, finding.measured_ns / occurrences) if times else None
+    traced = finding.measured_ns / occurrences if traced_ns is None else traced_ns
+    measured = measured_of(times, traced) if times else None
     found = reached(refused, proof, ran, measured)
-    compiled = by_compile(ran, calls=calls, traced_ns=finding.measured_ns / occurrences)
+    compiled = by_compile(ran, calls=calls, traced_ns=traced)
     error = None if measured is None else measured.saving_ns - predicted.mid
     return Verdict(
         fingerprint=finding.fingerprint,

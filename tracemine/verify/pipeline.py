@@ -24,7 +24,7 @@ from tracemine.codegen.triton.source import generate
 from tracemine.columns import string_ids
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.grouping import apart
-from tracemine.findings.record import PINNED, Finding
+from tracemine.findings.record import CALL, PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.programs import program, python, run
@@ -36,10 +36,12 @@ from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, Sizes, job
+from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
+from tracemine.verify.repro.library_call import CALL_NOT_PROVED, LibraryCall, call_reproduction, library_call
 from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.provers import Machines, Provers, at_once
@@ -114,6 +116,7 @@ class Ready:
     finding: Finding
     rebuilt: Rebuilt | None = None
     copy: HostCopy | None = None  # between host and device: no kernel takes its place, but pinned memory
+    made: LibraryCall | None = None  # a library's: the same call made in another way takes its place
     refused: str | None = None  # why there is no kernel
     text: str | None = None  # the reproduction, with the kernel
     tried: Tried | None = None  # what the CPU proves
@@ -187,9 +190,17 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         emitter.write(file_name(finding, mark), text)
         return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
+        another = library_call(finding, rebuilder.recorded)
+        if another is not None:
+            mark = _mark(finding)
+            text = call_reproduction(finding, another, mark, facts(finding, mark))
+            emitter.write(file_name(finding, mark), text)
+            return Ready(finding=finding, made=another, text=text, assumptions=another.assumptions, bugs=bugs)
         rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
     except NotRebuilt as reason:
         return Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
+    except NotRecorded as reason:
+        return Ready(finding=finding, refused=f"not rebuilt: {reason}")
     call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
     around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
     ready = Ready(
@@ -253,6 +264,11 @@ def _judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, M
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
         return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)
+    if ready.made is not None:
+        return verdict(
+            finding, calls=1, evidence="proven", proof=CALL_NOT_PROVED, ran=said, source=ready.text, by=CALL,
+            assumptions=ready.assumptions, traced_ns=ready.made.traced_ns,
+        )  # fmt: skip
     if rebuilt is None:
         return verdict(finding, refused=ready.refused)
     library = None

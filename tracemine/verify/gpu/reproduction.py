@@ -24,6 +24,7 @@ import torch
 from tracemine.verify.gpu.compiling import MODES, compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs
 from tracemine.verify.gpu.host_copy import examined_copy
+from tracemine.verify.gpu.library_call import WAYS, examined_call
 from tracemine.verify.gpu.marks import INTERFACE, KERNEL_BEGINS, KERNEL_ENDS, name_digest
 from tracemine.verify.gpu.timing import examined
 from tracemine.verify.gpu.tuning import tuned
@@ -325,6 +326,51 @@ class CopyCheck(Check):
         yield from ("", *_rows(rows), "")
         yield from found["right"]["faults"] or ["right: the bytes that were sent arrived"]
         yield f"the trace's own copy: {'yes' if found['replay']['same_names'] else 'no'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCheck(Check):
+    """A library's call as recorded, beside other ways to make it: keys of WAYS. The rest as in Reproduction."""
+
+    file: str
+    interface: int
+    fingerprint: str
+    title: str
+    eager: Callable[..., Any]
+    ways: Sequence[str]
+    inputs: Sequence[tuple[Any, ...]]
+    trace: Sequence[tuple[str, str, Any]]
+
+    def results(
+        self,
+        compiles: Sequence[str] = (),
+        compile_s: float = 15.0,
+        seconds: float = 10.0,
+        within: float = float("inf"),
+    ) -> dict[str, Any]:
+        """As Check's."""
+        found = {"fingerprint": self.fingerprint, "kernel": True, "by": "another call", **self.own()}
+        return found | examined_call(
+            self.eager, self.ways, self.inputs, self.trace, compiles, compile_s, min(seconds, within)
+        )
+
+    def table(self, found: Mapping[str, Any]) -> Iterator[str]:
+        """As Check's."""
+        yield f"{self.title} ({self.fingerprint})"
+        yield f"{found['device']}, torch {torch.__version__}"
+        samples = found.get("times", {}).get("samples", {})
+        rows = [("", *(f"{state} us" for state in samples), *(["eager / it"] if samples else []))]
+        for label, name in (("eager", "eager"), (found.get("way", ""), "fused"), ("torch.compile", "compiled")):
+            medians = [us for each in samples.values() if (us := _median_us(each, name)) is not None]
+            eager = _median_us(next(iter(samples.values()), {}), "eager")
+            if medians and eager is not None:
+                rows.append((label, *(f"{us:.2f}" for us in medians), f"{eager / medians[0]:.2f}x"))
+        yield from ("", *_rows(rows), "")
+        for name, each in found["ways"].items():
+            took = f", {each['first_ns'] / 1000:.2f} us" if "first_ns" in each else ""
+            says = each["faults"][0] if each["faults"] else f"right ({each['error']:.2g} of what rounding allows){took}"
+            yield f"{name}: {says}" + ("" if name not in WAYS else f" - {WAYS[name].says}")
+        yield f"eager launched {'the' if found['replay']['same_names'] else 'NOT the'} trace's own kernels"
 
 
 def _median_us(samples: Mapping[str, Any], name: str) -> float | None:

@@ -1,0 +1,107 @@
+"""Other ways to make a library's call: right ones pass, wrong ones are told, on a CPU; nothing is timed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tracemine.verify.gpu.library_call import WAYS, faults_of, whole_numbers  # noqa: E402
+from tracemine.verify.repro.library_call import WAYS_OF  # noqa: E402
+
+aten = torch.ops.aten
+Way = Callable[[Sequence[Any]], Any]
+
+
+def described(*shapes: tuple[int, ...], dtype: Any = torch.float32) -> list[tuple[Any, ...]]:
+    return [(f"t{n}", shape, dtype, torch.empty(shape).stride(), None) for n, shape in enumerate(shapes)]
+
+
+def convolution(x: Any, weight: Any) -> Any:
+    return aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+
+
+def convolution_backward(grad: Any, x: Any, weight: Any) -> Any:
+    return aten.convolution_backward(
+        grad, x, weight, [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+    )
+
+
+CONVOLUTION = described((2, 16, 9, 7), (8, 16, 3, 3))
+BACKWARD = described((2, 8, 9, 7), (2, 16, 9, 7), (8, 16, 3, 3))
+PRODUCT = described((6, 37), (37, 21), dtype=torch.float16)
+CASES = [
+    ("channels_last", convolution, CONVOLUTION),
+    ("channels_last", convolution_backward, BACKWARD),
+    ("padded", aten.mm, PRODUCT),
+    ("padded", aten.bmm, described((3, 6, 37), (3, 37, 21), dtype=torch.bfloat16)),
+    ("padded", aten.addmm, described((21,), (6, 37), (37, 21), dtype=torch.float16)),
+]
+
+
+def made(way: str, eager: Callable[..., Any]) -> Way:
+    return lambda inputs: eager(*WAYS[way].prepare(inputs))
+
+
+@pytest.mark.parametrize(("way", "eager", "inputs"), CASES, ids=[f"{way} {n}" for n, (way, *_) in enumerate(CASES)])
+def test_a_right_way_passes_with_its_error_within_what_rounding_allows(way: str, eager: Any, inputs: Any) -> None:
+    faults, error = faults_of(eager, made(way, eager), inputs, "cpu")
+    assert faults == []
+    assert 0 <= error <= 1
+
+
+def spoiled(change: Callable[[list[Any]], object]) -> Way:
+    """The convolution of inputs in which something is not right."""
+
+    def way(inputs: Sequence[Any]) -> Any:
+        own = [t.clone() for t in inputs]
+        change(own)
+        return convolution(*own)
+
+    return way
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda own: own[1][:, -1].zero_(),  # a channel left out
+        lambda own: own[1][..., 2, 2].zero_(),  # a tap left out
+        lambda own: own[0].copy_(own[0].flip(-1)),
+        lambda own: own[0].mul_(1.01),
+        lambda own: own[0][0, 0, 0, 0].zero_(),  # one element of two thousand
+    ],
+)
+def test_a_wrong_way_is_told(change: Callable[[list[Any]], object]) -> None:
+    assert faults_of(convolution, spoiled(change), CONVOLUTION, "cpu")[0]
+
+
+def test_an_element_lost_among_thousands_shows_in_whole_numbers_though_rounding_would_hide_it() -> None:
+    inputs = described((4, 4096), (4096, 8), dtype=torch.float16)
+
+    def short(given: Sequence[Any]) -> Any:
+        return aten.mm(given[0][:, :-1], given[1][:-1])
+
+    faults, error = faults_of(aten.mm, short, inputs, "cpu")
+    assert faults
+    assert all("whole numbers are not the right ones" in fault for fault in faults)
+    assert error < 1
+
+
+def test_nothing_is_right_that_is_not_a_number() -> None:
+    faults, error = faults_of(aten.mm, lambda given: aten.mm(*given) * float("nan"), PRODUCT, "cpu")
+    assert faults
+    assert error == float("inf")
+
+
+def test_results_stay_whole_numbers_that_their_dtype_holds() -> None:
+    inputs = [torch.empty(64, 9000, dtype=torch.bfloat16), torch.empty(9000, 64, dtype=torch.bfloat16)]
+    drawn, exact = whole_numbers(aten.mm, inputs, 0)
+    assert all(set(t.unique().tolist()) <= {-1.0, 0.0, 1.0} for t in drawn)
+    assert 0 < int(exact[0].abs().max()) <= 128
+
+
+def test_each_way_that_a_rule_names_is_there() -> None:
+    assert {way for ways in WAYS_OF.values() for way in ways} <= set(WAYS)

@@ -1,0 +1,129 @@
+"""A library's call as a short file, and what a verdict on another way to make it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.verdicts.test_evidence import FINDING, H200, printed, put
+from tests.verify.repro import emitted
+from tests.verify.repro.emitted import run
+from tracemine.cli import main
+from tracemine.findings.record import CALL, Alike, Finding
+from tracemine.perfmodel import Range
+from tracemine.report.words import times_text
+from tracemine.verdicts.evidence import read_evidence
+from tracemine.verify.gpu.marks import name_digest
+from tracemine.verify.rebuild.arguments import NotRecorded
+from tracemine.verify.rebuild.recorded import Recorded
+from tracemine.verify.repro.library_call import LibraryCall, call_reproduction, library_call
+
+TRAINING = Path(__file__).parents[3] / "fixtures" / "captures" / "convnet_train"
+MARK = "0123456789abcdef"
+CONVOLUTION = LibraryCall(
+    operator="aten::convolution",
+    tensors=(("x", (4, 8, 6, 6), "float16", (288, 36, 6, 1)), ("weight", (8, 8, 3, 3), "float16", (72, 9, 3, 1))),
+    text="aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)",
+    kernels=(("nchwToNhwcKernel", [7, 8, 4]), ("fprop", [1, 1, 1])),
+    traced_ns=12_000,
+    ways=("channels_last",),
+    assumptions=(),
+)
+
+
+def test_the_call_around_a_layout_conversion_is_told_with_its_arguments_and_all_its_kernels() -> None:
+    from tracemine.pipeline import analyse, mined
+
+    analysis = analyse(TRAINING)
+    recorded = Recorded(analysis.dataflow)
+    found = [each for each in mined(analysis).findings if each.rule == "channels_last"]
+    calls = [call for each in found for variant in each.variants or [each] if (call := library_call(each, recorded))]
+    assert calls
+    names = recorded.timeline.activities.column("name").to_pylist()
+    for call in calls:
+        assert call.operator in ("aten::convolution", "aten::convolution_backward")
+        assert call.text.startswith(f"{call.operator.replace('::', '.')}({call.tensors[0][0]}, ")
+        assert any("nchwToNhwc" in name or "nhwcToNchw" in name for name, _ in call.kernels)
+        assert len(call.kernels) > 1
+        assert {name for name, _ in call.kernels} <= {name[:200] for name in names}
+        assert {kind for _, _, kind, _ in call.tensors} <= {"float16", "float32", "bfloat16"}
+
+
+def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_is_missing() -> None:
+    from tracemine.pipeline import analyse, mined
+
+    analysis = analyse(TRAINING)
+    recorded = Recorded(analysis.dataflow)
+    (found,) = [each for each in mined(analysis).findings if each.rule == "channels_last"]
+    assert library_call(msgspec.structs.replace(found, rule="memory_bound_chain"), recorded) is None
+    ops = recorded.timeline.ops
+    kind = ops.column("input_shapes").type
+    blank = ops.set_column(
+        ops.column_names.index("input_shapes"), "input_shapes", pa.nulls(ops.num_rows, pa.string()).cast(kind)
+    )
+    without = Recorded(replace(recorded.flow, timeline=replace(recorded.timeline, ops=blank)))
+    with pytest.raises(NotRecorded, match="shapes, dtypes or strides"):
+        library_call(found, without)
+
+
+def test_without_a_gpu_a_call_is_written_and_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton")
+    options = ["--rule", "channels_last", "--format", "json", "--quiet", "--emit", str(tmp_path)]
+    assert main(["verify", str(TRAINING), *options]) == 0
+    verdicts = json.loads(capsys.readouterr().out)["verdicts"]
+    assert {(each["level"], each["by"]) for each in verdicts} == {("L0", CALL)}
+    assert {each["not_tested"][1] for each in verdicts} == {
+        "L2: a library's call has no kernel that could be proved on a CPU"
+    }
+    written = sorted(tmp_path.glob("*channels_last*.py"))
+    assert sorted(each["source"] for each in verdicts) == sorted(path.read_text() for path in written)
+    assert all(len(path.read_text().splitlines()) < 60 for path in written)
+
+
+def test_its_file_is_short_and_says_what_it_lacks(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    text = call_reproduction(FINDING, CONVOLUTION, MARK)
+    assert len(text.splitlines()) < 45
+    ran = run(emitted.put(tmp_path, "call.py", text), "--json")
+    assert (ran.returncode, ran.stderr.strip()) == (1, "this needs a GPU, and torch finds none")
+
+
+def test_no_name_of_a_trace_becomes_code() -> None:
+    name = 'x"""\nimport os; os.system("true")  # \\'
+    text = call_reproduction(FINDING, replace(CONVOLUTION, kernels=((name, None),)), MARK)
+    (call,) = (
+        node.value for node in ast.parse(text).body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    )
+    given = {word.arg: word.value for word in call.keywords}
+    ((shown, digest, grid),) = ast.literal_eval(given["trace"])
+    assert "\n" not in shown
+    assert (digest, grid) == (name_digest(name), None)
+
+
+def test_a_measured_call_takes_off_no_more_than_the_finding_counts_of_it(tmp_path: Path) -> None:
+    said: dict[str, Any] = printed() | {"by": CALL}
+    verified = read_evidence([put(tmp_path / "out.json", said)]).on(FINDING, H200)
+    assert verified is not None
+    assert (verified.basis, verified.by) == ("measured", CALL)
+    assert "another way 5.00 µs" in times_text(verified)
+    eager_ns = verified.eager_ns
+    assert eager_ns is not None
+
+    def counted(ns: int) -> Finding:
+        alike = Alike(occurrences=1, measured_ns=ns, gpu_saving_ns=Range(0, ns // 2, ns))
+        return msgspec.structs.replace(FINDING, occurrences=1, measured_ns=ns, alike=alike)
+
+    for ns in (eager_ns, 4 * eager_ns, 1_000):
+        again = read_evidence([tmp_path / "out.json"]).on(counted(ns), H200)
+        assert again is not None
+        assert again.saved_share is not None
+        assert again.eager_ns is not None
+        assert again.fused_ns is not None
+        assert again.saved_share.mid * ns == pytest.approx(min(again.eager_ns - again.fused_ns, ns), rel=1e-3)

@@ -1,0 +1,233 @@
+"""A library's call as a trace recorded it, and other ways to make it: layouts, alignment, precision, another search.
+
+Part of every reproduction of such a finding that `verify --emit` writes: needs torch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from tracemine.verify.gpu.compiling import compiled_variants
+from tracemine.verify.gpu.correctness import copies, make_inputs, widened
+from tracemine.verify.gpu.graphs import wall_times
+from tracemine.verify.gpu.profiling import replayed
+from tracemine.verify.gpu.timing import block, judged, times
+
+ALIGNED = 8  # elements of 16 bits: what one load of a tensor core's operand takes
+# What a dtype's products are rounded to on their way in, and up to which whole numbers it holds all. cuDNN computes
+# float32 in TF32 unless told otherwise.
+_ROUNDED = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-11, torch.float64: 2.0**-48}
+_WHOLE = {torch.float16: 2**10, torch.bfloat16: 2**7, torch.float32: 2**20, torch.float64: 2**40}
+_SLACK = 4.0  # roundings of a product and of partial sums, each of at most that share of the sum of magnitudes
+_SPARSEST = 1e-4  # of numbers that are not 0; below it nothing would be left to compare
+_SEEDS = (0, 2)
+
+Tensors = Sequence[torch.Tensor]
+
+
+@contextlib.contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def _searched() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True):
+        yield
+
+
+@contextlib.contextmanager
+def _tf32() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _unchanged(inputs: Tensors) -> list[torch.Tensor]:
+    return list(inputs)
+
+
+def _channels_last(inputs: Tensors) -> list[torch.Tensor]:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return [t.contiguous(memory_format=formats[t.dim()]) if t.dim() in formats else t for t in inputs]
+
+
+def _aligned(inputs: Tensors) -> list[torch.Tensor]:
+    """Each of the last two dimensions filled up with zeros to a multiple of ALIGNED; a vector in its only one."""
+
+    def filled(tensor: torch.Tensor) -> torch.Tensor:
+        pad = [side for size in reversed(tensor.shape[-2:]) for side in (0, -size % ALIGNED)]
+        return torch.nn.functional.pad(tensor, pad) if any(pad) else tensor
+
+    return [filled(tensor) for tensor in inputs]
+
+
+@dataclass(frozen=True)
+class Way:
+    """Another way to make a call. What `prepare` does to its tensors is done once, before: that is what the fix asks
+    of what makes them.
+    """
+
+    says: str
+    prepare: Callable[[Tensors], list[torch.Tensor]] = _unchanged
+    within: Callable[[], contextlib.AbstractContextManager[None]] = _as_it_is
+
+
+WAYS: Mapping[str, Way] = {
+    "channels_last": Way("tensors in channels_last memory", _channels_last),
+    "cudnn.benchmark": Way("torch.backends.cudnn.benchmark = True", _unchanged, _searched),
+    "channels_last, cudnn.benchmark": Way("both", _channels_last, _searched),
+    "padded": Way(f"dimensions padded to multiples of {ALIGNED}", _aligned),
+    "TF32": Way('torch.set_float32_matmul_precision("high")', _unchanged, _tf32),
+}
+
+
+def given_by(made: Any) -> list[torch.Tensor]:
+    """The tensors that a call gave."""
+    return [made] if isinstance(made, torch.Tensor) else [each for each in made if isinstance(each, torch.Tensor)]
+
+
+def without_padding(made: Any, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """The results without what padding added."""
+    return [each[tuple(slice(0, size) for size in shape)] for each, shape in zip(given_by(made), shapes, strict=True)]
+
+
+def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
+    """−1, 0 or 1, so many of them not 0: products and sums are whole numbers then, in whatever order."""
+    generator = torch.Generator(inputs[0].device).manual_seed(seed)
+    found = []
+    for tensor in inputs:
+        drawn = torch.rand(tensor.shape, generator=generator, device=tensor.device)
+        signs = (drawn < share / 2).to(tensor.dtype) - (drawn > 1 - share / 2).to(tensor.dtype)
+        found.append(copies([tensor])[0].copy_(signs))
+    return found
+
+
+def whole_numbers(
+    eager: Callable[..., Any], inputs: Tensors, seed: int
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Inputs for which each result is a whole number that its dtype holds, and the results in float64."""
+    share = 0.5
+    while True:
+        drawn = _signs(inputs, share, seed)
+        wide = given_by(eager(*widened(drawn)))
+        if share < _SPARSEST or all(int(t.abs().max()) <= _WHOLE[inputs[0].dtype] for t in wide):
+            return drawn, wide
+        share /= 2
+
+
+def faults_of(
+    eager: Callable[..., Any], way: Callable[[Tensors], Any], described: Sequence[tuple[Any, ...]], device: str = "cuda"
+) -> tuple[list[str], float]:
+    """What is wrong with a way to make a bilinear call, and its largest error as a share of what rounding allows.
+
+    Of −1, 0 and 1 every result is a whole number, and must be that one: one element left out shows. Of random numbers
+    results may be off by roundings of products and sums: _SLACK × rounding × the same call on magnitudes, in float64.
+    """
+    faults, worst = [], 0.0
+    for seed in _SEEDS:
+        inputs = make_inputs(described, seed, device)
+        rounded = _ROUNDED[inputs[0].dtype]
+        drawn, exact = whole_numbers(eager, inputs, seed)
+        shapes = [t.shape for t in exact]
+        for number, (got, wanted) in enumerate(zip(without_padding(way(copies(drawn)), shapes), exact, strict=True)):
+            off = int((got.double().round() != wanted).sum())
+            if off:
+                faults.append(f"result {number}: {off:,} of {wanted.numel():,} whole numbers are not the right ones")
+        wide = given_by(eager(*widened(inputs)))
+        allowed = given_by(eager(*(t.abs() for t in widened(inputs))))
+        for number, (got, true, most) in enumerate(
+            zip(without_padding(way(copies(inputs)), shapes), wide, allowed, strict=True)
+        ):
+            share = ((got.double() - true).abs() / (_SLACK * rounded * most.abs() + 1e-30)).max().item()
+            worst = max(worst, share if share == share else float("inf"))
+            if not share <= 1:
+                faults.append(f"result {number}: off by {share:.3g} times what rounding allows")
+    return faults, worst
+
+
+def _repeatedly(eager: Callable[..., Any], way: Way, inputs: Tensors) -> Callable[[], object]:
+    prepared = way.prepare(inputs)
+
+    def call() -> object:
+        with way.within():
+            return eager(*prepared)
+
+    return call
+
+
+def _whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
+    def made(inputs: Tensors) -> Any:
+        with way.within():
+            return eager(*way.prepare(inputs))
+
+    return made
+
+
+def examined_call(
+    eager: Callable[..., Any],
+    ways: Sequence[str],
+    described: Sequence[tuple[Any, ...]],
+    recorded: Sequence[Sequence[Any]],
+    compiles: Sequence[str],
+    compile_s: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """Everything about a call: replay, which of WAYS are right, and what eager and the fastest right one take."""
+    began = time.monotonic()
+    inputs = make_inputs(described)
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "replay": replayed(eager, described, recorded)}
+    found["ways"] = tried = {name: _way_tried(eager, WAYS[name], described) for name in ways}
+    right = [name for name, each in tried.items() if not each["faults"]]
+    found["right"] = {"faults": [f for each in tried.values() for f in each["faults"]] if not right else []}
+    if not right:
+        return found
+    calls = {"eager": _repeatedly(eager, Way("as it is"), copies(inputs))}
+    calls |= {name: _repeatedly(eager, WAYS[name], copies(inputs)) for name in right}
+    order = random.Random(2)  # noqa: S311 - an order, no secret
+    quick = block(calls, {"warm": lambda: None}, order, 2)["samples"]["warm"]
+    for name in right:
+        tried[name]["first_ns"] = round(statistics.median(quick[name]["sum_ns"]))
+    found["way"] = best = min(right, key=lambda name: tried[name]["first_ns"])
+    variants = {"eager": calls["eager"], "fused": calls[best]}
+    made, failed = compiled_variants(eager, copies(inputs), compiles[:1], compile_s)
+    own = copies(inputs)
+    variants |= {name: partial(work, *own) for name, work in made.items()}
+    half = torch.randn(max(sum(t.numel() * t.element_size() for t in inputs) // 8, 1), device="cuda")
+    other = torch.empty_like(half)
+    timed = times({**variants, "copy": lambda: torch.neg(half, out=other)}, lambda: None, began + seconds)
+    found["times"] = {
+        **timed,
+        "judged": {state: judged(samples) for state, samples in timed["samples"].items()},
+        "wall_ns": wall_times({name: variants[name] for name in ("eager", "fused")}),
+        "graph_ns": {},
+        "other_clock_ns": {},
+        "unstable": [],
+        "least_ns": 0,
+        "too_fast": [],
+        "left_out": failed,
+        "compile_failed": failed.get("compiled"),
+        "device": found["device"],
+        "torch": torch.__version__,
+    }
+    return found
+
+
+def _way_tried(eager: Callable[..., Any], way: Way, described: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    try:
+        faults, error = faults_of(eager, _whole_way(eager, way), described)
+    except Exception as error:  # what this torch, or this GPU, cannot do is said, and the others go on
+        return {"faults": [f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"], "error": None}
+    return {"faults": faults, "error": error}
