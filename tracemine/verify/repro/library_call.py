@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,7 @@ WAYS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
 _LONGEST_NAME = 200
+_WIDTH = 100
 _LARGEST_ELEMENTS = 1 << 31
 
 
@@ -129,6 +131,15 @@ def _tensor(facts: NodeFacts, place: int) -> tuple[tuple[int, ...], str, tuple[i
     return shape, kind, strides
 
 
+def _wrapped(text: str) -> str:
+    """A call as one line of a function's body, or its arguments on lines of their own."""
+    if len(text) <= _WIDTH:
+        return text
+    begin, _, rest = text.partition("(")
+    lines = textwrap.wrap(rest.removesuffix(")"), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n        ".join([f"{begin}(", *lines]) + "\n    )"
+
+
 def call_reproduction(finding: Finding, call: LibraryCall, fingerprint: str, says: Sequence[str] = ()) -> str:
     """The file that times a library's call beside other ways to make it. says: what is known of it, a line each."""
     about = [one_line(finding.title), "", *(line for text in says for line in folded(text))]
@@ -148,7 +159,7 @@ aten = torch.ops.aten
 
 
 def eager({", ".join(name for name, *_ in call.tensors)}):
-    return {call.text}
+    return {_wrapped(call.text)}
 
 
 CHECK = CallCheck(
