@@ -1,8 +1,9 @@
 """Record the programs of causes/ on a CUDA machine: `python benchmarks/record_causes.py OUT [--seconds S] [NAME...]`.
 
-In OUT/NAME: `step.json` (what a step takes with nothing recording, and the step after its fixes), `before/` and `after/`
-(what tracemine.capture writes, with stacks and an execution trace) and `recorded.json`. `--models` records the models of
-causes/models.py instead, `--part` one part of the programs; `--passes compiled` times models under torch.compile.
+In OUT/NAME: `step.json` (what a step takes with nothing recording, and the step after its fixes), `before/` and
+`after/` (what tracemine.capture writes, with stacks and an execution trace) and `recorded.json`. `--models` records the
+models of causes/models.py instead, `--part` one part of the programs; `--passes compiled` times models under
+torch.compile.
 
 All steps are timed first, in a process that never records, for one that has recorded stays slower. What is there is
 left alone, so that the same call goes on where one ended. What fails is said in its JSON and on a line, and the rest
@@ -136,6 +137,8 @@ def worked(chosen: argparse.Namespace, stage: str, until: float) -> None:
         if time.time() > until:
             return
         target.mkdir(parents=True, exist_ok=True)
+        head = {"name": one.name, "training": one.training, **about}
+        told.write_text(json.dumps({**head, "failed": "the process ended"}) + "\n")
         begin = time.perf_counter()
         signal.alarm(LIMIT_S[stage])
         try:
@@ -145,7 +148,7 @@ def worked(chosen: argparse.Namespace, stage: str, until: float) -> None:
             found = {"failed": reason(error)}
         signal.alarm(0)
         found["took_s"] = round(time.perf_counter() - begin, 2)
-        told.write_text(json.dumps({"name": one.name, "training": one.training, **about, **found}, indent=1) + "\n")
+        told.write_text(json.dumps({**head, **found}, indent=1) + "\n")
         print(stage, one.name, json.dumps(found), flush=True)
         gc.collect()
         if "failed" in found:
