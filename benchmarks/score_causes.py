@@ -1,0 +1,210 @@
+"""Hold what scans tell of causes against the labels: `python benchmarks/score_causes.py RECORDINGS --part build|held`.
+
+RECORDINGS is what record_causes.py wrote. Each program's `before/` is scanned, and the causes of the findings that a
+report shows are held against those of its label. A row a cause: programs that have it, in how many of them it was told,
+and in how many programs it was told though it is not there. Then each error by name, and programs without a recording,
+which count for nothing. `--savings` adds what the findings of the causes that were mended are said to save a step,
+beside what the step after is faster by.
+
+FOUND_AS says which finding tells of which cause. A rule that it does not know ends the script: what is not named would
+count as silence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.causes.program import PARTS, Label, labels
+
+# A finding's cause, or its rule, to the label's cause; the finding's own cause is asked for first. None: about
+# something else than these causes. The one place to add to when a rule is written.
+FOUND_AS: dict[str, str | None] = {
+    "optimizer_unfused": "optimizer",
+    "allocation_stall": None,
+    "compile_stall": None,
+    "data_loading": None,
+    "eager_island": None,
+    "graph_break": None,
+    "graph_break_print": None,
+    "graph_break_size": None,
+    "graph_break_value": None,
+    "graph_launch_gap": None,
+    "host_stall": None,
+    "host_sync": None,
+    "launch_gap": None,
+    "memory_bound_chain": None,
+    "module_load_stall": None,
+    "pageable_copy": None,
+    "rmsnorm_unfused": None,
+    "rotary_unfused": None,
+    "tiny_kernels": None,
+}
+# A finding of the first whose operators run in the backward pass tells of the second as well.
+BACKWARD = {"attention": "attention_backward"}
+ENOUGH = 0.97
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a scan says of one program: the causes, each with the rules that tell of it, and what it saves a step."""
+
+    causes: Mapping[str, Sequence[str]]
+    saving_ns: Mapping[str, tuple[int, int, int]]  # low, mid, high
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cause. Errors by the program's name."""
+
+    cause: str
+    found: Sequence[str]
+    missed: Sequence[str]
+    wrong: Sequence[str]
+
+    @property
+    def precision(self) -> float | None:
+        told = len(self.found) + len(self.wrong)
+        return len(self.found) / told if told else None
+
+    @property
+    def recall(self) -> float | None:
+        there = len(self.found) + len(self.missed)
+        return len(self.found) / there if there else None
+
+
+def causes_of(rule: str, cause: str, ops: Iterable[str]) -> list[str]:
+    """The labels' causes that a finding tells of. Raises KeyError where FOUND_AS knows neither cause nor rule."""
+    found = FOUND_AS[cause] if cause in FOUND_AS else FOUND_AS[rule]
+    if found is None:
+        return []
+    behind = BACKWARD.get(found)
+    return [found, behind] if behind and any("backward" in op.lower() for op in ops) else [found]
+
+
+def told_by(folder: Path) -> Told:
+    """What a scan of a capture says."""
+    from tracemine.pipeline import scan
+
+    causes: dict[str, list[str]] = {}
+    savings: dict[str, tuple[int, int, int]] = {}
+    for finding in scan(folder).findings:
+        if not finding.reported:
+            continue
+        for cause in causes_of(finding.rule, finding.cause, finding.ops):
+            causes.setdefault(cause, []).append(finding.rule)
+            if finding.per_step is not None:
+                saving, before = finding.per_step.step_saving_ns, savings.get(cause, (0, 0, 0))
+                savings[cause] = (before[0] + saving.low, before[1] + saving.mid, before[2] + saving.high)
+    return Told(causes, savings)
+
+
+def score(known: Mapping[str, Label], told: Mapping[str, Told]) -> list[Row]:
+    """A row a cause, over the programs that were scanned."""
+    every = {cause for label in known.values() for cause in label.causes}
+    every |= {cause for one in told.values() for cause in one.causes}
+    rows = []
+    for cause in sorted(every):
+        having = [name for name in told if cause in known[name].causes]
+        rows.append(
+            Row(
+                cause,
+                [name for name in having if cause in told[name].causes],
+                [name for name in having if cause not in told[name].causes],
+                [
+                    name
+                    for name in told
+                    if cause in told[name].causes and cause not in (*known[name].causes, *known[name].accept)
+                ],
+            )
+        )
+    return rows
+
+
+def overall(rows: Sequence[Row]) -> Row:
+    """All causes together: a program counts once for each."""
+    parts = [
+        [f"{row.cause} {name}" for row in rows for name in getattr(row, kind)] for kind in ("found", "missed", "wrong")
+    ]
+    return Row("all", *parts)
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def lines(known: Mapping[str, Label], told: Mapping[str, Told], rows: Sequence[Row]) -> Iterable[str]:
+    """The table, then each error by name with what its source says."""
+    yield "| cause | with it | found | missed | told wrongly | precision | recall |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in (*rows, overall(rows)):
+        counts = (len(row.found) + len(row.missed), len(row.found), len(row.missed), len(row.wrong))
+        yield f"| {row.cause} | {' | '.join(map(str, counts))} | {share(row.precision)} | {share(row.recall)} |"
+    yield ""
+    for row in rows:
+        for name in row.missed:
+            yield f"missed: {row.cause} in {name}: {known[name].where or known[name].why}"
+        for name in row.wrong:
+            rules = ", ".join(dict.fromkeys(told[name].causes[row.cause]))
+            yield f"told wrongly: {row.cause} in {name}, by {rules}: {known[name].why}"
+    clean = [name for name in told if known[name].kind == "none"]
+    yield f"{sum(not told[name].causes for name in clean)} of {len(clean)} programs with no cause are told to have none"
+    for name in sorted(known.keys() - told.keys()):
+        yield f"not recorded: {name}"
+
+
+def savings(known: Mapping[str, Label], told: Mapping[str, Told], recordings: Path) -> Iterable[str]:
+    """What fixes are said to save a step, beside what was measured."""
+    yield "| program | fixes | step, µs | said to save | measured | error, points | in interval |"
+    yield "|---|---|---|---|---|---|---|"
+    errors, signs, inside = [], [], []
+    for name, one in told.items():
+        path = recordings / name / "step.json"
+        times: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        if "after_ns" not in times:
+            continue
+        said = [one.saving_ns.get(cause, (0, 0, 0)) for cause in known[name].fixes if cause not in BACKWARD.values()]
+        low, mid, high = (sum(each) for each in zip(*said, strict=True))
+        saved = times["step_ns"] - times["after_ns"]
+        errors.append(100 * (mid - saved) / times["step_ns"])
+        signs.append((mid > 0) == (saved > 0))
+        inside.append(low <= saved <= high)
+        cells = [name, ", ".join(known[name].fixes), f"{times['step_ns'] / 1000:.0f}"]
+        cells += [f"{mid / 1000:.0f} ({low / 1000:.0f} to {high / 1000:.0f})", f"{saved / 1000:.0f}"]
+        yield f"| {' | '.join([*cells, f'{errors[-1]:+.1f}', 'yes' if inside[-1] else 'no'])} |"
+    if errors:
+        mean = sum(map(abs, errors)) / len(errors)
+        yield f"\n{len(errors)} fixes: mean error {mean:.1f} points of the step"
+        yield f"sign right in {sum(signs)}, {sum(inside)} in the interval"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recordings", type=Path)
+    parser.add_argument("--part", choices=PARTS, required=True)
+    parser.add_argument("--savings", action="store_true", help="beside what fixes were measured to save")
+    chosen = parser.parse_args()
+    known, told = labels([chosen.part]), {}
+    for name in known:
+        if (folder := chosen.recordings / name / "before").exists():
+            try:
+                told[name] = told_by(folder)
+            except KeyError as rule:
+                sys.exit(f"score_causes: FOUND_AS does not know {rule}, found in {name}")
+    rows = score(known, told)
+    print(*lines(known, told, rows), sep="\n")
+    if chosen.savings:
+        print("", *savings(known, told, chosen.recordings), sep="\n")
+    total = overall(rows)
+    sys.exit(bool((total.precision or 0) < ENOUGH or (total.recall or 0) < ENOUGH))
+
+
+if __name__ == "__main__":
+    main()

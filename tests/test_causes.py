@@ -1,0 +1,131 @@
+"""Programs with labelled causes: labels and programs agree, fixes change no result, and the score counts errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.causes import check
+from benchmarks.causes.program import PARTS, Label, Program, labels
+from benchmarks.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, score
+
+ROOT = Path(__file__).parents[1]
+KNOWN = {
+    "with_it": Label(name="with_it", kind="tf32", number=1, why="has it", causes=["tf32"], where="a product"),
+    "near": Label(name="near", kind="tf32", number=1, why="looks like it", near_miss_of="tf32"),
+    "good": Label(name="good", kind="none", number=1, why="has none"),
+}
+RIGHT = {"with_it": Told({"tf32": ["float32_product"]}, {}), "near": Told({}, {}), "good": Told({}, {})}
+
+
+def test_every_program_runs_and_its_fixes_change_no_result_and_labels_agree_with_programs() -> None:
+    done = subprocess.run([sys.executable, "benchmarks/causes/check.py"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.count(" s\n") == len(labels())
+
+
+def test_each_part_holds_half_of_the_programs_of_each_kind() -> None:
+    for part in PARTS:
+        told = labels([part])
+        assert told
+        assert {label.part for label in told.values()} == {part}
+
+
+@pytest.mark.parametrize("name", ["a fix that changes the result", "a fix that fails", "a step that gives nothing"])
+def test_what_is_wrong_with_a_program_is_told(name: str) -> None:
+    def make(fixed: bool) -> check.Step:
+        x = torch.ones(4)
+        if "fails" in name and fixed:
+            raise ValueError(name)
+        return lambda: None if "nothing" in name else x * (1.1 if fixed else 1.0)
+
+    assert list(check.disagreements(Program("planted", "build", make, training=False, fixable=True)))
+
+
+def test_a_fix_that_gives_the_same_is_not_told() -> None:
+    def make(fixed: bool) -> check.Step:
+        x = torch.ones(4)
+        return lambda: x + x if fixed else x * 2
+
+    assert not list(check.disagreements(Program("planted", "build", make, training=False, fixable=True)))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"number": 2}, "belongs into held"),
+        ({"fixes": ["tf32"]}, "names fixes"),
+        ({"causes": ["float64"]}, "neither has its kind's cause"),
+        ({"near_miss_of": "tf32"}, "near miss of what it has"),
+        ({"kind": "none"}, "of no kind and has causes"),
+    ],
+)
+def test_a_label_that_does_not_agree_with_its_program_is_told(change: dict[str, object], word: str) -> None:
+    program = Program("with_it", "build", lambda: lambda: None, training=False, fixable=False)
+    told = {"with_it": KNOWN["with_it"]}
+    assert not list(check.unlabelled([program], told))
+    wrong = check.unlabelled([program], {"with_it": dataclasses.replace(told["with_it"], **change)})
+    assert any(word in line for line in wrong)
+
+
+def test_a_label_without_a_program_and_a_program_without_a_label_are_told() -> None:
+    program = Program("other", "build", lambda: lambda: None, training=False, fixable=False)
+    assert list(check.unlabelled([program], {"with_it": KNOWN["with_it"]})) == [
+        "with_it: a label without a program",
+        "other: a program without a label",
+    ]
+
+
+def test_all_right_is_a_precision_and_recall_of_one() -> None:
+    total = overall(score(KNOWN, RIGHT))
+    assert (total.precision, total.recall) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["near", "good"])
+def test_a_cause_that_is_told_where_it_is_not_lowers_the_precision_and_is_named(name: str) -> None:
+    told = RIGHT | {name: Told({"tf32": ["float32_product"]}, {})}
+    rows = score(KNOWN, told)
+    assert (overall(rows).precision, overall(rows).recall) == (0.5, 1.0)
+    assert any(f"told wrongly: tf32 in {name}, by float32_product" in line for line in lines(KNOWN, told, rows))
+
+
+def test_a_cause_that_is_not_told_lowers_the_recall_and_is_named() -> None:
+    told = RIGHT | {"with_it": Told({}, {})}
+    rows = score(KNOWN, told)
+    assert (overall(rows).precision, overall(rows).recall) == (None, 0.0)
+    assert "missed: tf32 in with_it: a product" in lines(KNOWN, told, rows)
+
+
+def test_another_cause_than_the_label_has_is_a_miss_and_a_false_one() -> None:
+    rows = score(KNOWN, RIGHT | {"with_it": Told({"float64": ["float64_product"]}, {})})
+    assert (overall(rows).precision, overall(rows).recall) == (0.0, 0.0)
+
+
+def test_a_cause_that_may_be_told_as_well_counts_neither_way() -> None:
+    known = KNOWN | {"good": dataclasses.replace(KNOWN["good"], accept=["tf32"])}
+    total = overall(score(known, RIGHT | {"good": Told({"tf32": ["float32_product"]}, {})}))
+    assert (total.precision, total.recall) == (1.0, 1.0)
+
+
+def test_a_program_that_was_not_recorded_counts_for_nothing_and_is_named() -> None:
+    told = {name: one for name, one in RIGHT.items() if name != "with_it"}
+    rows = score(KNOWN, told)
+    assert (overall(rows).precision, overall(rows).recall) == (None, None)
+    assert "not recorded: with_it" in lines(KNOWN, told, rows)
+
+
+def test_what_a_rule_is_said_to_tell_of_is_a_cause_of_some_label() -> None:
+    causes = {cause for label in labels().values() for cause in label.causes}
+    assert {cause for cause in FOUND_AS.values() if cause} | set(BACKWARD.values()) <= causes
+
+
+def test_a_rule_that_is_not_known_is_an_error_and_no_silence() -> None:
+    assert causes_of("optimizer_unfused", "optimizer_unfused", ()) == ["optimizer"]
+    assert causes_of("launch_gap", "launch_gap", ()) == []
+    with pytest.raises(KeyError):
+        causes_of("new_rule", "new_cause", ())
