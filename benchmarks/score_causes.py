@@ -46,6 +46,7 @@ FOUND_AS: dict[str, str | None] = {
     "rmsnorm_unfused": None,
     "rotary_unfused": None,
     "tiny_kernels": None,
+    "channels_last": "channels_last",
 }
 # A finding of the first whose operators run in the backward pass tells of the second as well.
 BACKWARD = {"attention": "attention_backward"}
