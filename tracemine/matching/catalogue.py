@@ -62,7 +62,7 @@ overlap: the one whose first node is earliest is taken, of several the one with 
 nodes are earlier. From one node at most {WAYS} partial matches are followed; where there are more, none is. The
 evidence of a match is that of its weakest edge: `proven`, `consistent` or `adjacent`. Where it is not known who reads
 what, nothing matches. Of a rule with both the `pattern` counts there, and where what one of its rows reads is a
-guess; else the graph has decided.
+guess; else the graph has decided. `match` may be a list of patterns: what an earlier one has taken is taken.
 
 In cases.md a table with a column `reads` is a graph, a line an operator in order of time: `node` names it, `reads`
 names nodes above it, in the order of its arguments, or tensors from outside. Beside the rows' columns there are those
@@ -100,7 +100,7 @@ def list_rules(rules: Sequence[Rule]) -> tuple[RuleLine, ...]:
 
 
 def _pattern_text(rule: Rule) -> str:
-    return "\n".join(pattern.text for pattern in (rule.match, rule.pattern) if pattern is not None)
+    return "\n".join(pattern.text for pattern in (*rule.match, rule.pattern) if pattern is not None)
 
 
 def show_rule(
@@ -166,7 +166,7 @@ def _called(rule: Rule) -> str:
 
 def _matched(rule: Rule) -> str:
     partition = ", ".join(rule.partition_by) or "nothing"
-    lines = [] if rule.match is None else [f"{'match' if n == 0 else '':9} {text}" for n, text in _lines(rule.match)]
+    lines = [f"{'' if n else 'match':9} {text}" for match in rule.match for n, text in _lines(match)]
     if rule.pattern is not None:
         lines.append(f"pattern   {rule.pattern.text}")
     width = max(len(variable) for variable in rule.define)

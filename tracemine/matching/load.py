@@ -136,8 +136,8 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     columns = {column.name: column for column in docs[rows]}
     define = _define(file, columns)
     after_match = file.choice("after_match", AFTER_MATCH, SKIP_PAST_LAST_ROW)
-    match = _match(file, define, rows, after_match) if "match" in file.data else None
-    pattern = _pattern(file, define, after_match) if "pattern" in file.data or match is None else None
+    match = _match(file, define, rows, after_match) if "match" in file.data else ()
+    pattern = _pattern(file, define, after_match) if "pattern" in file.data or not match else None
     variables = _all_used(file, define, pattern, match)
     return Rule(
         id=name,
@@ -421,13 +421,18 @@ def _pattern(file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], afte
     return pattern
 
 
-def _match(file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], rows: str, after_match: str) -> GraphPattern:
+def _match(
+    file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], rows: str, after_match: str
+) -> tuple[GraphPattern, ...]:
     if rows != "activities":
         raise file.wrong("match", f"the rows are {rows}: only operators read what others wrote", 'rows = "activities"')
     if after_match != SKIP_PAST_LAST_ROW:
         raise file.wrong("after_match", "matches of a graph pattern do not overlap", f'it is "{SKIP_PAST_LAST_ROW}"')
+    texts = file.texts("match", ()) if isinstance(file.data["match"], list) else [file.text("match")]
+    if not texts:
+        raise file.wrong("match", "this list is empty", "write a graph pattern, or none")
     try:
-        return parse_graph(file.text("match"), tuple(define))
+        return tuple(parse_graph(text, tuple(define)) for text in texts)
     except PatternError as error:
         raise file.wrong("match", error.message, error.hint) from None
 
@@ -436,17 +441,18 @@ def _all_used(
     file: _RuleFile,
     define: Mapping[str, tuple[ColumnTest, ...]],
     pattern: Pattern | None,
-    match: GraphPattern | None,
+    match: tuple[GraphPattern, ...],
 ) -> tuple[str, ...]:
     """What can bind a row. Raises RuleError for what define names and no pattern uses."""
     by_row = () if pattern is None else variables(pattern.tree)
-    used = dict.fromkeys([*by_row, *(() if match is None else match.labels)])
+    used = dict.fromkeys([*by_row, *(label for each in match for label in each.labels)])
     for variable in define:
         if variable not in used:
             raise file.wrong(
                 f"define.{variable}", f"the pattern does not use {variable!r}", f"the pattern uses: {', '.join(used)}"
             )
-    return tuple(dict.fromkeys([*by_row, *(() if match is None else match.variables)]))
+    by_name = [name for name in define if name in by_row]
+    return tuple(dict.fromkeys([*by_name, *(name for each in match for name in each.variables)]))
 
 
 def _order_by(file: _RuleFile, columns: Mapping[str, ColumnDoc]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ none, and also what is put between partitions, because no match can cross it. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tracemine.errors import Location, RuleError
 from tracemine.matching.define import category_holds, column_holds
 from tracemine.matching.graph_match import find_in_graph
+from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.nearest import nearest
 from tracemine.matching.pattern import Pattern, binding_regex, search_regex
 from tracemine.matching.rule import ColumnTest, Matches, Measure, Measured, Rule
@@ -71,15 +72,14 @@ def find(
     satisfy more than 255 different sets of them.
     """
     _check_columns(rule, rows)
-    parts = [_in_graph(rule, rows, without)] if rule.match is not None else []
+    part = _Part(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), 0)
+    for graph_pattern in rule.match:
+        part = _merged(part, _in_graph(rule, graph_pattern, rows, _with(without, part.rows, rows.count)))
     if rule.pattern is not None:
-        claimed = _with(without, parts[0].rows, rows.count) if parts and len(parts[0].rows) else without
-        parts.append(_in_rows(rule, rule.pattern, rows, arrangement, claimed))
-    if len(parts) == 2:
-        parts = [_merged(parts[0], _not_told(parts[1], rows))]
-    (part,) = parts
+        by_order = _in_rows(rule, rule.pattern, rows, arrangement, _with(without, part.rows, rows.count))
+        part = _merged(part, _not_told(by_order, rows)) if rule.match else by_order
     measures, unknown = _measures(rule, rows, part.rows, part.offsets, part.variables)
-    evidence = part.evidence if rule.match is not None else None
+    evidence = part.evidence if rule.match else None
     return Matches(rule, part.rows, part.offsets, part.variables, measures, unknown, part.left_out, evidence)
 
 
@@ -101,14 +101,15 @@ class _Part:
         return _Part(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
 
 
-def _in_graph(rule: Rule, rows: Rows, without: BoolArray | None) -> _Part:
-    assert rule.match is not None  # noqa: S101 - as asked by the caller
-    found = find_in_graph(rule.match, rule.define, rows, rule.partition_by, without=without)
-    place = np.array([rule.variables.index(name) for name in rule.match.variables], np.uint8)
+def _in_graph(rule: Rule, pattern: GraphPattern, rows: Rows, without: BoolArray | None) -> _Part:
+    found = find_in_graph(pattern, rule.define, rows, rule.partition_by, without=without)
+    place = np.array([rule.variables.index(name) for name in pattern.variables], np.uint8)
     return _Part(found.rows, found.offsets, place[found.variables], found.evidence, found.left_out)
 
 
-def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray:
+def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray | None:
+    if not len(rows):
+        return without
     found = np.zeros(count, np.bool_) if without is None else without.copy()
     found[rows] = True
     return found
@@ -124,6 +125,9 @@ def _not_told(part: _Part, rows: Rows) -> _Part:
 
 def _merged(one: _Part, other: _Part) -> _Part:
     """The matches of both, by their first rows."""
+    if not len(one.rows) or not len(other.rows):
+        few = one if len(one.rows) else other
+        return replace(few, left_out=one.left_out + other.left_out)
     both = _Part(
         np.concatenate((one.rows, other.rows)),
         np.concatenate((one.offsets, other.offsets[1:] + one.offsets[-1])),
@@ -131,7 +135,7 @@ def _merged(one: _Part, other: _Part) -> _Part:
         np.concatenate((one.evidence, other.evidence)),
         one.left_out + other.left_out,
     )
-    return both.take(np.argsort(both.rows[both.offsets[:-1]], kind="stable")) if len(both.offsets) > 1 else both
+    return both.take(np.argsort(both.rows[both.offsets[:-1]], kind="stable"))
 
 
 def _in_rows(

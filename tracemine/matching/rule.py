@@ -86,7 +86,7 @@ class Rule:
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
-    match: GraphPattern | None = None  # over who reads what; with `pattern` too, that is for where nobody knows
+    match: tuple[GraphPattern, ...] = ()  # over who reads what, an earlier one first; `pattern` is where nobody knows
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
 
     @property
@@ -108,7 +108,7 @@ class Rule:
     @property
     def variables(self) -> tuple[str, ...]:
         """What can bind a row: the row pattern's variables, then those of the graph pattern."""
-        return tuple(dict.fromkeys([*self.row_define, *(() if self.match is None else self.match.variables)]))
+        return tuple(dict.fromkeys([*self.row_define, *(name for each in self.match for name in each.variables)]))
 
     @property
     def columns(self) -> tuple[str, ...]:
