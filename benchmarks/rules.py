@@ -4,6 +4,9 @@
 
 Synthetic rows: a repeating layer of 29 kernels of 60 names in 8 families, 5 % replaced at random, on 8 streams. Prints
 every run's CPU seconds, matches, and the highest memory held on top of the rows. Linux only (memory from /proc).
+
+Then the built-in rules over who reads what, on a million operators or ROWS if fewer: a layer of a transformer again and
+again, spelled out operator by operator, 2 % of the operators replaced at random.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tracemine.matching import Matches, Rule, find, load_rule
-from tracemine.rows.table import Categories, ColumnDoc, Numbers, Rows
+from tracemine.flow import Evidence
+from tracemine.matching import Matches, Rule, find, load_rule, load_rules
+from tracemine.rows.graph import MOST_AXES, Graph, NodeTensors
+from tracemine.rows.table import Categories, ColumnDoc, Flags, Numbers, Rows
 
 FAMILIES = ("gemm", "elementwise", "cast", "norm", "reduce", "copy", "attention", "softmax")
 NAMES = (8, 20, 6, 4, 4, 4, 8, 6)  # kernel names a family
@@ -101,6 +106,79 @@ def synthetic_rows(count: int, *, by_time: bool) -> Rows:
     )
 
 
+# Operator, its class, and how many operators before it those stand that it reads.
+SPELLED_OUT = (
+    *(("copy", "copy", (1,)), ("pow", "pointwise", (1,)), ("mean", "reduction", (1,)), ("add", "pointwise", (1,))),
+    *(("rsqrt", "pointwise", (1,)), ("mul", "pointwise", (1, 5)), ("copy", "copy", (1,)), ("mul", "pointwise", (1,))),
+    *(("mm", "gemm", (1,)), ("mm", "gemm", (2,)), ("mm", "gemm", (3,))),
+    *(("mul", "pointwise", (3,)), ("neg", "pointwise", (4,)), ("cat", "copy", (1, 5)), ("mul", "pointwise", (1,))),
+    *(("add", "pointwise", (1, 4)), ("bmm", "gemm", (1, 6)), ("mul", "pointwise", (1,)), ("add", "pointwise", (1,))),
+    *(("_softmax", "softmax", (1,)), ("copy", "copy", (1,)), ("bmm", "gemm", (1, 11)), ("mm", "gemm", (1,))),
+    ("add", "pointwise", (1, 24)),
+)
+MOST_OPERATORS = 1_000_000
+
+
+def synthetic_graph(count: int) -> Rows:
+    """Operators of one activity each, and who reads what."""
+    random = np.random.default_rng(0)
+    length = len(SPELLED_OUT)
+    kinds = sorted({(name, op_class) for name, op_class, _ in SPELLED_OUT})
+    which = np.array([kinds.index((name, op_class)) for name, op_class, _ in SPELLED_OUT])
+    which = np.tile(which, count // length + 1)[:count]
+    changed = random.random(count, np.float32) < 0.02
+    which[changed] = random.integers(0, len(kinds), int(changed.sum()))
+    back = np.array([[at, step] for at, (_, _, steps) in enumerate(SPELLED_OUT) for step in steps])
+    consumer = (np.arange(0, count, length)[:, None] + back[:, 0]).ravel()
+    producer = consumer - np.tile(back[:, 1], len(consumer) // len(back))
+    kept = (consumer < count) & (producer >= 0)
+    order = np.lexsort((producer[kept], consumer[kept]))
+    consumer, producer = consumer[kept][order], producer[kept][order]
+    proven = np.full(len(consumer), Evidence.PROVEN, np.int8)
+    known, nothing = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    entry = np.zeros(count, np.int64)
+    shape = np.full((2, MOST_AXES), -1)
+    shape[0, -3:] = 64
+    tensors = NodeTensors(
+        of=dict.fromkeys(("in0", "in1", "in2", "out"), entry),
+        shape=shape,
+        rank=np.array([3, -1]),
+        strides=shape,
+        has_strides=np.array([True, False]),
+        dtype=np.array([0, -1]),
+        dtypes=("float32",),
+        axis=np.full(count, -1),
+    )
+    graph = Graph(
+        activity=np.arange(count),
+        activity_begin=np.arange(count + 1),
+        activity_node=np.arange(count),
+        known=known,
+        told=known,
+        consumer=consumer,
+        producer=producer,
+        evidence=proven,
+        usable=np.ones(len(consumer), np.bool_),
+        read_begin=np.searchsorted(consumer, np.arange(count + 1)),
+        read_buffer=producer,
+        read_writer=producer,
+        read_first=np.zeros(len(consumer), np.int64),
+        read_last=np.ones(len(consumer), np.int64),
+        read_evidence=proven,
+        tensors_of=lambda: tensors,
+        wanted_of=lambda: nothing,
+    )
+    columns = {
+        "kind": Categories(np.zeros(count, np.int32), ("kernel",)),
+        "operation": Categories(which.astype(np.int32), tuple(name for name, _ in kinds)),
+        "op_class": Categories(which.astype(np.int32), tuple(op_class for _, op_class in kinds)),
+        "compiled": Flags(nothing),
+        "start_ns": Numbers(np.arange(count)),
+        **{name: Numbers(np.zeros(count, np.int64)) for name in ("chain", "device", "stream", "segment")},
+    }
+    return Rows("activities", count, columns, graph)
+
+
 def rule_from(text: str) -> Rule:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "benchmark"
@@ -139,6 +217,15 @@ def main() -> None:
                 f"{count / min(seconds) / 1e6:.1f} M rows/s, {max(peak for *_, peak in runs_of_it):+.0f} MB at the peak"
             )
         del rows
+    graph = synthetic_graph(min(count, MOST_OPERATORS))
+    print(f"{graph.count:,} operators, who reads what")
+    for rule in (rule for rule in load_rules() if rule.match):
+        runs_of_it = [measured(rule, graph) for _ in range(runs)]
+        seconds = [cpu for _, cpu, _ in runs_of_it]
+        print(
+            f"{rule.id}: {len(runs_of_it[0][0]):,} matches, CPU s {' '.join(f'{s:.2f}' for s in seconds)}, "
+            f"{max(peak for *_, peak in runs_of_it):+.0f} MB at the peak"
+        )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Analysis:
     @cached_property
     def rows(self) -> dict[str, Rows]:
         """The row sets that rules are matched against, by name."""
-        return row_sets(self.timeline, self.groups, counters=self.counters)
+        return row_sets(self.timeline, self.groups, counters=self.counters, dataflow=self.dataflow)
 
     @cached_property
     def device(self) -> Device | None:

@@ -7,6 +7,7 @@ distinct chain, never once a match.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -129,12 +130,13 @@ def _of_rule(
 ) -> Iterator[Reported]:
     """The variants of a rule's findings; where they are is added to `places`, what advice asks of them to `facts`."""
     rule = found.rule
-    matched, ends = _left(book, found)
-    members, offsets = apart(*_whole_groups(book, rule, matched, ends))
+    left = _left(book, found)
+    members, offsets = apart(*_whole_groups(book, rule, left.rows, left.offsets))
     named_rows = np.zeros(book.rows[rule.rows].count, np.bool_)
-    named_rows[matched] = True
+    named_rows[left.rows] = True
+    weakest = _weakest(left, len(named_rows))
     variants: dict[str, list[tuple[Identity, Estimated]]] = {}
-    for matrix in _classes(book, rule, members, offsets):
+    for matrix in _classes(book, rule, members, offsets, weakest):
         together = _together(book, rule, matrix)
         book.drop("spread_out", len(matrix) - len(together))
         matrix = together
@@ -146,6 +148,8 @@ def _of_rule(
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:
             book.drop("nothing_to_win", len(matrix))
         else:
+            sure = min(Evidence[estimated.evidence.upper()], Evidence(int(weakest[matrix].min())))
+            estimated = dataclasses.replace(estimated, evidence=sure.name.lower())
             identity = variant_of(rule, estimated.label)
             variants.setdefault(identity.finding, []).append((identity, estimated))
     for mark, named in variants.items():
@@ -248,18 +252,28 @@ def _first(classes: Sequence[Estimated]) -> int:
     return min(range(len(classes)), key=lambda i: int(classes[i].matrix[:, 0].min()))
 
 
-def _left(book: Book, found: Matches) -> tuple[IntArray, IntArray]:
-    """Rows and offsets of a rule's matches among what nobody has claimed: where somebody has, it is matched anew."""
+def _left(book: Book, found: Matches) -> Matches:
+    """A rule's matches among what nobody has claimed: where somebody has, it is matched anew."""
     claimed = book.claimed[found.rule.rows]
     if not claimed[found.rows].any():
-        return found.rows, found.offsets
+        return found
     again = match(found.rule, book.rows[found.rule.rows], without=claimed)
     kept = np.zeros(len(claimed), dtype=bool)
     kept[again.rows] = True
     # A run that was cut is still there; what left nothing behind was another's altogether.
     left = np.bincount(np.repeat(np.arange(len(found)), np.diff(found.offsets)), kept[found.rows], len(found))
     book.drop("claimed_by_another_rule", int((left == 0).sum()))
-    return again.rows, again.offsets
+    return again
+
+
+def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:
+    """Of each row the evidence of the match that has it; where that has none, or none has it, the strongest."""
+    weakest = np.full(count, Evidence.PROVEN, np.int8)
+    if found.evidence is not None:
+        weakest[found.rows] = np.repeat(
+            np.where(found.evidence < 0, Evidence.PROVEN, found.evidence), np.diff(found.offsets)
+        )
+    return weakest
 
 
 def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
@@ -285,7 +299,9 @@ def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) 
     return np.concatenate(parts), np.concatenate(([0], np.cumsum([len(part) for part in parts])))
 
 
-def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> Iterable[IntArray]:
+def _classes(
+    book: Book, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
+) -> Iterable[IntArray]:
     """Matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
@@ -294,6 +310,7 @@ def _classes(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> It
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
     columns += [facts.source.codes] if {"source", "line"} & set(rule.group_by) else []
     columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
+    columns += [weakest] if rule.match else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
     if rule.saving == "fuse" and book.groups is not None:
         kind = (book.groups.kernel + 1) * len(Evidence) + book.groups.evidence

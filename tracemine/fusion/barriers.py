@@ -42,7 +42,7 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     []
     """
     count = len(flow.nodes)
-    unowned = np.union1d(_unowned(timeline, flow), _updates(timeline, flow)) if count else np.zeros(0, np.int64)
+    launched = np.union1d(unowned(timeline, flow), _updates(timeline, flow)) if count else np.zeros(0, np.int64)
     makes_only = _makes_only(timeline, flow)
     # A place behind each node of which it is known what it reads, and not what it writes.
     gives = np.flatnonzero(flow.nodes.known & _gives_unknown(flow, nodes))
@@ -50,11 +50,11 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     # A place in front of each node of which it is not known what it reads, but is what it writes; or that reads what
     # was allocated and written by nobody that is known.
     holes = np.union1d(_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only))
-    first_hole = count + len(unowned)
+    first_hole = count + len(launched)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
     results = np.arange(first_result, first_guess)
-    rank = np.concatenate(_ranks(count, np.concatenate((unowned, holes, gives + 1, guesses.place))))
+    rank = np.concatenate(_ranks(count, np.concatenate((launched, holes, gives + 1, guesses.place))))
     barriers = np.concatenate((np.flatnonzero(~flow.nodes.known & ~makes_only), np.arange(count, first_hole)))
     filled = np.arange(first_hole, first_result)
     ways = (
@@ -120,7 +120,7 @@ def _ranks(count: int, place: IntArray) -> tuple[IntArray, IntArray]:
     return rank, of_place
 
 
-def _unowned(timeline: Timeline, flow: Flow) -> IntArray:
+def unowned(timeline: Timeline, flow: Flow) -> IntArray:
     """Before which nodes something was launched that no operator owns: replays, compiled graphs, kernels of others."""
     activities, api, nodes = timeline.activities, timeline.api, flow.nodes
     rows = np.flatnonzero(flow.activity_node < 0)

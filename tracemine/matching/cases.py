@@ -12,6 +12,17 @@ do. A blank cell is null. Of a column that is not in the table every row is null
 equal and order_by columns count the rows from 0, so that rows stand on one stream in the order of the table. Flags are
 `true` or `false`, false where blank or absent. A heading that begins `Known miss:` holds what ought to be bound and is
 expected to fail.
+
+A table with a column `reads` is a small graph, for `match`: a line an operator, in the order in which they run.
+
+    | node  | reads    | operation | out_shape | expect  |
+    |-------|----------|-----------|-----------|---------|
+    | qk    | q, k     | bmm       | [8,64,64] | product |
+    | scale | qk       | mul       | [8,64,64] |         |
+
+`reads` names nodes above, in the order of the arguments, or tensors from outside. Of an input that is a node's result
+the shape, dtype and layout are that result's, unless a column such as `in0_shape` says otherwise: what lies in between
+is a view. `kept`: the result is wanted later; `guessed`: what it reads is a guess; `unknown`: nobody says what it does.
 """
 
 from __future__ import annotations
@@ -26,6 +37,7 @@ import numpy as np
 
 from tracemine.errors import InputError, Location, RuleError
 from tracemine.files import read_file
+from tracemine.matching.graph_cases import GRAPH_CELLS, READS, graph_of_table
 from tracemine.matching.load import RowDocs
 from tracemine.matching.match import find
 from tracemine.matching.nearest import nearest
@@ -160,8 +172,9 @@ def _cells(line: str) -> list[str]:
 
 
 def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequence[ColumnDoc]) -> Case:
-    kinds = {column.name: column.kind for column in docs}
     line, names = table[0]
+    is_graph = READS in names
+    kinds = {column.name: column.kind for column in docs} | (GRAPH_CELLS if is_graph else {})
     if len(table) < 3 or not all(re.fullmatch(r":?-+:?", cell) for cell in table[1][1]):
         raise RuleError(
             "this is no table",
@@ -187,19 +200,24 @@ def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequen
         name: [(Location(where.path, line, name), cells[at]) for line, cells in body]
         for at, name in enumerate(names[:-1])
     }
-    columns = {name: _column(kinds[name], cells) for name, cells in given.items()}
+    columns = {name: _column(kinds[name], cells) for name, cells in given.items() if name not in GRAPH_CELLS}
     for name, kind in kinds.items():
-        if name not in columns:
+        if name not in columns and name not in GRAPH_CELLS:
             columns[name] = _absent(kind, len(body), name in rule.partition_by, name in rule.order_by)
     expected = tuple(_expected(rule, Location(where.path, line, _EXPECT), cells[-1]) for line, cells in body)
-    return Case(heading, where, tuple(names[:-1]), Rows(rule.rows, len(body), columns), expected)
+    graph = (
+        graph_of_table({name: given[name] for name in given if name in GRAPH_CELLS}, len(body)) if is_graph else None
+    )
+    return Case(heading, where, tuple(names[:-1]), Rows(rule.rows, len(body), columns, graph), expected)
 
 
 def _expected(rule: Rule, where: Location, cell: str) -> frozenset[str]:
     variables = frozenset(part.strip() for part in cell.split(",")) if cell else frozenset()
     for variable in variables:
-        if variable not in rule.define:
-            raise RuleError(f"{variable!r} is not defined", where=where, hint=f"define names: {', '.join(rule.define)}")
+        if variable not in rule.variables:
+            raise RuleError(
+                f"{variable!r} is not defined", where=where, hint=f"define names: {', '.join(rule.variables)}"
+            )
     return variables
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Final
 
 from tracemine.errors import UsageError
 from tracemine.matching.advice import FLAGS, PLACEHOLDER, TEXTS, when_text
 from tracemine.matching.cases import CaseResult, read_cases, run_cases
+from tracemine.matching.graph_match import WAYS
+from tracemine.matching.graph_pattern import COLUMN_SAYS, MOST_REPEATED, GraphPattern
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.load import RowDocs
 from tracemine.matching.nearest import nearest
@@ -22,6 +25,54 @@ SAVING_TEXT: Final = {
     "pin_memory": "device time of copies that pageable memory slows down",
     "remove": "device time of work that is not done any more",
 }
+
+
+_GRAPH_TEXT: Final = f"""
+A rule has a `pattern` over rows in order (SQL:2016's row patterns), or a `match` over who reads what (SQL:2023's
+property graph patterns), or both:
+
+```toml
+match = \"\"\"
+(softmax)-[reads]->{{0,6}}(between IS scaled|added)-[reads]->(scores IS product),
+(softmax)<-[reads]-{{0,2}}(:cast)<-[reads]-(values IS product)
+WHERE scores.out_shape[-1] = values.in0_shape[-1]
+ONLY READER (scores, between)\"\"\"
+
+[define]
+product = {{ op_class = "gemm" }}
+softmax = {{ op_class = "softmax" }}
+scaled = {{ operation = ["mul", "div"] }}
+added = {{ operation = "add" }}
+cast = {{ op_class = "copy" }}
+```
+
+A node is an operator with all that it launched; a view launches nothing, and is looked through. `(a IS x|y)` is a
+node that has one of the labels, which are tests in `define`: one of its kernels passes all tests of the label. `(a)`
+is short for `(a IS a)`, or is the node that was named before. `(a)-[reads]->(b)`: a reads what b wrote;
+`(a)<-[reads]-(b)`: b reads what a wrote. `-[reads]->{{n,m}}(between IS x|y)`: n to m such edges in a row (at most
+{MOST_REPEATED}), each to a node of which every kernel passes; where there are none the next edge begins at the node
+before, and where nothing follows it is left out if it is not there. Paths are joined by variables that both name.
+`WHERE` joins by `AND` comparisons (`= <> < <= > >=`) of the columns below with each other, a whole number or a
+`'text'`, and `SAME INPUT (a, b)`: both read one value, or parts of it that lie over each other. What is not known
+does not hold. `ONLY READER (a, …)`: nothing but the match reads what these wrote; a result that is wanted after its
+step, or is there while something runs of which nobody says what it reads, may be read by others. Anything else is
+refused.
+
+A node is in a match once, and all nodes of a match agree in the `partition_by` columns. Matches of one rule do not
+overlap: the one whose first node is earliest is taken, of several the one with the most nodes, then the one whose
+nodes are earlier. From one node at most {WAYS} partial matches are followed; where there are more, none is. The
+evidence of a match is that of its weakest edge: `proven`, `consistent` or `adjacent`. Where it is not known who reads
+what, nothing matches. Of a rule with both the `pattern` counts there, and where what one of its rows reads is a
+guess; else the graph has decided. `match` may be a list of patterns: what an earlier one has taken is taken.
+
+In cases.md a table with a column `reads` is a graph, a line an operator in order of time: `node` names it, `reads`
+names nodes above it, in the order of its arguments, or tensors from outside. Beside the rows' columns there are those
+below, and the flags `kept` (the result is wanted later), `guessed` (what it reads is a guess) and `unknown` (nobody
+says what it reads and writes).
+
+| column | says |
+|---|---|
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +97,11 @@ class RulePage:
 
 def list_rules(rules: Sequence[Rule]) -> tuple[RuleLine, ...]:
     """A line a rule, in the order in which they claim."""
-    return tuple(RuleLine(rule.id, rule.title, rule.status, rule.rows, rule.pattern.text) for rule in rules)
+    return tuple(RuleLine(rule.id, rule.title, rule.status, rule.rows, _pattern_text(rule)) for rule in rules)
+
+
+def _pattern_text(rule: Rule) -> str:
+    return "\n".join(pattern.text for pattern in (*rule.match, rule.pattern) if pattern is not None)
 
 
 def show_rule(
@@ -120,7 +175,9 @@ def _called(rule: Rule) -> str:
 
 def _matched(rule: Rule) -> str:
     partition = ", ".join(rule.partition_by) or "nothing"
-    lines = [f"pattern   {rule.pattern.text}"]
+    lines = [f"{'' if n else 'match':9} {text}" for match in rule.match for n, text in _lines(match)]
+    if rule.pattern is not None:
+        lines.append(f"pattern   {rule.pattern.text}")
     width = max(len(variable) for variable in rule.define)
     for variable, tests in rule.define.items():
         lines.append(f"  {variable:{width}}  {' and '.join(map(str, tests)) or 'any row'}")
@@ -130,6 +187,11 @@ def _matched(rule: Rule) -> str:
     lines.append(f"grouped   {', '.join(rule.group_by) or 'all matches together'}")
     lines.append(f"priority  {rule.priority}")
     return "```text\n" + "\n".join("".join(map(_seen, one)) for one in lines) + "\n```"
+
+
+def _lines(match: GraphPattern) -> Iterable[tuple[int, str]]:
+    """A graph pattern's lines, without what stands before all of them."""
+    return enumerate(cleandoc(match.text).splitlines())
 
 
 def _seen(c: str) -> str:
@@ -162,7 +224,13 @@ def rules_page(rules: Sequence[Rule]) -> str:
         "claimed no later one reports.\n\n| rule | finds | over | status |\n|---|---|---|---|\n"
     )
     table = "".join(f"| [{r.id}](#{r.id}) | {_cell(r.title)} | {r.rows} | {r.status} |\n" for r in rules)
-    return head + table + _facts_text() + "".join("\n" + rule_text(rule) for rule in rules)
+    return head + table + _graph_text() + _facts_text() + "".join("\n" + rule_text(rule) for rule in rules)
+
+
+def _graph_text() -> str:
+    """What `match` means, with an example."""
+    lines = [f"| `{name}` | {says} |" for name, says in COLUMN_SAYS.items()]
+    return _GRAPH_TEXT + "\n".join(lines) + "\n"
 
 
 def _facts_text() -> str:

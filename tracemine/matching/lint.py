@@ -85,9 +85,10 @@ def every_case_passes(linted: _Linted) -> _Found:
 
 def every_variable_is_shown(linted: _Linted) -> _Found:
     shown = {variable for case in linted.cases for expected in case.expected for variable in expected}
-    for variable in linted.rule.define:
+    for variable in linted.rule.variables:
         if linted.cases and variable not in shown:
-            yield f"define.{variable}", f"no case expects {variable!r}"
+            key = f"define.{variable}" if variable in linted.rule.define else "match"
+            yield key, f"no case expects {variable!r}"
 
 
 def headings_differ(linted: _Linted) -> _Found:
@@ -149,7 +150,8 @@ def references_are_addresses(linted: _Linted) -> _Found:
 
 def repetition_is_bounded_or_explained(linted: _Linted) -> _Found:
     """The reason is a comment at the pattern's line or right above it."""
-    unbounded = [str(step) for step in linted.rule.pattern.steps if step.high is None]
+    steps = () if linted.rule.pattern is None else linted.rule.pattern.steps
+    unbounded = [str(step) for step in steps if step.high is None]
     line = key_line(linted.content, "pattern")
     if unbounded and line is not None:
         lines = linted.content.splitlines()

@@ -15,6 +15,7 @@ from tracemine.errors import InputError, Location, RuleError, UsageError
 from tracemine.files import read_file
 from tracemine.matching.advice import FLAGS, TEXTS, Advice
 from tracemine.matching.define import RELATIONS, exclusive, impossible, regex_problem
+from tracemine.matching.graph_pattern import GraphPattern, parse_graph
 from tracemine.matching.nearest import nearest
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
 from tracemine.matching.rule import (
@@ -53,6 +54,7 @@ _KEYS = (
         "partition_by",
         "order_by",
         "pattern",
+        "match",
         "after_match",
         "define",
         "measures",
@@ -136,6 +138,9 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     define = _define(file, columns)
     after_match = file.choice("after_match", AFTER_MATCH, SKIP_PAST_LAST_ROW)
     saving = file.choice("saving", SAVINGS)
+    match = _match(file, define, rows, after_match) if "match" in file.data else ()
+    pattern = _pattern(file, define, after_match) if "pattern" in file.data or not match else None
+    variables = _all_used(file, define, pattern, match)
     return Rule(
         id=name,
         title=file.text("title"),
@@ -156,10 +161,11 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         group_by=file.choices("group_by", GROUP_BY, _DEFAULT_GROUP),
         partition_by=file.choices("partition_by", columns, [c for c in _DEFAULT_PARTITION if c in columns]),
         order_by=_order_by(file, columns),
-        pattern=_pattern(file, define, after_match),
+        pattern=pattern,
+        match=match,
         after_match=after_match,
         define=define,
-        measures=_measures(file, define, columns),
+        measures=_measures(file, variables, columns),
         where=Location(str(path)),
     )
 
@@ -425,12 +431,41 @@ def _pattern(file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], afte
         pattern = checked(tree, text=text, exclusive=apart, overlapping_matches=overlapping)
     except PatternError as error:
         raise file.wrong("pattern", error.message, error.hint) from None
+    return pattern
+
+
+def _match(
+    file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], rows: str, after_match: str
+) -> tuple[GraphPattern, ...]:
+    if rows != "activities":
+        raise file.wrong("match", f"the rows are {rows}: only operators read what others wrote", 'rows = "activities"')
+    if after_match != SKIP_PAST_LAST_ROW:
+        raise file.wrong("after_match", "matches of a graph pattern do not overlap", f'it is "{SKIP_PAST_LAST_ROW}"')
+    texts = file.texts("match", ()) if isinstance(file.data["match"], list) else [file.text("match")]
+    if not texts:
+        raise file.wrong("match", "this list is empty", "write a graph pattern, or none")
+    try:
+        return tuple(parse_graph(text, tuple(define)) for text in texts)
+    except PatternError as error:
+        raise file.wrong("match", error.message, error.hint) from None
+
+
+def _all_used(
+    file: _RuleFile,
+    define: Mapping[str, tuple[ColumnTest, ...]],
+    pattern: Pattern | None,
+    match: tuple[GraphPattern, ...],
+) -> tuple[str, ...]:
+    """What can bind a row. Raises RuleError for what define names and no pattern uses."""
+    by_row = () if pattern is None else variables(pattern.tree)
+    used = dict.fromkeys([*by_row, *(label for each in match for label in each.labels)])
     for variable in define:
         if variable not in used:
             raise file.wrong(
                 f"define.{variable}", f"the pattern does not use {variable!r}", f"the pattern uses: {', '.join(used)}"
             )
-    return pattern
+    by_name = [name for name in define if name in by_row]
+    return tuple(dict.fromkeys([*by_name, *(name for each in match for name in each.variables)]))
 
 
 def _order_by(file: _RuleFile, columns: Mapping[str, ColumnDoc]) -> tuple[str, ...]:
@@ -443,9 +478,7 @@ def _order_by(file: _RuleFile, columns: Mapping[str, ColumnDoc]) -> tuple[str, .
     return order_by
 
 
-def _measures(
-    file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], columns: Mapping[str, ColumnDoc]
-) -> tuple[Measure, ...]:
+def _measures(file: _RuleFile, define: Sequence[str], columns: Mapping[str, ColumnDoc]) -> tuple[Measure, ...]:
     return tuple(
         _measure(file, f"measures.{name}", name, text, define, columns) for name, text in file.table("measures").items()
     )
@@ -456,7 +489,7 @@ def _measure(
     key: str,
     name: str,
     text: object,
-    define: Mapping[str, tuple[ColumnTest, ...]],
+    define: Sequence[str],
     columns: Mapping[str, ColumnDoc],
 ) -> Measure:
     if not isinstance(text, str):

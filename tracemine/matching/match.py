@@ -1,5 +1,8 @@
 """Matching rules against row sets: each row becomes one byte, a partition a run of bytes, and `re` does the rest.
 
+A graph pattern is graph_match's; of a rule that has both, the row pattern is for where it is not known, or a guess,
+what is read.
+
 A row's byte stands for the set of variables it satisfies, so definitions may overlap; byte 0 is a row that satisfies
 none, and also what is put between partitions, because no match can cross it. Nothing here loops over rows in Python.
 """
@@ -7,7 +10,7 @@ none, and also what is put between partitions, because no match can cross it. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,8 +18,10 @@ import numpy.typing as npt
 
 from tracemine.errors import Location, RuleError
 from tracemine.matching.define import category_holds, column_holds
+from tracemine.matching.graph_match import find_in_graph
+from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.nearest import nearest
-from tracemine.matching.pattern import binding_regex, search_regex
+from tracemine.matching.pattern import Pattern, binding_regex, search_regex
 from tracemine.matching.rule import ColumnTest, Matches, Measure, Measured, Rule
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
 
@@ -49,10 +54,10 @@ def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matche
             )
         rows = rows_by_kind[rule.rows]
         key = (rule.rows, rule.partition_by, rule.order_by)
-        if key not in arrangements:
+        if key not in arrangements and rule.pattern is not None:
             _check_columns(rule, rows)
             arrangements[key] = arrange(rows, rule.partition_by, rule.order_by)
-        found.append(find(rule, rows, arrangements[key]))
+        found.append(find(rule, rows, arrangements.get(key)))
     return found
 
 
@@ -67,27 +72,97 @@ def find(
     satisfy more than 255 different sets of them.
     """
     _check_columns(rule, rows)
+    part = _Part(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), 0)
+    for graph_pattern in rule.match:
+        part = _merged(part, _in_graph(rule, graph_pattern, rows, _with(without, part.rows, rows.count)))
+    if rule.pattern is not None:
+        by_order = _in_rows(rule, rule.pattern, rows, arrangement, _with(without, part.rows, rows.count))
+        part = _merged(part, _not_told(by_order, rows)) if rule.match else by_order
+    measures, unknown = _measures(rule, rows, part.rows, part.offsets, part.variables)
+    evidence = part.evidence if rule.match else None
+    return Matches(rule, part.rows, part.offsets, part.variables, measures, unknown, part.left_out, evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Matches of one of a rule's patterns, as in `Matches`."""
+
+    rows: IntArray
+    offsets: IntArray
+    variables: Bytes
+    evidence: npt.NDArray[np.int8]  # −1: by name and order
+    left_out: int
+
+    def take(self, which: IntArray) -> _Part:
+        """Some of the matches, in that order."""
+        lengths = np.diff(self.offsets)[which]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        at = np.repeat(self.offsets[:-1][which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return _Part(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
+
+
+def _in_graph(rule: Rule, pattern: GraphPattern, rows: Rows, without: BoolArray | None) -> _Part:
+    found = find_in_graph(pattern, rule.define, rows, rule.partition_by, without=without)
+    place = np.array([rule.variables.index(name) for name in pattern.variables], np.uint8)
+    return _Part(found.rows, found.offsets, place[found.variables], found.evidence, found.left_out)
+
+
+def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray | None:
+    if not len(rows):
+        return without
+    found = np.zeros(count, np.bool_) if without is None else without.copy()
+    found[rows] = True
+    return found
+
+
+def _not_told(part: _Part, rows: Rows) -> _Part:
+    """Matches by name and order but for those of whose rows it is known what all read: there the graph has decided."""
+    if rows.graph is None or len(part.offsets) < 2:
+        return part
+    told = np.append(rows.graph.told, False)[rows.graph.activity_node[part.rows]]
+    return part.take(np.flatnonzero(~np.logical_and.reduceat(told, part.offsets[:-1])))
+
+
+def _merged(one: _Part, other: _Part) -> _Part:
+    """The matches of both, by their first rows."""
+    if not len(one.rows) or not len(other.rows):
+        few = one if len(one.rows) else other
+        return replace(few, left_out=one.left_out + other.left_out)
+    both = _Part(
+        np.concatenate((one.rows, other.rows)),
+        np.concatenate((one.offsets, other.offsets[1:] + one.offsets[-1])),
+        np.concatenate((one.variables, other.variables)),
+        np.concatenate((one.evidence, other.evidence)),
+        one.left_out + other.left_out,
+    )
+    return both.take(np.argsort(both.rows[both.offsets[:-1]], kind="stable"))
+
+
+def _in_rows(
+    rule: Rule, pattern: Pattern, rows: Rows, arrangement: Arrangement | None, without: BoolArray | None
+) -> _Part:
     if arrangement is None:
         arrangement = arrange(rows, rule.partition_by, rule.order_by)
-    symbols, sets = _symbols(rule, rows)
+    define = rule.row_define
+    symbols, sets = _symbols(rule, define, rows)
     if without is not None:
         symbols = np.where(without, np.uint8(0), symbols)
     if arrangement.order is not None:
         symbols = symbols[arrangement.order]
     alphabet = {
         variable: bytes(letter for letter, bound in sets.items() if bound >> bit & 1)
-        for bit, variable in enumerate(rule.define)
+        for bit, variable in enumerate(define)
     }
-    starts, lengths, texts = _spans(rule, symbols, arrangement.bounds, alphabet)
+    starts, lengths, texts = _spans(rule, pattern, symbols, arrangement.bounds, alphabet)
 
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     positions = np.arange(offsets[-1], dtype=np.int64)
     positions += np.repeat(starts - offsets[:-1], lengths)
     matched = positions if arrangement.order is None else arrangement.order[positions].astype(np.int64, copy=False)
-    variables = _bindings(rule, symbols, positions, sets, alphabet, texts)
-    measures, unknown = _measures(rule, rows, matched, offsets, variables)
-    return Matches(rule, matched, offsets, variables, measures, unknown, arrangement.left_out)
+    variables = _bindings(rule, pattern, symbols, positions, sets, alphabet, texts)
+    by_name = np.full(len(starts), -1, np.int8)
+    return _Part(matched, offsets, variables, by_name, arrangement.left_out)
 
 
 def _check_columns(rule: Rule, rows: Rows) -> None:
@@ -200,9 +275,9 @@ def _sorted(keys: Sequence[npt.NDArray[np.generic]]) -> bool:
 # --- rows to bytes ---------------------------------------------------------------------------------------------------
 
 
-def _symbols(rule: Rule, rows: Rows) -> tuple[Bytes, dict[int, int]]:
+def _symbols(rule: Rule, define: Mapping[str, tuple[ColumnTest, ...]], rows: Rows) -> tuple[Bytes, dict[int, int]]:
     """One byte a row, and for each byte that occurs the set of variables it stands for, as bits in define's order."""
-    variables = list(rule.define.items())
+    variables = list(define.items())
     symbols, sets = _eight(variables[:8], rows)
     for first in range(8, len(variables), 8):
         more, more_sets = _eight(variables[first : first + 8], rows)
@@ -259,7 +334,7 @@ def _eight(variables: Sequence[tuple[str, tuple[ColumnTest, ...]]], rows: Rows) 
 
 
 def _spans(
-    rule: Rule, symbols: Bytes, bounds: IntArray, alphabet: Mapping[str, bytes]
+    rule: Rule, pattern: Pattern, symbols: Bytes, bounds: IntArray, alphabet: Mapping[str, bytes]
 ) -> tuple[IntArray, IntArray, list[bytes]]:
     """Where matches start, their lengths, and their bytes (only where a byte may be bound by two variables).
 
@@ -267,7 +342,7 @@ def _spans(
     about three times faster than asking each match for its span.
     """
     overlapping = rule.overlapping_matches
-    regex = search_regex(rule.pattern, alphabet, overlapping_matches=overlapping)
+    regex = search_regex(pattern, alphabet, overlapping_matches=overlapping)
     keep = not _one_variable_a_byte(alphabet)
     inner = bounds[1:-1]
     data = (np.insert(symbols, inner, 0) if len(inner) else symbols).tobytes()
@@ -309,6 +384,7 @@ def _one_variable_a_byte(alphabet: Mapping[str, bytes]) -> bool:
 
 def _bindings(
     rule: Rule,
+    pattern: Pattern,
     symbols: Bytes,
     positions: IntArray,
     sets: Mapping[int, int],
@@ -322,9 +398,9 @@ def _bindings(
             table[letter] = max(bound.bit_length() - 1, 0)
         return table[symbols[positions]]
     # Equal bytes are bound alike: each distinct match is parsed once.
-    regex = binding_regex(rule.pattern, alphabet)
-    names = list(rule.define)
-    bits = [names.index(step.variable) for step in rule.pattern.steps]
+    regex = binding_regex(pattern, alphabet)
+    names = list(alphabet)
+    bits = [names.index(step.variable) for step in pattern.steps]
     parsed: dict[bytes, bytes] = {}
     for text in dict.fromkeys(texts):
         found = regex.fullmatch(text)
@@ -349,7 +425,7 @@ def _measures(
 ) -> tuple[dict[str, Measured], dict[str, BoolArray]]:
     measures: dict[str, Measured] = {}
     unknown: dict[str, BoolArray] = {}
-    names = list(rule.define)
+    names = list(rule.variables)
     for measure in rule.measures:
         chosen = np.zeros(len(names), np.bool_)
         chosen[[names.index(variable) for variable in measure.variables]] = True

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from tracemine.errors import Location
 from tracemine.matching.advice import Advice
-from tracemine.matching.pattern import Pattern
+from tracemine.matching.graph_pattern import GraphPattern
+from tracemine.matching.pattern import Pattern, variables
 from tracemine.rows.table import BoolArray, IntArray
 
 STATUSES = ("experimental", "stable", "deprecated")
@@ -80,13 +81,14 @@ class Rule:
     group_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     order_by: tuple[str, ...]
-    pattern: Pattern
+    pattern: Pattern | None  # over rows in order; None: there is only `match`
     after_match: str
     define: dict[str, tuple[ColumnTest, ...]]
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
     left: tuple[float, float, float] | None = None  # low, mid, high share of its time that "remove" leaves
+    match: tuple[GraphPattern, ...] = ()  # over who reads what, an earlier one first; `pattern` is where nobody knows
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
 
     @property
@@ -98,6 +100,17 @@ class Rule:
     def overlapping_matches(self) -> bool:
         """Whether the search goes on at the row after a match's first, not after its last."""
         return self.after_match == SKIP_TO_NEXT_ROW
+
+    @property
+    def row_define(self) -> dict[str, tuple[ColumnTest, ...]]:
+        """The variables of the row pattern, in define's order."""
+        used = () if self.pattern is None else variables(self.pattern.tree)
+        return {name: tests for name, tests in self.define.items() if name in used}
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """What can bind a row: the row pattern's variables, then those of the graph pattern."""
+        return tuple(dict.fromkeys([*self.row_define, *(name for each in self.match for name in each.variables)]))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -120,7 +133,7 @@ class Matches:
     """All matches of one rule, in order of partition and then of order_by.
 
     Match i covers row-set rows rows[offsets[i]:offsets[i + 1]] in match order; `variables` has, beside each row, the
-    position in `rule.define` of the variable that bound it. `measures` has one number a match; where `unknown` names
+    position in `rule.variables` of the variable that bound it. `measures` has one number a match; where `unknown` names
     the measure, it also says for which matches the number is null (a value was not recorded, or no row was bound); the
     measure is 0 there.
     """
@@ -131,7 +144,9 @@ class Matches:
     variables: npt.NDArray[np.uint8]  # [offsets[n]]
     measures: dict[str, Measured] = field(default_factory=dict)
     unknown: dict[str, BoolArray] = field(default_factory=dict)
-    left_out: int = 0  # rows of the row set that were not looked at: a partition_by or order_by column is null there
+    left_out: int = 0  # rows that were not looked at: a partition_by or order_by column is null, too many ways lead on
+    # flow.Evidence of the weakest edge that each match rests on, −1 where it rests on none; None: no match does
+    evidence: npt.NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -141,7 +156,7 @@ class Matches:
             raise IndexError(f"match {number} of {len(self)}")
         number %= len(self)
         span = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
-        names = tuple(self.rule.define)
+        names = self.rule.variables
         return Match(
             tuple(self.rows[span].tolist()), tuple(names[variable] for variable in self.variables[span].tolist())
         )

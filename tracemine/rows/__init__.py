@@ -6,13 +6,17 @@ ROW_DOCS             what each column says, its kind, and what null means
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tracemine.counters import Counters
+from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.rows.activities import activity_rows
 from tracemine.rows.chains import chain_columns
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
+from tracemine.rows.graph import graph_of
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 from tracemine.timeline import Timeline
@@ -20,9 +24,15 @@ from tracemine.timeline import Timeline
 __all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", "Rows", "row_sets"]
 
 
-def row_sets(timeline: Timeline, groups: Groups | None = None, *, counters: Counters | None = None) -> dict[str, Rows]:
-    """Every row set of a timeline, by name; with its fusion groups, where dataflow is known, and what
-    Nsight Compute counted, where a report was joined.
+def row_sets(
+    timeline: Timeline,
+    groups: Groups | None = None,
+    *,
+    counters: Counters | None = None,
+    dataflow: Flow | None = None,
+) -> dict[str, Rows]:
+    """Every row set of a timeline, by name; with its fusion groups and who reads what, where dataflow is known, and
+    what Nsight Compute counted, where a report was joined.
 
     >>> from tracemine.timeline import Meta
     >>> sets = row_sets(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
@@ -33,7 +43,8 @@ def row_sets(timeline: Timeline, groups: Groups | None = None, *, counters: Coun
     activities, gaps = activity_rows(timeline), gap_rows(timeline)
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
+    activities = activities.with_columns(ungrouped_columns(activities))
     return {
-        "activities": activities.with_columns(ungrouped_columns(activities)),
+        "activities": activities if dataflow is None else replace(activities, graph=graph_of(dataflow)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
     }

@@ -7,9 +7,13 @@ numbers or categories; both can be null, and a test on a null never holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tracemine.rows.graph import Graph
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -65,7 +69,8 @@ class Rows:
     kind: str
     count: int
     columns: dict[str, Column]
+    graph: Graph | None = None  # who reads what among them, where that is known
 
     def with_columns(self, columns: dict[str, Column]) -> Rows:
         """The same rows, and what these columns say of them."""
-        return Rows(self.kind, self.count, self.columns | columns)
+        return Rows(self.kind, self.count, self.columns | columns, self.graph)

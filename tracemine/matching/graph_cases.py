@@ -1,0 +1,182 @@
+"""A table of cases.md as a graph: a line an operator, what it reads by name, and what WHERE may ask of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from tracemine.errors import Location, RuleError
+from tracemine.flow.record import Evidence
+from tracemine.matching.graph_pattern import LAYOUTS, PLACES
+from tracemine.rows.graph import MOST_AXES, NO_AXIS, Graph, NodeTensors
+from tracemine.rows.table import BoolArray, IntArray
+
+READS: Final = "reads"
+_TENSOR: Final = ("shape", "dtype", "layout")
+# Columns that a graph's table has beside those of the rows; of all the cells are texts.
+GRAPH_CELLS: Final = dict.fromkeys(
+    ["node", READS, "kept", "guessed", "unknown", "axis", *(f"{place}_{what}" for place in PLACES for what in _TENSOR)],
+    "categories",
+)
+_FLAGS: Final = {"true": True, "false": False, "": False}
+_SHAPE = re.compile(r"\[\s*(?:\d{1,12}\s*(?:,\s*\d{1,12}\s*)*)?\]")
+_VALUE_BYTES: Final = 1 << 20  # each value lies in a buffer of its own; how large it is, no rule asks
+
+Cells = Mapping[str, Sequence[tuple[Location, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    layout: str = "contiguous"
+
+
+@dataclass(slots=True)
+class _Lines:
+    """What the lines of a table say, one entry a line."""
+
+    reads: list[list[int]] = field(default_factory=list)  # values: of lines their numbers, then those from outside
+    inputs: list[list[_Tensor]] = field(default_factory=list)
+    outputs: list[_Tensor] = field(default_factory=list)
+    outside: dict[str, int] = field(default_factory=dict)
+
+
+def graph_of_table(cells: Cells, count: int) -> Graph:
+    """The graph of a table of so many lines. Raises RuleError naming the line."""
+    lines = _lines(cells, count)
+    kept, guessed, unknown = (_flags(cells, name, count) for name in ("kept", "guessed", "unknown"))
+    pairs = sorted({(node, value) for node, values in enumerate(lines.reads) for value in values if value < count})
+    consumer, producer = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+    read = np.array([value for values in lines.reads for value in values], np.int64)
+    reader = np.repeat(np.arange(count), [len(values) for values in lines.reads]) if count else read
+    sure = np.where(guessed, Evidence.ADJACENT, Evidence.PROVEN).astype(np.int8)
+    tensors = _tensors(lines, _axes(cells, count))
+    return Graph(
+        activity=np.arange(count),
+        activity_begin=np.arange(count + 1),
+        activity_node=np.arange(count),
+        known=~unknown,
+        told=~unknown & ~guessed,
+        consumer=consumer,
+        producer=producer,
+        evidence=sure[consumer],
+        usable=np.ones(len(consumer), np.bool_),
+        read_begin=np.searchsorted(reader, np.arange(count + 1)),
+        read_buffer=read,
+        read_writer=np.where(read < count, read, -1),
+        read_first=np.zeros(len(read), np.int64),
+        read_last=np.full(len(read), _VALUE_BYTES),
+        read_evidence=sure[reader],
+        tensors_of=lambda: tensors,
+        wanted_of=lambda: kept,
+    )
+
+
+def _lines(cells: Cells, count: int) -> _Lines:
+    nodes: dict[str, int] = {}
+    lines = _Lines()
+    for line in range(count):
+        inputs = []
+        values = []
+        where, text = cells[READS][line]
+        for place, name in enumerate(part.strip() for part in text.split(",") if part.strip()):
+            number = nodes.get(name)
+            if number is None and name in {cell for _, cell in cells.get("node", ())[line:]}:
+                raise RuleError(f"{name!r} does not stand above", where=where, hint="operators are in order of time")
+            if number is None:
+                number = lines.outside.setdefault(name, count + len(lines.outside))
+            values.append(number)
+            result = lines.outputs[number] if number < count else _Tensor()
+            inputs.append(_tensor(cells, PLACES[place], line, result) if place < 3 else result)
+        lines.reads.append(values)
+        lines.inputs.append(inputs)
+        lines.outputs.append(_tensor(cells, "out", line, _Tensor()))
+        if "node" in cells and (named := cells["node"][line])[1]:
+            if named[1] in nodes or named[1] in lines.outside:
+                raise RuleError(f"{named[1]!r} is there twice", where=named[0])
+            nodes[named[1]] = line
+    return lines
+
+
+def _tensor(cells: Cells, place: str, line: int, otherwise: _Tensor) -> _Tensor:
+    """What the table says of one input or output; where it is silent, as it came."""
+    shape, dtype, layout = ((cells[name][line] if (name := f"{place}_{what}") in cells else None) for what in _TENSOR)
+    sizes = otherwise.shape
+    if shape is not None and shape[1]:
+        if not _SHAPE.fullmatch(shape[1]):
+            raise RuleError(f"{shape[1]!r} is no shape", where=shape[0], hint="write [8,64,64]")
+        sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
+        if len(sizes) > MOST_AXES:
+            raise RuleError(f"{len(sizes)} axes; at most {MOST_AXES} are offered", where=shape[0])
+    if layout is not None and layout[1] and layout[1] not in LAYOUTS:
+        raise RuleError(f"{layout[1]!r} is no layout", where=layout[0], hint=f"there are: {', '.join(LAYOUTS)}")
+    return _Tensor(
+        sizes,
+        dtype[1] if dtype is not None and dtype[1] else otherwise.dtype,
+        layout[1] if layout is not None and layout[1] else otherwise.layout,
+    )
+
+
+def _flags(cells: Cells, name: str, count: int) -> BoolArray:
+    found = np.zeros(count, np.bool_)
+    for line, (where, cell) in enumerate(cells.get(name, ())):
+        if cell not in _FLAGS:
+            raise RuleError(f"{cell!r} is neither true nor false", where=where)
+        found[line] = _FLAGS[cell]
+    return found
+
+
+def _axes(cells: Cells, count: int) -> IntArray:
+    found = np.full(count, NO_AXIS)
+    for line, (where, cell) in enumerate(cells.get("axis", ())):
+        if cell and not re.fullmatch(r"-[1-9]", cell):
+            raise RuleError(f"{cell!r} is no axis", where=where, hint="axes are counted from the end: -1 is the last")
+        if cell:
+            found[line] = int(cell)
+    return found
+
+
+def _tensors(lines: _Lines, axis: IntArray) -> NodeTensors:
+    count = len(lines.outputs)
+    of = {place: np.full(count, -1, np.int64) for place in PLACES}
+    entries: list[_Tensor] = []
+    for node, (inputs, output) in enumerate(zip(lines.inputs, lines.outputs, strict=True)):
+        for place, tensor in [*zip(PLACES[:3], inputs, strict=False), ("out", output)]:
+            of[place][node] = len(entries)
+            entries.append(tensor)
+    entries.append(_Tensor())  # none's
+    dtypes = tuple(dict.fromkeys(each.dtype for each in entries if each.dtype is not None))
+    rank = np.array([-1 if each.shape is None else len(each.shape) for each in entries], np.int64)
+    return NodeTensors(
+        of=of,
+        shape=np.array([_padded(each.shape or ()) for each in entries], np.int64),
+        rank=rank,
+        strides=np.array([_padded(_strides(each.shape or (), each.layout)) for each in entries], np.int64),
+        has_strides=rank >= 0,
+        dtype=np.array([-1 if each.dtype is None else dtypes.index(each.dtype) for each in entries], np.int64),
+        dtypes=dtypes,
+        axis=axis,
+    )
+
+
+def _padded(sizes: Sequence[int]) -> list[int]:
+    return [-1] * (MOST_AXES - len(sizes)) + [*sizes]
+
+
+def _strides(shape: Sequence[int], layout: str) -> list[int]:
+    """Strides of a tensor that lies as the layout says; `strided`: with room between its elements.
+
+    >>> _strides((2, 3, 4), "contiguous"), _strides((2, 3, 4, 5), "channels_last")
+    ([12, 4, 1], [60, 1, 15, 3])
+    """
+    order = [*range(len(shape))]  # outermost first
+    if layout == "channels_last" and len(shape) > 2:
+        order = [0, *range(2, len(shape)), 1]
+    room = 2 if layout == "strided" else 1
+    return [room * prod(shape[inner] for inner in order[order.index(axis) + 1 :]) for axis in range(len(shape))]

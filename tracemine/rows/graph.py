@@ -1,0 +1,243 @@
+"""Who reads what among a row set's operators, as arrays: what graph patterns are matched against.
+
+A vertex is a node of the dataflow: an operator with the activities that it launched. Views launch is_tensor, so what is
+read through them is read directly. An edge goes from a node to one that wrote what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.columns import booleans, lists, numbers, string_ids
+from tracemine.flow.order import codes
+from tracemine.flow.record import RESOLVED, Evidence, Flow, Source
+from tracemine.fusion.barriers import unowned
+from tracemine.fusion.liveness import lasting
+from tracemine.ops.dtypes import dtype as canonical_dtype
+from tracemine.ops.infer.call import Call, Unknown
+from tracemine.rows.table import BoolArray, IntArray
+
+MOST_AXES: Final = 8  # a shape with more is not known
+NO_AXIS: Final = np.iinfo(np.int64).min
+_MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
+_SIGNATURE = ("name", "input_shapes", "input_dtypes", "concrete_inputs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTensors:
+    """The first tensors that each node's operator takes and gives: `of["in0"][node]` is an entry below.
+
+    The last entry is that of none, −1: its rank and dtype are not known.
+    """
+
+    of: dict[str, IntArray]
+    shape: IntArray  # [entries, MOST_AXES], the sizes at the end; −1 in front of them
+    rank: IntArray  # −1: not known
+    strides: IntArray  # as shape
+    has_strides: BoolArray
+    dtype: IntArray  # position in dtypes, −1: not known
+    dtypes: tuple[str, ...]
+    axis: IntArray  # of each node: the one axis along which it works, from the end; NO_AXIS: none, or not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """The operators of a trace, in the order in which they begin, and who reads what which other wrote.
+
+    Node i has the activities `activity[activity_begin[i]:activity_begin[i + 1]]`.
+    """
+
+    activity: IntArray
+    activity_begin: IntArray
+    activity_node: IntArray  # for each activity its node, −1: none owns it
+    known: BoolArray  # of each node whether anybody says what it reads and writes
+    told: BoolArray  # and whether all that it reads is known without a guess
+    # One entry a pair of nodes, by consumer and then producer.
+    consumer: IntArray
+    producer: IntArray
+    evidence: npt.NDArray[np.int8]  # flow.Evidence
+    usable: BoolArray  # else something unknown may have written over it: it reads, perhaps
+    # What each node reads: node i has the entries read_begin[i]:read_begin[i + 1].
+    read_begin: IntArray
+    read_buffer: IntArray
+    read_writer: IntArray  # number of the last write that it reads, −1: what is read comes from outside
+    read_first: IntArray  # bytes of the buffer, from … to
+    read_last: IntArray
+    read_evidence: npt.NDArray[np.int8]
+    tensors_of: Callable[[], NodeTensors]
+    wanted_of: Callable[[], BoolArray]
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    @cached_property
+    def tensors(self) -> NodeTensors:
+        """What its operators take and give; made when it is first asked for."""
+        return self.tensors_of()
+
+    @cached_property
+    def wanted(self) -> BoolArray:
+        """Of each node whether somebody that no edge names may read what it writes: after its step, or unknown."""
+        return self.wanted_of()
+
+
+def graph_of(flow: Flow) -> Graph | None:
+    """The graph of a trace's dataflow; None where there is none.
+
+    >>> from tracemine.flow import flow
+    >>> from tracemine.timeline import Meta, Timeline
+    >>> graph_of(flow(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))) is None
+    True
+    """
+    nodes, reads, edges = flow.nodes, flow.reads, flow.edges
+    if not len(nodes):
+        return None
+    count = len(nodes)
+    writer = np.full(len(reads.node), -1, np.int64)
+    np.maximum.at(writer, edges.read, edges.write)
+    guessed = ~reads.resolved | (reads.evidence < Evidence.CONSISTENT)
+    told = nodes.known.copy()
+    told[reads.node[guessed]] = False
+    # What comes from outside is alike where it is inferred, and not known to be the same.
+    evidence = np.where((writer < 0) & (reads.evidence < Evidence.PROVEN), Evidence.ADJACENT, reads.evidence)
+    consumer, producer, weakest, usable = _pairs(flow, count)
+    return Graph(
+        activity=nodes.activity,
+        activity_begin=nodes.activity_begin,
+        activity_node=flow.activity_node,
+        known=nodes.known,
+        told=told,
+        consumer=consumer,
+        producer=producer,
+        evidence=weakest,
+        usable=usable,
+        read_begin=np.searchsorted(reads.node, np.arange(count + 1)),
+        read_buffer=reads.buffer,
+        read_writer=writer,
+        read_first=reads.begin_byte,
+        read_last=reads.end_byte,
+        read_evidence=evidence.astype(np.int8),
+        tensors_of=lambda: _tensors(flow),
+        wanted_of=lambda: _wanted(flow),
+    )
+
+
+def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.int8], BoolArray]:
+    """Each pair of nodes once, with the best evidence of the reads that make it one."""
+    edges, reads = flow.edges, flow.reads
+    usable = np.isin(reads.source[edges.read], (*RESOLVED, Source.PARTLY_HOLE))
+    evidence = reads.evidence[edges.read].astype(np.int64)
+    key = edges.consumer * count + edges.producer
+    order = np.lexsort((-evidence, ~usable, key))
+    first = order[np.concatenate(([True], key[order][1:] != key[order][:-1]))] if len(order) else order
+    return edges.consumer[first], edges.producer[first], evidence[first].astype(np.int8), usable[first]
+
+
+def _wanted(flow: Flow) -> BoolArray:
+    """Nodes whose result is wanted after its step, or is there while something runs of which nobody says what it reads.
+
+    A kernel that no operator owns, a graph's replay and an operator without a schema may read whatever is there.
+    """
+    nodes, writes = flow.nodes, flow.writes
+    count = len(nodes)
+    step = np.maximum.accumulate(nodes.step_row)
+    end = np.searchsorted(step, step, "right")
+    last = np.where(writes.gone_node < 0, end[writes.node], np.minimum(writes.gone_node, end[writes.node]))
+    silent = np.concatenate(([0], np.cumsum(~nodes.known)))  # of each node how many stand before it
+    launched = np.zeros(count + 2, np.int64)
+    launched[unowned(flow.timeline, flow) + 1] = 1
+    launched = np.cumsum(launched)  # of each node and behind it, how often something ran up to right before it
+    between = silent[last] - silent[writes.node + 1] + launched[last + 1] - launched[writes.node + 1]
+    found = np.zeros(count, np.bool_)
+    found[writes.node[lasting(flow) | (between > 0)]] = True
+    return found
+
+
+def _tensors(flow: Flow) -> NodeTensors:
+    """What the operators of the nodes take and give, from the timeline's tensors."""
+    table, nodes = flow.timeline.tensors, flow.nodes
+    node_of = np.full(flow.timeline.ops.num_rows + 1, -1, np.int64)
+    node_of[nodes.op_row] = np.arange(len(nodes))
+    op_row = numbers(table.column("op_row"), -1)
+    node = node_of[np.where((op_row >= 0) & (op_row < len(node_of) - 1), op_row, -1)]
+    chosen = np.flatnonzero(node >= 0)
+    given, position = booleans(table.column("is_output"))[chosen], numbers(table.column("position"), 0)[chosen]
+    order = np.lexsort((np.arange(len(chosen)), position, given, node[chosen]))
+    chosen, given, position = chosen[order], given[order], position[order]
+    owner = node[chosen]
+    new = np.ones(len(chosen), np.bool_)  # of a list, the first member
+    new[1:] = (owner[1:] != owner[:-1]) | (given[1:] != given[:-1]) | (position[1:] != position[:-1])
+    chosen, given, owner = chosen[new], given[new], owner[new]
+    is_tensor = np.append(np.ones(len(chosen), np.bool_), False)
+    side = owner * 2 + given
+    turn = np.arange(len(side)) - np.searchsorted(side, side)
+    of = {}
+    for place, (is_output, number) in {"in0": (0, 0), "in1": (0, 1), "in2": (0, 2), "out": (1, 0)}.items():
+        of[place] = np.full(len(nodes), -1, np.int64)
+        here = np.flatnonzero((given == is_output) & (turn == number))
+        of[place][owner[here]] = here
+    chosen = np.append(chosen, 0)
+    shape, rank = _right(*lists(table.column("shape")), chosen, is_tensor)
+    strides, stride_rank = _right(*lists(table.column("strides")), chosen, is_tensor)
+    ids, names = string_ids(table.column("dtype"))
+    dtypes = tuple(dict.fromkeys(canonical_dtype(name) or name for name in names))
+    recode = np.array([*(dtypes.index(canonical_dtype(name) or name) for name in names), -1], np.int64)
+    return NodeTensors(
+        of=of,
+        shape=shape,
+        rank=rank,
+        strides=strides,
+        has_strides=(stride_rank == rank) & (rank >= 0),
+        dtype=recode[np.where(is_tensor, ids[chosen], -1)],
+        dtypes=dtypes,
+        axis=_axes(flow),
+    )
+
+
+def _right(
+    values: IntArray, ends: IntArray, present: BoolArray, rows: IntArray, there: BoolArray
+) -> tuple[IntArray, IntArray]:
+    """Lists as a matrix, each against its right side, and their lengths; −1 where there is none or it is too long."""
+    length = np.diff(ends)[rows]
+    rank = np.where(there & present[rows] & (length <= MOST_AXES), length, -1)
+    at = ends[1:][rows][:, None] - MOST_AXES + np.arange(MOST_AXES)
+    inside = np.arange(MOST_AXES) >= MOST_AXES - rank[:, None]
+    padded = np.append(values, -1)
+    return np.where(inside, padded[np.where(inside, at, -1)], -1), rank
+
+
+def _axes(flow: Flow) -> IntArray:
+    """The one axis along which each node works, from the end; what a call means is asked once a distinct call."""
+    ops, rows = flow.timeline.ops, flow.nodes.op_row
+    columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
+    code = codes(*(ids[rows] for ids, _ in columns))
+    _, first = np.unique(code, return_index=True)
+    found = [_axis(*(texts[i] if (i := int(ids[at])) >= 0 else None for ids, texts in columns)) for at in rows[first]]
+    return np.array(found, np.int64)[np.unique(code, return_inverse=True)[1]]
+
+
+def _axis(name: str | None, shapes: str | None, dtypes: str | None, concrete: str | None) -> int:
+    """The one axis of a call, from the end.
+
+    >>> _axis("aten::_softmax", "[[2,4,8],[],[]]", '["float","Scalar","Scalar"]', '["","2","False"]')
+    -1
+    """
+    if name is None or shapes is None or dtypes is None or concrete is None:
+        return NO_AXIS
+    try:
+        sizes = msgspec.json.decode(shapes)
+        call = Call(name, sizes, msgspec.json.decode(dtypes), None, msgspec.json.decode(concrete))
+        dims = call.integers("dim") if "dim" in call else None
+        rank = next(len(size) for size in sizes if size) if not isinstance(sizes[0][0], list) else len(sizes[0][0])
+    except (*_MISFITS, StopIteration):
+        return NO_AXIS
+    if dims is None or len(dims) != 1 or not -rank <= dims[0] < rank:
+        return NO_AXIS
+    return dims[0] - rank if dims[0] >= 0 else dims[0]
