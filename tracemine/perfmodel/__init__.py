@@ -5,6 +5,8 @@ fused_run(…)     one kernel in place of adjacent kernels whose reads are not r
 hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
+attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
+rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
 The time of one fused kernel is read off what a device was measured to do with its access pattern:
@@ -19,6 +21,7 @@ device that was not measured.
 
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
+from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
@@ -34,6 +37,7 @@ from tracemine.perfmodel.gaps import (
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_norm import rms_norm_loses
+from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
@@ -54,6 +58,7 @@ __all__ = [
     "REPLAY_FLOOR_NS",
     "SLOWDOWNS",
     "Abstained",
+    "Attention",
     "Calibration",
     "Chosen",
     "Curves",
@@ -62,10 +67,14 @@ __all__ = [
     "Neighbour",
     "Prediction",
     "Range",
+    "Rate",
+    "Rates",
     "Slowdown",
     "Traffic",
     "Unfused",
     "Unprofiled",
+    "attention_ns",
+    "backend_of",
     "calibration_of",
     "chosen",
     "closed_gaps",
@@ -77,6 +86,7 @@ __all__ = [
     "one_kernel",
     "parse_calibration",
     "pinned",
+    "rates_of",
     "read_calibration",
     "read_measured",
     "rms_norm_loses",
