@@ -166,3 +166,39 @@ def test_attention_backward_is_told_from_forward() -> None:
 )
 def test_a_damaged_record_is_no_call(shapes: list[Any], dtypes: list[str]) -> None:
     assert library_call("aten::mm", shapes, dtypes) is None
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "padding", "patches"),
+    [
+        ([16, 16], "[16, 16]", "[0, 0]", True),
+        ([2, 4], "[2, 4]", "[0, 0]", True),
+        ([16, 16], "[16]", "[0]", True),
+        ([16, 16], "[8, 8]", "[0, 0]", False),
+        ([16, 16], "[16, 16]", "[1, 1]", False),
+        ([1, 1], "[1, 1]", "[0, 0]", False),  # a product already
+        ([2, 4], "[4, 2]", "[0, 0]", False),
+    ],
+)
+def test_patches_lie_side_by_side_without_padding(window: list[int], stride: str, padding: str, patches: bool) -> None:
+    found = library_call(
+        "aten::cudnn_convolution",
+        [[4, 3, 224, 224], [768, 3, *window], *[[]] * 7],
+        [HALF, HALF, "ScalarList", "ScalarList", "ScalarList", *["Scalar"] * 4],
+        None,
+        ["", "", padding, stride, "[1, 1]", "1", "False", "False", "True"],
+    )
+    assert found is not None
+    assert found.patches is patches
+
+
+def test_an_operator_for_depthwise_convolutions_needs_no_groups_to_say_so() -> None:
+    found = library_call(
+        "aten::_conv_depthwise2d",
+        [[32, 64, 56, 56], [64, 1, 3, 3], [], [], [], [], []],
+        [HALF, HALF, "ScalarList", "", "ScalarList", "ScalarList", "ScalarList"],
+        None,
+        ["", "", "[3, 3]", "", "[1, 1]", "[1, 1]", "[1, 1]"],
+    )
+    assert found is not None
+    assert found.depthwise

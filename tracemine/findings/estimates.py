@@ -22,12 +22,14 @@ from tracemine.perfmodel import (
     Range,
     Traffic,
     Unfused,
+    at_its_rate,
     closed_gaps,
     fused_run,
     hidden_by_workers,
     one_kernel,
     pinned,
 )
+from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
 
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
@@ -111,6 +113,18 @@ def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
 
 
+def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """Calls of a library alike, each of them whole: what another rule has a part of is that rule's."""
+    rows, durations = book.rows["activities"], book.facts["activities"].dur_ns[matrix]
+    first = matrix[:, 0]
+    if (durations.sum(axis=1) != number(rows, "call_dur_ns")[first]).any():
+        return Abstained("claimed_by_another_rule")
+    call = recorded_call(book.timeline, int(book.facts["activities"].op_row[first[0]]))
+    cause = text_at(category(rows, "call_cause"), int(first[0])) or ""
+    estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), book.rates)
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+
+
 def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArray, evidence: Evidence) -> Estimated:
     """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
     measured, count = int(durations.sum()), len(matrix)
@@ -187,6 +201,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse,
     "pin_memory": _pin,
+    "reach_rate": _reach,
     "close_gap": _close,
     "close_break": _close,
 }

@@ -6,6 +6,7 @@ hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
 attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
+at_its_rate(…)   a library's call once the cause of its slowness is gone
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
@@ -36,6 +37,7 @@ from tracemine.perfmodel.gaps import (
 )
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
+from tracemine.perfmodel.library_call import at_its_rate
 from tracemine.perfmodel.library_norm import rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
@@ -73,6 +75,7 @@ __all__ = [
     "Traffic",
     "Unfused",
     "Unprofiled",
+    "at_its_rate",
     "attention_ns",
     "backend_of",
     "calibration_of",

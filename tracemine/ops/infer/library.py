@@ -47,6 +47,7 @@ class LibraryCall:
     groups: int = 1
     channels: int = 0  # convolution: input channels a group
     unfolded_bytes: int = 0  # convolution: the matrix of windows that a product in its place would read
+    patches: bool = False  # convolution: windows side by side, each place in one of them: a product of reshaped inputs
     allow_tf32: bool | None = None  # convolution: as recorded
 
     @property
@@ -166,7 +167,8 @@ def _leading(one: TensorSpec, rows: str, columns: str) -> tuple[str, int] | None
 def _convolution(call: Call, count: int) -> dict[str, Any]:
     """Groups, channels, and the windows that a matrix product in its place would read."""
     weight, source = call.tensor("weight"), call.tensor("input", "self")
-    groups = call.integer("groups", 1) if "groups" in call else 1
+    own = call.name.startswith(("_conv_depthwise", "conv_depthwise"))
+    groups = source.shape[1] if own else call.integer("groups", 1) if "groups" in call else 1
     item = itemsize(source.dtype or "") or 0
     # FLOPs are 2 × output elements × window: without the output's channels, the windows of one group. Of a backward
     # pass each gradient has its own.
@@ -175,8 +177,20 @@ def _convolution(call: Call, count: int) -> dict[str, Any]:
         "groups": groups,
         "channels": weight.shape[1] if groups > 1 else source.shape[1],
         "unfolded_bytes": windows * item,
+        "patches": groups == 1 and _side_by_side(call, weight.shape[2:]),
         "allow_tf32": call.flag("allow_tf32") if "allow_tf32" in call else None,
     }
+
+
+def _side_by_side(call: Call, window: tuple[int, ...]) -> bool:
+    """Whether windows neither overlap nor leave anything out, and nothing is padded; not of a window of one place."""
+    if "transpose" in call.name or call.flag("transposed"):
+        return False
+    plain = {"stride": set(window), "padding": {0}, "dilation": {1}}
+    given = {name: call.integers(name) or () for name in plain}
+    stride = given["stride"] * (len(window) if len(given["stride"]) == 1 else 1)
+    rest = all(set(given[name]) <= plain[name] for name in ("padding", "dilation"))
+    return max(window, default=1) > 1 and stride == tuple(window) and rest
 
 
 _DETAILS: dict[str, Callable[[Call, int], dict[str, Any]]] = {
