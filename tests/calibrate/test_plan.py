@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from tracemine.calibrate.library_plan import library_plan
 from tracemine.calibrate.plan import ITEM_BYTES, Job, plan
+from tracemine.perfmodel.library_rates import FEWEST
 
 
 def test_the_plan_reaches_from_4_kilobytes_to_8_gigabytes_and_no_further() -> None:
@@ -70,3 +74,76 @@ def test_a_kernel_that_does_not_compile_is_skipped_and_named() -> None:
     assert kept[0].configs == ((2,),)
     assert skipped == ["row_scan float32 (1,): RuntimeError: PassManager::run failed"]
     assert compiled(job, [fails, fails], skipped) is None
+
+
+# --- libraries -------------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_of_call_has_enough_points_for_a_rate() -> None:
+    kinds = Counter((job.operation, job.arithmetic) for job in library_plan())
+    assert min(kinds.values()) >= FEWEST
+    assert {arithmetic for _, arithmetic in kinds} == {"half", "tf32", "fp32", "fp64"}
+
+
+def test_calls_of_libraries_take_seconds_on_a_slow_gpu() -> None:
+    """FLOPs of all repetitions at what a T4 reaches: 20 TFLOP/s in half precision, 4 in float32, 0.2 in float64."""
+    rates = {"half": 20e12, "tf32": 4e12, "fp32": 4e12, "fp64": 0.2e12}
+    assert sum(10 * job.flops / rates[job.arithmetic] for job in library_plan()) < 30
+
+
+def test_every_call_fits_a_gpu_of_8_gigabytes() -> None:
+    assert max(job.nbytes for job in library_plan()) < 2 << 30
+
+
+def test_a_product_s_flops_are_twice_its_sizes() -> None:
+    for job in library_plan():
+        if job.operation == "product":
+            rows, inner, columns = job.sizes
+            assert job.flops == 2 * rows * inner * columns
+            item = {"float16": 2, "float32": 4, "float64": 8}[job.dtype]
+            assert job.nbytes == item * (rows * inner + inner * columns + rows * columns)
+
+
+@pytest.mark.parametrize("operation", sorted({job.operation for job in library_plan()}))
+def test_a_call_runs_as_it_is_counted(operation: str) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from tracemine.calibrate.measure import library_call_of
+
+    job = next(job for job in library_plan() if job.operation == operation)
+    before = torch.backends.cudnn.allow_tf32
+    with library_call_of(job, "meta") as run, FlopCounterMode(display=False) as counter:
+        run()
+    assert torch.backends.cudnn.allow_tf32 is before
+    # On the meta device attention is its four products; a fused backward pass computes the scores a second time.
+    again = job.flops // 5 if operation == "attention_backward" else 0
+    assert counter.get_total_flops() == job.flops - again
+
+
+@pytest.fixture
+def library_medians():
+    pytest.importorskip("torch")
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
+    from tracemine.calibrate.measure import library_medians
+
+    return library_medians
+
+
+def test_a_call_s_time_is_that_of_all_its_kernels(library_medians) -> None:
+    job, other = library_plan()[:2]
+    mark, calls = ("empty_pattern", 1), [("a", 10), ("b", 5)] * 6 + [("a", 1000), ("b", 5)]
+    found = list(library_medians([job, other], [("a", 9), mark, *calls, mark, ("w", 3), mark, *[("c", 7)] * 7, mark]))
+    assert [(point.shape, point.ns) for point in found] == [(job.shape, 15), (other.shape, 7)]
+
+
+def test_calls_of_different_kernels_count_their_mean(library_medians) -> None:
+    (point,) = library_medians(library_plan()[:1], [("empty_pattern", 1), *[("a", 7)] * 8, ("empty_pattern", 1)])
+    assert point.ns == 8
+
+
+@pytest.mark.parametrize("activities", [[], [("empty_pattern", 1)], [("empty_pattern", 1)] * 2])
+def test_a_profile_of_libraries_that_lost_something_is_refused(library_medians, activities) -> None:
+    with pytest.raises(ValueError, match="lost"):
+        list(library_medians(library_plan()[:1], activities))

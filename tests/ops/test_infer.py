@@ -275,6 +275,32 @@ _FLOPS = [
         (_empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8), None, True),
         {},
     ),
+    (aten.linear.default, (_empty(3, 4), _empty(5, 4), _empty(5)), {}),
+    (
+        aten.convolution_backward.default,
+        (
+            *(_empty(2, 6, 8, 8), _empty(2, 4, 9, 9), _empty(6, 2, 3, 3), None),
+            *([1, 1], [1, 1], [1, 1], False, [0, 0], 2, [True, False, False]),
+        ),
+        {},
+    ),
+    (
+        aten.convolution_backward.default,
+        (
+            *(_empty(2, 6, 18, 18), _empty(2, 4, 9, 9), _empty(4, 6, 2, 2), None),
+            *([2, 2], [0, 0], [1, 1], True, [0, 0], 1, [True, False, False]),
+        ),
+        {},
+    ),
+    (
+        aten._scaled_dot_product_flash_attention_backward.default,
+        (
+            *(_empty(2, 3, 4, 8), _empty(2, 3, 4, 8), _empty(2, 3, 6, 8), _empty(2, 3, 6, 8), _empty(2, 3, 4, 8)),
+            *(_empty(2, 3, 4, dtype=torch.float32), None, None, 4, 6, 0.0, False),
+            *(_empty(2, dtype=torch.int64), _empty(1, dtype=torch.int64)),
+        ),
+        {},
+    ),
 ]
 
 
@@ -284,6 +310,16 @@ def test_flops_are_those_that_torch_counts(overload: Any, args: Any, kwargs: Any
         overload(*args, **kwargs)
     assert counter.get_total_flops() > 0
     assert _infer(overload, *args, **kwargs).flops == counter.get_total_flops()
+
+
+def test_a_grouped_weight_s_gradient_counts_the_channels_of_its_group() -> None:
+    """torch's counter takes every group's gradient over all channels, which is so many times too much."""
+    groups, shapes = 2, (_empty(2, 6, 8, 8), _empty(2, 4, 9, 9), _empty(6, 2, 3, 3))
+    overload = aten.convolution_backward.default
+    call = (*shapes, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, [False, True, False])
+    with FlopCounterMode(display=False) as counter:
+        overload(*call)
+    assert _infer(overload, *call).flops * groups == counter.get_total_flops()
 
 
 def test_causal_attention_counts_half() -> None:

@@ -26,8 +26,9 @@ def rows_of_trace(path: Path) -> tuple[Timeline, dict[str, Rows]]:
 
 
 def lengths(path: Path) -> dict[str, list[int]]:
-    """How many rows each match of each rule covers."""
-    matches = mine(rows_of_trace(path)[1], load_rules())
+    """How many rows each match of each rule covers; but for those that are held against what the device reaches."""
+    rules = [rule for rule in load_rules() if rule.saving != "reach_rate"]
+    matches = mine(rows_of_trace(path)[1], rules)
     return {found.rule.id: np.diff(found.offsets).tolist() for found in matches}
 
 

@@ -13,7 +13,7 @@ from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
-from tracemine.perfmodel import Curves, Unprofiled
+from tracemine.perfmodel import Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 from tracemine.timeline import Timeline
@@ -33,6 +33,7 @@ class Book:
     facts: dict[str, Facts] = field(init=False)
     claimed: dict[str, BoolArray] = field(init=False)
     kernel_names: Categories = field(init=False)
+    rates: Rates | None = field(init=False)  # what libraries reach on the device
     has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
     steps: Steps = field(init=False)
     environment: Environment = field(init=False)  # facts that advice depends on
@@ -52,6 +53,8 @@ class Book:
         self.drop("of_the_recorder", int(self.claimed["gaps"].sum()))
         if self.curves is None and self.device is not None:
             self.curves = Curves.of(self.device)
+        calibration = None if self.curves is None or self.curves.scaled_from else self.curves.calibration
+        self.rates = None if self.device is None else rates_of(self.device, calibration)
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}

@@ -22,6 +22,7 @@ from tracemine.perfmodel import (
     Range,
     Traffic,
     Unfused,
+    at_its_rate,
     closed_gaps,
     fused_run,
     hidden_by_workers,
@@ -29,6 +30,7 @@ from tracemine.perfmodel import (
     pinned,
     removed,
 )
+from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
 
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
@@ -118,6 +120,18 @@ def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     return _on_gpu(book, matrix, removed(float(durations.sum(axis=1).mean()), rule.left), durations, Evidence.PROVEN)
 
 
+def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """Calls of a library alike, each of them whole: what another rule has a part of is that rule's."""
+    rows, durations = book.rows["activities"], book.facts["activities"].dur_ns[matrix]
+    first = matrix[:, 0]
+    if (durations.sum(axis=1) != number(rows, "call_dur_ns")[first]).any():
+        return Abstained("claimed_by_another_rule")
+    call = recorded_call(book.timeline, int(book.facts["activities"].op_row[first[0]]))
+    cause = text_at(category(rows, "call_cause"), int(first[0])) or ""
+    estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), book.rates)
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+
+
 def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArray, evidence: Evidence) -> Estimated:
     """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
     measured, count = int(durations.sum()), len(matrix)
@@ -195,6 +209,7 @@ ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = 
     "fuse": _fuse,
     "pin_memory": _pin,
     "remove": _remove,
+    "reach_rate": _reach,
     "close_gap": _close,
     "close_break": _close,
 }

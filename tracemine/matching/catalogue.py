@@ -24,6 +24,7 @@ SAVING_TEXT: Final = {
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
     "remove": "device time of work that is not done any more",
+    "reach_rate": "device time of a library's call that is far below what the device reaches",
 }
 
 

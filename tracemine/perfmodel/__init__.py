@@ -6,6 +6,9 @@ hidden_by_workers(…)  waiting for data that workers can take over
 closed_gaps(…)   idle time of the device that can be won back
 pinned(…)        a copy from pinned memory
 removed(…)       work that is not done any more, but for a share of it
+attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
+at_its_rate(…)   a library's call once the cause of its slowness is gone
+rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
 The time of one fused kernel is read off what a device was measured to do with its access pattern:
@@ -20,6 +23,7 @@ device that was not measured.
 
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
+from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
@@ -34,7 +38,9 @@ from tracemine.perfmodel.gaps import (
 )
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
+from tracemine.perfmodel.library_call import at_its_rate
 from tracemine.perfmodel.library_norm import rms_norm_loses
+from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
@@ -56,6 +62,7 @@ __all__ = [
     "REPLAY_FLOOR_NS",
     "SLOWDOWNS",
     "Abstained",
+    "Attention",
     "Calibration",
     "Chosen",
     "Curves",
@@ -64,10 +71,15 @@ __all__ = [
     "Neighbour",
     "Prediction",
     "Range",
+    "Rate",
+    "Rates",
     "Slowdown",
     "Traffic",
     "Unfused",
     "Unprofiled",
+    "at_its_rate",
+    "attention_ns",
+    "backend_of",
     "calibration_of",
     "chosen",
     "closed_gaps",
@@ -79,6 +91,7 @@ __all__ = [
     "one_kernel",
     "parse_calibration",
     "pinned",
+    "rates_of",
     "read_calibration",
     "read_measured",
     "removed",

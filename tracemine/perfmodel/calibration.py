@@ -23,6 +23,7 @@ CALIBRATE_HINT = "write one with: tracemine calibrate -o FILE"
 _LARGEST_FILE = 2 << 20  # bytes; what calibrate writes is a thirtieth of it
 _MOST_POINTS, _LONGEST_TEXT = 20_000, 200
 _MOST_BYTES, _MOST_NS, _MOST_SMS = 1 << 44, 10**12, 1 << 16  # of what can be: a tensor, a launch, a GPU
+_MOST_FLOPS = 1 << 60  # of a call
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -47,6 +48,17 @@ class Point(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     def elements(self) -> int:
         """Elements of the full-size tensor."""
         return self.rows * self.length
+
+
+class LibraryPoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One call of a library: a product, a convolution or attention at one size, all its kernels together."""
+
+    operation: str  # product, convolution, attention; backward ones end in `_backward`
+    arithmetic: str  # half, fp8, tf32, fp32, fp64
+    shape: str  # for people
+    flops: int
+    nbytes: int  # least traffic: inputs once, outputs once
+    ns: int  # the usual one of several calls
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +87,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     launch: Launch
     points: tuple[Point, ...]
     skipped: tuple[str, ...] = ()  # kernels that this version of Triton could not compile or run, and why
+    library: tuple[LibraryPoint, ...] | None = None  # None: not measured, as in files of older versions
     columns: tuple[str, ...] = Point.__struct_fields__
     schema_version: int = SCHEMA_VERSION
 
@@ -88,9 +101,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         >>> parse_calibration(one.to_json()) == one
         True
         """
-        head = msgspec.json.encode(msgspec.structs.replace(self, points=()))
-        lines = b",\n".join(msgspec.json.encode(point) for point in self.points)
-        return head.replace(b'"points":[]', b'"points":[\n' + lines + b"\n]") + b"\n"
+        empty = msgspec.structs.replace(self, points=(), library=() if self.library else self.library)
+        content = msgspec.json.encode(empty)
+        for key, points in ((b"points", self.points), (b"library", self.library or ())):
+            lines = b",\n".join(map(msgspec.json.encode, points))
+            content = content.replace(b'"%b":[]' % key, b'"%b":[\n%b\n]' % (key, lines)) if lines else content
+        return content + b"\n"
 
 
 def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
@@ -118,7 +134,14 @@ def _wrong(calibration: Calibration) -> Iterator[str]:
     points, launch = calibration.points, calibration.launch
     if not 0 < len(points) <= _MOST_POINTS:
         yield f"{len(points)} points, of at most {_MOST_POINTS}"
-    texts = (calibration.gpu, *(text for point in points for text in (point.pattern, point.dtype)))
+    library = calibration.library or ()
+    if len(library) > _MOST_POINTS:
+        yield f"{len(library)} points of libraries, of at most {_MOST_POINTS}"
+    texts = (
+        calibration.gpu,
+        *(text for point in points for text in (point.pattern, point.dtype)),
+        *(text for one in library for text in (one.operation, one.arithmetic, one.shape)),
+    )
     if not calibration.gpu or max(map(len, texts), default=0) > _LONGEST_TEXT:
         yield "a name is empty or too long"
     device = ((calibration.sm_count, _MOST_SMS), (calibration.l2_bytes, _MOST_BYTES))
@@ -126,6 +149,9 @@ def _wrong(calibration: Calibration) -> Iterator[str]:
         yield "a device has no such multiprocessors or cache"
     if not all(0 < ns <= _MOST_NS for ns in (launch.empty_kernel_ns, launch.graph_kernel_ns)):
         yield "launch: a time is not positive, or longer than can be"
+    for one in library:
+        if not (0 < one.flops <= _MOST_FLOPS and 0 < one.nbytes <= _MOST_BYTES and 0 < one.ns <= _MOST_NS):
+            yield f"{one.operation}: a size or a time is not positive, or greater than can be"
     for point in points:
         sizes = (point.nbytes, point.rows, point.length, point.elements)
         if (

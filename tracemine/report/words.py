@@ -39,6 +39,8 @@ _DROPPED = {
     "below_threshold": "below --min-saving",
     "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",
+    "at_its_rate": "of a library, about as fast as the device reaches",
+    "rate_unknown": "of a library whose rate on this GPU is not known",
     "of_the_recorder": "that exist only because an execution trace was recorded",
     "path_not_known": "pairs with something unknown between them",
     "spread_out": "spread over more than a hundred times their own time",

@@ -17,6 +17,7 @@ from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.graph import graph_of
+from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 from tracemine.timeline import Timeline
@@ -41,6 +42,7 @@ def row_sets(
     """
     found = compiled(timeline)
     activities, gaps = activity_rows(timeline), gap_rows(timeline)
+    activities = activities.with_columns(library_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     activities = activities.with_columns(ungrouped_columns(activities))

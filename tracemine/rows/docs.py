@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tracemine.ops import CLASSES
 from tracemine.rows.idle_causes import CAUSES
+from tracemine.rows.library import CAUSES as LIBRARY_CAUSES
+from tracemine.rows.library import LEAST_PERCENT
 from tracemine.rows.table import ColumnDoc
 
 _OUTSIDE_OPERATORS = "no operator owns it (launched before the window, by a graph, or outside any operator)"
@@ -18,6 +20,8 @@ _NO_BREAK = "in no graph break"
 _A_KERNEL = "a kernel, or not recorded"
 
 _NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
+_NO_CALL = "not a library's call (gemm, conv, attention)"
+_NOT_COUNTED = _NO_CALL + ", or its inputs were not recorded"
 _ACTIVITIES = (
     ColumnDoc("kind", "categories", "`kernel`, `memcpy` or `memset`"),
     ColumnDoc("name", "categories", "kernel name as recorded, or the copy's or set's title"),
@@ -47,6 +51,14 @@ _ACTIVITIES = (
     ColumnDoc("segment", "numbers", "1 + step, 0 outside steps: for partition_by, which leaves rows with nulls out"),
     ColumnDoc("chain", "numbers", "what one kernel may stand for: equal where a fusion group is, each kernel on its own where it is in none, and where nobody knows what it reads and writes, the stretch of its stream in its segment, up to the next kernel of which that is known"),
     ColumnDoc("grouped", "flags", "part of a fusion group: one kernel could do all of its chain"),
+    ColumnDoc("call", "numbers", "number of the library's call that it is part of: one operator of op_class gemm, conv or attention with all that it launched; 0 outside: for partition_by, which leaves rows with nulls out"),
+    ColumnDoc("call_dur_ns", "numbers", "duration of all that the call launched, nanoseconds", _NO_CALL),
+    ColumnDoc("call_flops", "numbers", "floating-point operations that the call asks for, from its shapes: a multiply and an add are two", _NOT_COUNTED),
+    ColumnDoc("call_bytes", "numbers", "least device memory that the call must move: each input once, each output once", _NOT_COUNTED),
+    ColumnDoc("call_roofline_percent", "numbers", "the least time that the data sheet allows, of call_dur_ns: call_flops at the peak of its data type (of float32 that of TF32) or call_bytes at the peak bandwidth, whichever takes longer", _NOT_COUNTED + ", or the device table lacks the GPU or its peak"),
+    ColumnDoc("call_percent", "numbers", "time of all calls alike, of GPU time: of the same call_cause, or where that is unknown of the same operator with the same inputs", _NO_CALL),
+    ColumnDoc("call_cause", "categories", "why such a call may be slow, one of " + ", ".join(f"`{cause}`" for cause in LIBRARY_CAUSES) + "; it need not be: what the device reaches is not looked at here", _NOT_COUNTED),
+    ColumnDoc("heavy_call", "flags", f"part of calls whose call_percent is {LEAST_PERCENT} or more and whose call_flops are known"),
     ColumnDoc("copy_kind", "categories", "direction of a copy: `HtoD`, `DtoH`, `DtoD`, `PtoP` …", "not a copy, or not recorded"),
     ColumnDoc("source_memory", "categories", "kind of memory copied from: `pageable`, `pinned`, `device` …", "not a copy, or not recorded"),
     ColumnDoc("target_memory", "categories", "kind of memory copied to", "not a copy, or not recorded"),

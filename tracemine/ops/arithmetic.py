@@ -1,0 +1,59 @@
+"""What a library kernel computes with, and how narrow its loads are, told from its name. The table: arithmetic.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Literal, NamedTuple, cast
+
+Unit = Literal["vector", "matrix"]
+
+_LONGEST_NAME = 4096
+_ALIGNED = re.compile(r"_align(\d{1,2})(?!\d)")
+_CUTLASS = re.compile(r"cutlass_([678]\d)_")
+_WIDEST = 8  # elements of two bytes in one load of 16
+
+
+class UnitRow(NamedTuple):
+    """One row of arithmetic.toml."""
+
+    unit: Unit
+    pattern: re.Pattern[str]
+    examples: tuple[str, ...]
+
+
+@cache
+def unit_rows() -> tuple[UnitRow, ...]:
+    """Every row, in its order: the first that fits decides."""
+    table = tomllib.loads(resources.files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))
+    return tuple(
+        UnitRow(cast("Unit", row["unit"]), re.compile(row["regex"]), tuple(row["examples"])) for row in table["unit"]
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def unit_of(kernel: str) -> Unit | None:
+    """What a kernel multiplies with; None where its name does not tell.
+
+    >>> unit_of("volta_sgemm_128x32_nt"), unit_of("nvjet_sm90_hsh_64x8_64x16_1x2_h_bz_NNT"), unit_of("mystery")
+    ('vector', 'matrix', None)
+    """
+    name = kernel[:_LONGEST_NAME]
+    return next((row.unit for row in unit_rows() if row.pattern.search(name)), None)
+
+
+@lru_cache(maxsize=1 << 14)
+def is_narrow(kernel: str) -> bool:
+    """Whether a kernel for half precision was built for operands that are not aligned to 16 bytes.
+
+    Its name says so (`align1`, `align2`, `align4`), or it is one of CUTLASS's for an older GPU: libraries fall back on
+    those where the newer ones ask for an alignment that the operands lack. Alone the latter proves nothing.
+
+    >>> is_narrow("cutlass_80_tensorop_f16_s16816gemm_f16_128x256_64x3_tn_align2"), is_narrow("nvjet_sm90_hsh_64x8")
+    (True, False)
+    """
+    name = kernel[:_LONGEST_NAME]
+    found = _ALIGNED.search(name)
+    return int(found[1]) < _WIDEST if found else _CUTLASS.search(name) is not None

@@ -1,0 +1,180 @@
+"""What a library's call would take once the cause of its slowness is gone.
+
+One row a cause (rows/library.py decides on it): what the fix computes, in which arithmetic, and how many times as long
+the call must take before that is said. Where no cause is known no fix is either: then what calls of the same kind
+usually take stands in its place, and nothing is said unless nineteen in twenty of those are faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tracemine.ops.infer.library import LibraryCall
+from tracemine.perfmodel.library_rates import ARITHMETIC, Rate, Rates
+from tracemine.perfmodel.ranges import Abstained, Estimate, Range
+
+# Measured ÷ mid of the prediction. A rate is nine of ten times within 1.6 of the middle for products.
+_EXPLAINED: Final = 1.6
+_BELOW: Final = 3  # a third of the rate that is usual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a fix asks of the library in place of the call."""
+
+    operation: str
+    arithmetic: str
+    flops: int
+    nbytes: int
+    more_bytes: int = 0  # that it may have to move besides, at the high end
+    limited: bool = False  # whether the call must be limited by its arithmetic: then its launch is what it is now
+    says: str
+
+
+def _padded(call: LibraryCall, rates: Rates) -> Work:
+    return Work(
+        operation="product",
+        arithmetic="half",
+        flops=call.padded_flops,
+        nbytes=call.padded_bytes,
+        more_bytes=call.copied_bytes,
+        says="a product whose leading dimensions are padded to multiples of 16 bytes; high end: its factors are copied "
+        "into padded ones in each call",
+    )
+
+
+def _in_tf32(call: LibraryCall, rates: Rates) -> Work:
+    return Work(
+        operation=call.operation,
+        arithmetic="tf32",
+        flops=call.flops,
+        nbytes=call.nbytes,
+        limited=True,
+        says="the same in TF32",
+    )
+
+
+def _in_float32(call: LibraryCall, rates: Rates) -> Work:
+    arithmetic = "fp32" if rates.of(call.operation, "tf32") is None else "tf32"
+    return Work(
+        operation=call.operation,
+        arithmetic=arithmetic,
+        flops=call.flops,
+        nbytes=call.nbytes // 2,
+        says="the same in float32" + (", with TF32 allowed" if arithmetic == "tf32" else ""),
+    )
+
+
+def _unfolded(call: LibraryCall, rates: Rates) -> Work:
+    """Windows are written, read, and multiplied: of float32 without TF32, which products do not use unless asked."""
+    return Work(
+        operation="product",
+        arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
+        flops=call.flops,
+        nbytes=call.nbytes + 2 * call.unfolded_bytes,
+        more_bytes=2 * call.unfolded_bytes,
+        says="windows unfolded and one batched product for all groups; high end: the windows are copied once more",
+    )
+
+
+def _reshaped(call: LibraryCall, rates: Rates) -> Work:
+    return Work(
+        operation="product",
+        arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
+        flops=call.flops,
+        nbytes=call.nbytes + 2 * call.unfolded_bytes,
+        more_bytes=2 * call.unfolded_bytes,
+        says="patches laid out one by one and a product; high end: they are copied twice",
+    )
+
+
+def _usual(call: LibraryCall, rates: Rates) -> Work:
+    return Work(
+        operation=call.operation,
+        arithmetic=_arithmetic_of(call, rates),
+        flops=call.flops,
+        nbytes=call.nbytes,
+        says=f"what {call.operation.replace('_', ' ')}s of as many operations and bytes usually take",
+    )
+
+
+_FIXES: Final[Mapping[str, Callable[[LibraryCall, Rates], Work]]] = {
+    "float64": _in_float32,
+    "misaligned": _padded,
+    "group_by_group": _unfolded,
+    "patches": _reshaped,
+    "no_tf32": _in_tf32,
+    "no_matrix_units": _usual,
+}
+
+
+def _arithmetic_of(call: LibraryCall, rates: Rates) -> str:
+    """What a call of this type is computed in: convolutions in float32 use TF32 unless that is switched off."""
+    tf32 = call.operation.startswith("convolution") and call.dtype == "float32" and call.allow_tf32 is not False
+    own = ARITHMETIC.get(call.dtype, call.dtype)
+    return "tf32" if tf32 and rates.of(call.operation, "tf32") is not None else own
+
+
+def at_its_rate(call: LibraryCall | None, cause: str, measured_ns: float, rates: Rates | None) -> Estimate | Abstained:
+    """One call without its cause; Abstained where it is about as fast as it can be, or nothing is known to say so.
+
+    >>> from tracemine.devices import find_device
+    >>> from tracemine.ops.infer.library import library_call
+    >>> from tracemine.perfmodel.library_rates import rates_of
+    >>> rates = rates_of(find_device("NVIDIA H200"))
+    >>> strides = [[1], [768, 1], [1, 768]]
+    >>> vocabulary = library_call("aten::addmm", [[30522], [2048, 768], [768, 30522]], ["c10::Half"] * 3, strides)
+    >>> at_its_rate(vocabulary, "misaligned", 422_000, rates).after_ns.mid  # recorded, padded by torch.compile: 149,700
+    142037
+    >>> at_its_rate(vocabulary, "misaligned", 150_000, rates)
+    Abstained(reason='at_its_rate')
+    """
+    if rates is None:
+        return Abstained("device_unknown")
+    if call is None:
+        return Abstained("not_recorded")
+    fix = _FIXES.get(cause)
+    work = (fix or _usual)(call, rates)
+    rate = rates.of(work.operation, work.arithmetic)
+    if rate is None:
+        return Abstained("rate_unknown")
+    if work.limited:
+        own = rates.of(call.operation, ARITHMETIC.get(call.dtype, call.dtype))
+        if own is None or call.flops / own.flops_per_s * 1e9 < own.launch_ns:
+            return Abstained("at_its_rate")
+        rate = replace(rate, launch_ns=max(rate.launch_ns, own.launch_ns))
+    after = rate.ns(work.flops, work.nbytes, rates.device.achieved_bytes_per_s)
+    if fix is None:
+        return _without_a_cause(call, after, measured_ns, work, rate)
+    if measured_ns < _EXPLAINED * after.mid:
+        return Abstained("at_its_rate")
+    more = round(work.more_bytes / rates.device.achieved_bytes_per_s * 1e9)
+    return _estimate(call, Range(after.low, after.mid, after.high + more), measured_ns, work, rate)
+
+
+def _without_a_cause(
+    call: LibraryCall, usual: Range, measured_ns: float, work: Work, rate: Rate
+) -> Estimate | Abstained:
+    """Low: as usual; middle: the third of the usual rate that nearly all reach; high: nothing can be done."""
+    if not rate.points:
+        return Abstained("rate_unknown")
+    if measured_ns < max(_BELOW * usual.mid, usual.high):
+        return Abstained("at_its_rate")
+    after = Range(usual.mid, max(_BELOW * usual.mid, usual.high), round(measured_ns))
+    found = _estimate(call, after, measured_ns, work, rate)
+    note = "why it takes longer is not known: middle: as the slowest twentieth of those, high end: nothing helps"
+    return Estimate(after_ns=found.after_ns, flops=found.flops, assumptions=(*found.assumptions, note))
+
+
+def _estimate(call: LibraryCall, after: Range, measured_ns: float, work: Work, rate: Rate) -> Estimate:
+    reached, most = call.flops / max(measured_ns, 1) / 1e3, rate.flops_per_s / 1e12
+    return Estimate(
+        after_ns=after,
+        flops=call.flops,
+        assumptions=(
+            f"now {reached:.3g} TFLOP/s; after: {work.says}, at {most:.3g} TFLOP/s or the bandwidth of a copy, after "
+            f"{rate.launch_ns / 1000:g} µs ({rate.source})",
+        ),
+    )

@@ -1,0 +1,243 @@
+"""Columns of calls of a library's operators: products, convolutions, attention. A call is all that one operator ran.
+
+What a call asks for follows from its recorded inputs (ops/infer/library.py), and why it may be slow from those, from
+the name of its longest kernel and from what else the trace has: the first row of _CAUSES whose conditions all hold.
+Each distinct combination is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+
+from tracemine.devices import Device, find_device
+from tracemine.ops import lookup
+from tracemine.ops.arithmetic import is_narrow, unit_of
+from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
+from tracemine.rows.activities import distinct
+from tracemine.rows.arrow import categories, coded, rows_of, take
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
+from tracemine.timeline import Timeline
+
+LEAST_PERCENT: Final = 3  # of GPU time: what calls alike must take to be looked into. The one place that says so
+_INPUTS = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_MOST_KERNELS: Final = 4095  # of one call: beyond, as many
+_HALF: Final = frozenset({"float16", "bfloat16"})
+# The device table's peak that the fastest units offer a type, first that is stated.
+_PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "float16": ("fp16",),
+    "bfloat16": ("bf16",),
+    "float32": ("tf32", "fp32"),
+    "float64": ("fp64",),
+    "float8_e4m3fn": ("fp8",),
+    "float8_e5m2": ("fp8",),
+    "int8": ("int8",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of calls alike."""
+
+    call: LibraryCall
+    unit: str | None  # what the longest kernel multiplies with
+    narrow: bool  # whether that kernel is one for operands that are not aligned
+    kernels: int  # of that name
+    has_tf32: bool  # the GPU
+    runs_tf32: bool  # some product of the trace: then it is allowed, and a kernel without is the library's choice
+
+
+def _is_product(seen: Seen) -> bool:
+    return seen.call.operation == "product"
+
+
+def _is_convolution(seen: Seen) -> bool:
+    return seen.call.operation.startswith("convolution")
+
+
+def _tf32_is_off(seen: Seen) -> bool:
+    """Of products it is unless asked for; of convolutions the record says."""
+    return not seen.runs_tf32 if _is_product(seen) else seen.call.allow_tf32 is False
+
+
+_Condition = Callable[[Seen], bool]
+_CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
+    "float64": (lambda one: one.call.dtype == "float64",),
+    "misaligned": (
+        _is_product,
+        lambda one: one.call.dtype in _HALF and one.call.misaligned is True,
+        lambda one: one.narrow or one.unit == "vector",
+    ),
+    "group_by_group": (
+        _is_convolution,
+        lambda one: one.call.groups > 1 and one.kernels >= one.call.groups,
+    ),
+    "depthwise": (lambda one: one.call.depthwise,),  # limited by memory, whatever computes it: no rule asks for it
+    "patches": (lambda one: one.call.patches,),
+    "no_tf32": (
+        lambda one: one.call.dtype == "float32" and one.unit == "vector",
+        lambda one: one.has_tf32,
+        _tf32_is_off,
+    ),
+    "no_matrix_units": (lambda one: one.call.dtype in _HALF and one.unit == "vector",),
+}
+CAUSES: Final = (*_CAUSES, "unknown")
+
+
+def cause_of(seen: Seen) -> str:
+    """Why such a call may be slow; `unknown` where nothing says it."""
+    found = (name for name, conditions in _CAUSES.items() if all(holds(seen) for holds in conditions))
+    return next(found, "unknown")
+
+
+def library_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """The columns of calls; those of rows outside such calls are null, 0 or false.
+
+    >>> from tracemine.timeline import Meta
+    >>> from tracemine.rows.activities import activity_rows
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> sorted(library_columns(empty, activity_rows(empty)))[:3]
+    ['call', 'call_bytes', 'call_cause']
+    """
+    dur = cast("Numbers", activities.columns["dur_ns"]).values.astype(np.int64)
+    calls = _Calls(timeline, rows_of(timeline.activities["op_row"]), dur)
+    device = _device_of(timeline)
+    kinds, of = calls.kinds(timeline.activities, device)
+    causes = [None if one is None else cause_of(one) for one in kinds]
+    cause = coded(causes, of)
+    counted = [None if one is None else one.call for one in kinds]
+    flops, nbytes = (_spread([None if one is None else getattr(one, name) for one in counted], of) for name in _COUNTS)
+    percent = _percent(calls, cause, of, dur)
+    known = flops.valid if flops.valid is not None else np.zeros(len(dur), np.bool_)
+    return {
+        "call": Numbers(calls.number),
+        "call_dur_ns": Numbers(calls.total, calls.inside),
+        "call_flops": flops,
+        "call_bytes": nbytes,
+        "call_roofline_percent": _roofline(counted, of, calls.total, device),
+        "call_percent": Numbers(percent, calls.inside),
+        "call_cause": cause,
+        "heavy_call": Flags(known & (percent >= LEAST_PERCENT)),
+    }
+
+
+_COUNTS = ("flops", "nbytes")
+
+
+class _Calls:
+    """Which rows belong to which call, and what that took; one entry an activity."""
+
+    def __init__(self, timeline: Timeline, op_row: IntArray, dur: IntArray) -> None:
+        name = take(categories(timeline.ops["name"]), op_row)
+        library = np.array([*(_is_library(each) for each in name.values), False], np.bool_)
+        self.inside: BoolArray = library[name.codes]
+        self.number: IntArray = np.where(self.inside, op_row + 1, 0)
+        self.total = np.bincount(self.number, weights=dur).astype(np.int64)[self.number] if len(dur) else dur
+        self.op = Categories(np.where(self.inside, name.codes, -1).astype(np.int32), name.values)
+        self.inputs = [take(categories(timeline.ops[each]), op_row) for each in _INPUTS]
+        self._dur = dur
+
+    def kinds(self, activities: object, device: Device | None) -> tuple[list[Seen | None], IntArray]:
+        """Each distinct kind of call, None where its inputs tell nothing, and for each row the place of its own."""
+        names = categories(activities["name"])  # type: ignore[index]  # a table
+        order = np.lexsort((self._dur, self.number))
+        last = np.append(self.number[order][1:] != self.number[order][:-1], True) if len(order) else order
+        longest = np.zeros(int(self.number.max(initial=0)) + 1, np.int64)
+        longest[self.number[order][last]] = order[last]
+        main = Categories(names.codes[longest[self.number]], names.values) if len(order) else names
+        same = np.bincount(self.number, weights=names.codes == main.codes, minlength=1)[self.number]
+        count = Categories(np.minimum(same, _MOST_KERNELS).astype(np.int32), tuple(map(str, range(_MOST_KERNELS + 1))))
+        rows, of = distinct(self.op, *self.inputs, main, count)
+        known: dict[tuple[str | None, ...], LibraryCall | None] = {}
+        for row in rows:
+            if row[:5] not in known:
+                known[row[:5]] = _read(*row[:5])
+        found = [(known[row[:5]], row[5] or "", int(row[6])) for row in rows]
+        tf32 = any(call is not None and _in_tf32(call, kernel) for call, kernel, _ in found)
+        has_tf32 = device is not None and "tf32" in device.flops_per_s
+        return [
+            None
+            if call is None
+            else Seen(
+                call=call,
+                unit=unit_of(kernel),
+                narrow=is_narrow(kernel),
+                kernels=kernels_of,
+                has_tf32=has_tf32,
+                runs_tf32=tf32,
+            )
+            for call, kernel, kernels_of in found
+        ], of
+
+
+def recorded_call(timeline: Timeline, op_row: int) -> LibraryCall | None:
+    """What one operator asked of its library; None where it is none of these, or its inputs were not recorded."""
+    if op_row < 0:
+        return None
+    return _read(*(timeline.ops[name][op_row].as_py() for name in ("name", *_INPUTS)))
+
+
+def _is_library(name: str) -> bool:
+    operator = lookup(name)
+    return operator is not None and operator.op_class in OPERATIONS
+
+
+def _read(
+    op: str | None, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
+) -> LibraryCall | None:
+    if op is None or shapes is None or dtypes is None:
+        return None
+    try:
+        steps, values = (None if text is None else msgspec.json.decode(text) for text in (strides, concrete))
+        sizes, types = msgspec.json.decode(shapes), msgspec.json.decode(dtypes)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return library_call(op, sizes, types, steps, values)
+
+
+def _in_tf32(call: LibraryCall, kernel: str) -> bool:
+    return call.operation == "product" and call.dtype == "float32" and unit_of(kernel) == "matrix"
+
+
+def _device_of(timeline: Timeline) -> Device | None:
+    """The GPU of the trace, where all of its devices are of one kind."""
+    found = [find_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]
+    return found[0] if found and all(each is found[0] for each in found) else None
+
+
+def _percent(calls: _Calls, cause: Categories, of: IntArray, dur: IntArray) -> FloatArray:
+    """Of GPU time, all calls alike: of one cause, one fix helps all of them; without one, of the same inputs."""
+    named = cause.codes >= 0
+    if "unknown" in cause.values:
+        named &= cause.codes != cause.values.index("unknown")
+    alike = np.where(named, len(dur) + cause.codes + 1, of + 1)
+    spent = np.bincount(alike, weights=dur) if len(dur) else np.zeros(1)
+    share = spent[alike] / max(int(dur.sum()), 1) * 100
+    return np.where(calls.inside, share, 0.0)
+
+
+def _roofline(counted: list[LibraryCall | None], of: IntArray, total: IntArray, device: Device | None) -> Numbers:
+    """The least time that the data sheet allows, of what it took: as many operations, or bytes, at its peak."""
+    least = np.array([*(_least_ns(one, device) for one in counted), np.nan])[of]
+    known = ~np.isnan(least) & (total > 0)
+    return Numbers(np.where(known, least / np.maximum(total, 1) * 100, 0.0), known)
+
+
+def _least_ns(call: LibraryCall | None, device: Device | None) -> float:
+    if call is None or device is None:
+        return float("nan")
+    peaks = (device.flops_per_s.get(name) for name in _PEAKS.get(call.dtype, ()))
+    peak = next((each for each in peaks if each), None)
+    if peak is None:
+        return float("nan")
+    return max(call.flops / peak, call.nbytes / device.bandwidth_bytes_per_s) * 1e9
+
+
+def _spread(values: list[int | None], of: IntArray) -> Numbers:
+    known = np.array([*(value is not None for value in values), False], np.bool_)
+    filled = np.array([*(value or 0 for value in values), 0], np.int64)
+    return Numbers(filled[of], known[of])
