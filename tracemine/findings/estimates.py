@@ -11,6 +11,7 @@ import numpy as np
 from tracemine.findings.context import Book
 from tracemine.findings.facts import category, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
+from tracemine.findings.lists import Work, loop_work, step_share, step_work
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -26,7 +27,9 @@ from tracemine.perfmodel import (
     fused_run,
     hidden_by_workers,
     one_kernel,
+    one_pass,
     pinned,
+    share_of,
 )
 from tracemine.rows.table import FloatArray, IntArray
 
@@ -102,6 +105,43 @@ def _one_kernel(
         intermediate_bytes=int(groups.intermediate_bytes[group]),
         flops=None if flops < 0 else flops,
     )
+
+
+def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """An optimizer's step, or a loop over tensors, in one pass over lists."""
+    rows, facts, members = book.rows["activities"], book.facts["activities"], matrix[0]
+    durations = facts.dur_ns[matrix]
+    measured_ns = float(durations.sum(axis=1).mean())
+    names = [text_at(book.kernel_names, row) or "" for row in members]
+    calls = book.lists.calls(facts.op_row[members], names)
+    optimizer, style = text_at(facts.optimizer, members[0]), text_at(category(rows, "update_style"), members[0])
+    work: Work | None
+    if number(rows, "zeroing", null=-1)[members[0]] >= 0:
+        work = Work(passes=(), before=None, sure=True)
+    elif matrix.shape[1] < 2:
+        return Abstained("nothing_to_win")
+    elif optimizer is None:
+        kind = text_at(category(rows, "sweep_kind"), members[0])
+        work = None if kind is None else loop_work(book.lists, calls, kind)
+    else:
+        work = step_work(book.lists, calls, optimizer)
+    if work is not None:
+        estimate = one_pass(
+            work.passes,
+            work.traffic,
+            measured_ns,
+            book.curves,
+            sure=work.sure,
+            compiled=optimizer is not None and not book.environment.has_fused_step(optimizer),
+            alike=style == "lists",
+        )
+    elif optimizer is not None:
+        after, before = step_share(calls, optimizer)
+        estimate = share_of(measured_ns, after, before, book.curves, loop=style == "loop")
+    else:
+        return Abstained("bytes_unknown")
+    evidence = Evidence.PROVEN if work is not None and work.sure else Evidence.CONSISTENT
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
 
 
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
@@ -186,6 +226,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
 
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse,
+    "one_pass": _pass,
     "pin_memory": _pin,
     "close_gap": _close,
     "close_break": _close,

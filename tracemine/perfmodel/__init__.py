@@ -34,6 +34,7 @@ from tracemine.perfmodel.gaps import (
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_norm import rms_norm_loses
+from tracemine.perfmodel.lists import Pass, one_pass, share_of
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
@@ -60,6 +61,7 @@ __all__ = [
     "Estimate",
     "Measured",
     "Neighbour",
+    "Pass",
     "Prediction",
     "Range",
     "Slowdown",
@@ -75,9 +77,11 @@ __all__ = [
     "hidden_by_workers",
     "of_this_user",
     "one_kernel",
+    "one_pass",
     "parse_calibration",
     "pinned",
     "read_calibration",
     "read_measured",
     "rms_norm_loses",
+    "share_of",
 ]
