@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -26,6 +27,20 @@ class Program:
     def __init__(self) -> None:
         device = Device(ordinal=0, name="NVIDIA H200", sm_count=132)
         self.trace, self.now = Trace(devices=(device,)), 10_000
+        self.row: dict[str, Any] | None = None
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """What is called within is one step's."""
+        self.row = self.trace.step(self.now, 0)
+        yield
+        self.row["dur_ns"] = self.now - self.row["start_ns"]
+
+    def kernel(self, op: dict[str, Any], dur_ns: int, after_ns: int) -> None:
+        """A kernel of an operator, and the time after it."""
+        launch = (self.now + 10, 10)
+        self.trace.kernel("k", self.now + 5_000, dur_ns, launch=launch, op=op, step_row=self.row)
+        self.now += after_ns
 
     def step(self, *parts: tuple[str | None, Sequence[tuple[str, Any, int]]], dur_ns: int = 8_000) -> None:
         start = self.now
@@ -148,6 +163,102 @@ def test_nothing_is_left_of_gradients_that_are_filled_with_zeros() -> None:
     assert found.fused_ns.high == 0
     assert found.gpu_saving_ns.low == found.measured_ns
     assert "set_to_none=True" in found.fix
+
+
+# --- weights, bags and caches -----------------------------------------------------------------------------------------
+
+
+def cast_within(*, trained: bool) -> Program:
+    """Two steps of linear layers under autocast: input, weight and bias are cast within each."""
+    program = Program()
+    for _ in range(2):
+        with program.one_step():
+            for width in (512, 1024, 2048):
+                operands = [[64, 4096], [width, 4096], [width]]
+                linear = program.trace.op("aten::linear", program.now, 129_900, operands, ["float"] * 3)
+                for shape in operands:
+                    to = program.trace.op("aten::to", program.now, 9_500, parent_row=linear)
+                    inner = program.trace.op("aten::_to_copy", program.now + 1, 9_400, parent_row=to)
+                    types = ["c10::BFloat16", "float", "Scalar"]
+                    copy = program.trace.op(
+                        "aten::copy_", program.now + 2, 9_000, [shape, shape, []], types, parent_row=inner
+                    )
+                    program.kernel(copy, 30_000, 40_000)
+                program.call("aten::addmm", [[width], [64, 4096], [4096, width]], 20_000, linear)
+            if trained:
+                around = program.trace.op("Optimizer.step#SGD.step", program.now, 10_000)
+                program.call("aten::_foreach_add_", [[[8]]], 2_000, around)
+    return program
+
+
+def test_weights_and_biases_that_autocast_casts_are_one_finding_and_inputs_are_not_in_it() -> None:
+    (found,) = cast_within(trained=False).findings("weight_cast")
+    assert (found.occurrences, len(found.activities[0])) == (2, 6)
+    assert found.gpu_saving_ns.low == found.measured_ns
+    assert "leave autocast out" in found.fix
+
+
+def test_weights_that_are_trained_are_still_written_in_each_step() -> None:
+    (found,) = cast_within(trained=True).findings("weight_cast")
+    assert found.fused_ns is not None
+    assert 0 < found.fused_ns.low < found.fused_ns.high == found.measured_ns
+    assert "masters" in found.fix
+
+
+def looked_up(*widths: int) -> Program:
+    program = Program()
+    for _ in range(2):
+        with program.one_step():
+            for width in widths:
+                types = ["float", "long int", "long int"]
+                bag = program.trace.op(
+                    "aten::_embedding_bag", program.now, 9_000, [[20_000, width], [32_768], [8_192]], types
+                )
+                program.kernel(bag, 10_000, 20_000)
+    return program
+
+
+def test_bags_of_one_width_move_as_many_bytes_in_one_launch() -> None:
+    (found,) = looked_up(*[64] * 6).findings("embedding_bags_apart")
+    assert (found.occurrences, len(found.activities[0])) == (2, 6)
+    assert found.traffic_bytes is not None
+    assert found.traffic_bytes.after == 2 * 6 * (32_768 * (64 * 4 + 8) + 8_192 * 8 + 8_192 * 64 * 4)
+    assert found.gpu_saving_ns.low == 0
+
+
+def test_bags_of_different_widths_are_left_alone() -> None:
+    assert looked_up(16, 32, 64, 128, 16, 32).findings("embedding_bags_apart") == []
+
+
+def decoded(rows: Sequence[Sequence[int]], appended: Sequence[Sequence[int]]) -> Program:
+    program = Program()
+    for _ in range(2):
+        with program.one_step():
+            for many, few in zip(rows, appended, strict=True):
+                cat = program.trace.op("aten::cat", program.now, 9_000, [[many, few], []], ["TensorList", "Scalar"])
+                program.kernel(cat, 40_000, 50_000)
+    return program
+
+
+def test_a_cache_that_grows_saves_its_copy_and_no_launch() -> None:
+    (found,) = decoded([[4, 16, 2048, 64]] * 4, [[4, 16, 1, 64]] * 4).findings("cache_grown")
+    assert (found.occurrences, len(found.activities[0])) == (2, 4)
+    assert found.gpu_saving_ns.mid > 0.9 * found.measured_ns
+    assert found.step_saving_ns.high <= found.gpu_saving_ns.high
+
+
+@pytest.mark.parametrize(
+    ("rows", "appended"),
+    [
+        ([[4, 16, 2048, 64]], [[4, 16, 1, 64]]),
+        ([[32, 512, 7, 7]] * 4, [[32, 32, 7, 7]] * 4),
+        ([[2, 8, 128, 128]] * 4, [[2, 8, 128, 1]] * 4),
+        ([[4, 16, 64, 64]] * 4, [[4, 16, 64, 64]] * 4),
+    ],
+    ids=["once a step", "channels", "a column of sinks", "halves"],
+)
+def test_what_is_joined_otherwise_is_no_cache(rows: Sequence[Sequence[int]], appended: Sequence[Sequence[int]]) -> None:
+    assert decoded(rows, appended).findings("cache_grown") == []
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.findings.context import Book
-from tracemine.findings.facts import category, number
+from tracemine.findings.facts import category, flags, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
-from tracemine.findings.lists import Work, loop_work, step_share, step_work
+from tracemine.findings.lists import Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -23,12 +23,15 @@ from tracemine.perfmodel import (
     Range,
     Traffic,
     Unfused,
+    cast_once,
     closed_gaps,
     fused_run,
     hidden_by_workers,
     one_kernel,
     one_pass,
+    one_table,
     pinned,
+    rows_written,
     share_of,
 )
 from tracemine.rows.table import FloatArray, IntArray
@@ -111,6 +114,11 @@ def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """An optimizer's step, or a loop over tensors, in one pass over lists."""
     rows, facts, members = book.rows["activities"], book.facts["activities"], matrix[0]
     durations = facts.dur_ns[matrix]
+    operands = _of_operands(book, members, durations.mean(axis=0))
+    if operands is not None:
+        return (
+            operands if isinstance(operands, Abstained) else _on_gpu(book, matrix, operands, durations, Evidence.PROVEN)
+        )
     measured_ns = float(durations.sum(axis=1).mean())
     names = [text_at(book.kernel_names, row) or "" for row in members]
     calls = book.lists.calls(facts.op_row[members], names)
@@ -142,6 +150,28 @@ def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         return Abstained("bytes_unknown")
     evidence = Evidence.PROVEN if work is not None and work.sure else Evidence.CONSISTENT
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
+
+
+def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
+    """Of weights that are cast, caches that grow and bags of many tables, what is left; None: it is none of these."""
+    rows, facts = book.rows["activities"], book.facts["activities"]
+    casts, grows = (flags(rows, name)[members].all() for name in ("weight_cast", "appended"))
+    bags = text_at(category(rows, "operation"), members[0]) == "_embedding_bag"
+    if not (casts or grows or bags):
+        return None
+    calls = book.lists.calls(facts.op_row[members], [""] * len(members))
+    sizes = [call.sizes for call in calls]
+    if len(calls) < len(members):
+        return Abstained("bytes_unknown")
+    if casts:
+        return cast_once(cast_pass(sizes), float(durations_ns.sum()), book.curves, training=book.training)
+    if grows:
+        return rows_written(row_bytes(calls), durations_ns.tolist(), book.curves)
+    moved = [bag_bytes(call, book.lists.shapes(call.row)) for call in calls]
+    if any(each is None for each in moved):
+        return Abstained("bytes_unknown")
+    reads, writes = (sum(each[at] for each in moved if each is not None) for at in (0, 1))
+    return one_table(reads, writes, float(durations_ns.sum()), book.curves)
 
 
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, mapped, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
 from tracemine.rows.updates import updates_of
 from tracemine.timeline import Timeline
 
@@ -116,6 +116,13 @@ def category(rows: Rows, name: str) -> Categories:
     column = rows.columns[name]
     assert isinstance(column, Categories), name  # noqa: S101 - the row sets' documented kinds
     return column
+
+
+def flags(rows: Rows, name: str) -> BoolArray:
+    """A flag column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Flags), name  # noqa: S101 - the row sets' documented kinds
+    return column.values
 
 
 def _first_known(first: Categories, other: Categories) -> Categories:

@@ -105,6 +105,10 @@ class Lists:
         shapes = _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None)
         return Call(row, name.removeprefix("aten::"), _sizes(shapes, types), item)
 
+    def shapes(self, row: int) -> list[object]:
+        """The recorded shapes of a call's inputs."""
+        return _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None) or []
+
     @cached_property
     def _tensors(self) -> tuple[IntArray, dict[str, IntArray]]:
         """Rows of `tensors` on a device, and where each operator's begin."""
@@ -167,6 +171,36 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
         nbytes = item * sum(sizes)
         passes.append(Pass(reads=taken * nbytes, writes=nbytes, sizes=sizes, lists=max(taken, 1)))
     return Work(passes=tuple(passes), before=before, sure=True)
+
+
+# --- what operands say -----------------------------------------------------------------------------------------------
+
+
+def cast_pass(sizes: Sequence[tuple[tuple[int, ...], ...] | None]) -> Pass:
+    """Copies of weights from float32 to half width as one pass over lists."""
+    own = tuple(each[0][0] for each in sizes if each)
+    return Pass(reads=4 * sum(own), writes=2 * sum(own), sizes=own, lists=2)
+
+
+def row_bytes(calls: Sequence[Call]) -> list[int]:
+    """Bytes of what each `cat` appends, its second tensor."""
+    return [
+        (call.item_bytes or 4) * (call.sizes[0][1] if call.sizes and len(call.sizes[0]) > 1 else 0) for call in calls
+    ]
+
+
+def bag_bytes(call: Call, shapes: Sequence[object]) -> tuple[int, int] | None:
+    """Bytes that a call of `_embedding_bag` reads and writes: a row for each index, and a row for each bag.
+
+    >>> bag_bytes(Call(0, "_embedding_bag", ((640,), (32,), (8,)), 4), [[10, 64], [32], [8]])
+    (8512, 2048)
+    """
+    table = shapes[0] if shapes else None
+    if call.sizes is None or len(call.sizes) < 3 or not isinstance(table, list) or len(table) != 2:
+        return None
+    (indices,), (bags,) = call.sizes[1][:1], call.sizes[2][:1]
+    row = (call.item_bytes or 4) * int(table[1])
+    return indices * (row + 8) + 8 * bags, bags * row
 
 
 # --- tensors that were recorded --------------------------------------------------------------------------------------

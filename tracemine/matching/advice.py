@@ -19,6 +19,7 @@ FLAGS: Final = {
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
     "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
     "fused_step": "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3",
+    "training": "a backward pass, or an optimizer's step, was recorded",
     "module": "it lies in a module",
     "backward": "it is part of a backward pass",
     "widened": "one kernel could do more than the pattern names: what is counted is all of it",

@@ -21,6 +21,7 @@ SAVINGS = ("fuse", "one_pass", "close_gap", "close_break", "pin_memory")
 CALLS: Final = {
     "compiled": "a compiled function, or a kernel of one's own: the host spends more on it than on an operator",
     "operator": "one operator of a library",
+    "each": "as many operators as before: no launch goes",
     "step": "one operator for all matches of a step, such as a fused optimizer",
 }
 GROUP_BY = ("ops", "shapes", "dtype", "module", "source", "line")

@@ -34,7 +34,7 @@ from tracemine.perfmodel.gaps import (
 from tracemine.perfmodel.group import one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_norm import rms_norm_loses
-from tracemine.perfmodel.lists import Pass, one_pass, share_of
+from tracemine.perfmodel.lists import Pass, cast_once, one_pass, one_table, rows_written, share_of
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
@@ -69,6 +69,7 @@ __all__ = [
     "Unfused",
     "Unprofiled",
     "calibration_of",
+    "cast_once",
     "chosen",
     "closed_gaps",
     "data_folder",
@@ -78,10 +79,12 @@ __all__ = [
     "of_this_user",
     "one_kernel",
     "one_pass",
+    "one_table",
     "parse_calibration",
     "pinned",
     "read_calibration",
     "read_measured",
     "rms_norm_loses",
+    "rows_written",
     "share_of",
 ]

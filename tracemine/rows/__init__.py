@@ -14,6 +14,7 @@ from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.measured import measured_columns, ungrouped_columns
+from tracemine.rows.operands import operand_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
@@ -34,7 +35,7 @@ def row_sets(timeline: Timeline, groups: Groups | None = None, *, counters: Coun
     activities, gaps = activity_rows(timeline), gap_rows(timeline)
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
-    activities = activities.with_columns(update_columns(timeline, activities))
+    activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))
     return {
         "activities": activities.with_columns(ungrouped_columns(activities)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
