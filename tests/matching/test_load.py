@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said_with_file_line_and_key(rule, tmp_path, old, new, 
     [
         ('when = { amd = true }', "an advice has a text", 'text = "…"'),
         ('text = "a"', "an advice says when it fits", "when = { compiled = true }"),
-        ('text = "a"\nwhen = { amd = true }\ncall = "steps"', "'steps' is none of its values", "there are: compiled, operator, step"),
+        ('text = "a"\nwhen = { amd = true }\ncall = "steps"', "'steps' is none of its values", "there are: compiled, operator, each, step"),
         ('text = "a"\nwhen = { optimiser = true }', "a rule has no such key", "did you mean optimizer?"),
         ('text = "a"\nwhen = { engine = "vlm" }', "'vlm' is none of its values", "there are: vllm, sglang"),
         ('text = "a"\nwhen = { amd = "yes" }', "this is a string; it must be true or false", None),
@@ -172,10 +172,10 @@ def test_what_is_removed_says_how_much_of_it_stays(rule):
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: there are: fuse, close_gap, close_break, pin_memory, remove, reach_rate"),
+        ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: there are: fuse, one_pass, close_gap, close_break, pin_memory, remove, reach_rate"),
         ('status = "experimental"', 'status = "test"', ":2: status: 'test' is none of its values\n  hint: there are: experimental, stable, deprecated"),
         ('status = "experimental"', "status = 1", ':2: status: this is a whole number; it must be one of "experimental", "stable", "deprecated"'),
-        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"close_gap\", \"close_break\", \"pin_memory\", \"remove\", \"reach_rate\""),
+        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"one_pass\", \"close_gap\", \"close_break\", \"pin_memory\", \"remove\", \"reach_rate\""),
         ('fix = "Use', 'fix = "" # "Use', ":5: fix: this is empty\n  hint: say it in a sentence"),
         ('saving = "fuse"', 'saving = "fuse', ":6: this is not TOML, column 15: Illegal character '\\n'"),
     ],

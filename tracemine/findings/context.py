@@ -10,6 +10,7 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.environment import Environment, environment_of
 from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
+from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
@@ -37,6 +38,8 @@ class Book:
     has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
     steps: Steps = field(init=False)
     environment: Environment = field(init=False)  # facts that advice depends on
+    training: bool = field(init=False)  # a backward pass, or an optimizer's step, is part of the trace
+    lists: Lists = field(init=False)  # sizes of the tensors that operators take
     unprofiled: Unprofiled = field(init=False)  # the step with nobody recording; the span where no steps are known
     # Of each gap, nobody recording: least, usual, most.
     alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
@@ -58,6 +61,8 @@ class Book:
         self.kernel_names = categories(self.timeline.activities["name"])
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in np.unique(bound.codes) if code >= 0}
+        self.lists = Lists(self.timeline)
+        self.training = bool(self.facts["activities"].backward.any() or (optimizer.codes >= 0).any())
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)
         self.alone_ns = self.steps.gaps_ns()
         step = self.accounts.per_step

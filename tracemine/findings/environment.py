@@ -26,6 +26,9 @@ _FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
 _ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
 _FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
 _FUSED_NORM_SINCE = (2, 9)  # pytorch/pytorch#153666
+# The first release in which an optimizer takes `fused=True` on CUDA; the newest that is known not to is one before.
+_FUSED_STEP_SINCE = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
+_USUAL = (2, 3)  # where the release is not known
 _SYNCHRONISES = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize")
 # Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
 _READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
@@ -56,6 +59,11 @@ class Environment:
             "blockers": bool(self.blockers),
             "no_fused_norm": self.torch is not None and self.torch < _FUSED_NORM_SINCE,
         }
+
+    def has_fused_step(self, optimizer: str | None) -> bool:
+        """Whether this torch's optimizer of that class takes `fused=True` on a GPU."""
+        since = _FUSED_STEP_SINCE.get(optimizer or "")
+        return since is not None and (self.torch or _USUAL) >= since
 
     @property
     def blockers_text(self) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.findings.context import Book
-from tracemine.findings.facts import category, number
+from tracemine.findings.facts import category, flags, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
+from tracemine.findings.lists import Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -23,12 +24,17 @@ from tracemine.perfmodel import (
     Traffic,
     Unfused,
     at_its_rate,
+    cast_once,
     closed_gaps,
     fused_run,
     hidden_by_workers,
     one_kernel,
+    one_pass,
+    one_table,
     pinned,
     removed,
+    rows_written,
+    share_of,
 )
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
@@ -105,6 +111,70 @@ def _one_kernel(
         intermediate_bytes=int(groups.intermediate_bytes[group]),
         flops=None if flops < 0 else flops,
     )
+
+
+def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """An optimizer's step, or a loop over tensors, in one pass over lists."""
+    rows, facts, members = book.rows["activities"], book.facts["activities"], matrix[0]
+    durations = facts.dur_ns[matrix]
+    operands = _of_operands(book, members, durations.mean(axis=0))
+    if operands is not None:
+        return (
+            operands if isinstance(operands, Abstained) else _on_gpu(book, matrix, operands, durations, Evidence.PROVEN)
+        )
+    measured_ns = float(durations.sum(axis=1).mean())
+    names = [text_at(book.kernel_names, row) or "" for row in members]
+    calls = book.lists.calls(facts.op_row[members], names)
+    optimizer, style = text_at(facts.optimizer, members[0]), text_at(category(rows, "update_style"), members[0])
+    work: Work | None
+    if number(rows, "zeroing", null=-1)[members[0]] >= 0:
+        work = Work(passes=(), before=None, sure=True)
+    elif matrix.shape[1] < 2:
+        return Abstained("nothing_to_win")
+    elif optimizer is None:
+        kind = text_at(category(rows, "sweep_kind"), members[0])
+        work = None if kind is None else loop_work(book.lists, calls, kind)
+    else:
+        work = step_work(book.lists, calls, optimizer)
+    if work is not None:
+        estimate = one_pass(
+            work.passes,
+            work.traffic,
+            measured_ns,
+            book.curves,
+            sure=work.sure,
+            compiled=optimizer is not None and not book.environment.has_fused_step(optimizer),
+            alike=style == "lists",
+        )
+    elif optimizer is not None:
+        after, before = step_share(calls, optimizer)
+        estimate = share_of(measured_ns, after, before, book.curves, loop=style == "loop")
+    else:
+        return Abstained("bytes_unknown")
+    evidence = Evidence.PROVEN if work is not None and work.sure else Evidence.CONSISTENT
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
+
+
+def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
+    """Of weights that are cast, caches that grow and bags of many tables, what is left; None: it is none of these."""
+    rows, facts = book.rows["activities"], book.facts["activities"]
+    casts, grows = (flags(rows, name)[members].all() for name in ("weight_cast", "appended"))
+    bags = text_at(category(rows, "operation"), members[0]) == "_embedding_bag"
+    if not (casts or grows or bags):
+        return None
+    calls = book.lists.calls(facts.op_row[members], [""] * len(members))
+    sizes = [call.sizes for call in calls]
+    if len(calls) < len(members):
+        return Abstained("bytes_unknown")
+    if casts:
+        return cast_once(cast_pass(sizes), float(durations_ns.sum()), book.curves, training=book.training)
+    if grows:
+        return rows_written(row_bytes(calls), durations_ns.tolist(), book.curves)
+    moved = [bag_bytes(call, book.lists.shapes(call.row)) for call in calls]
+    if any(each is None for each in moved):
+        return Abstained("bytes_unknown")
+    reads, writes = (sum(each[at] for each in moved if each is not None) for at in (0, 1))
+    return one_table(reads, writes, float(durations_ns.sum()), book.curves)
 
 
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
@@ -207,6 +277,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
 
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse,
+    "one_pass": _pass,
     "pin_memory": _pin,
     "remove": _remove,
     "reach_rate": _reach,

@@ -9,12 +9,12 @@ import numpy as np
 
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, mapped, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
+from tracemine.rows.updates import updates_of
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
 _ENGINE = "autograd::engine::"
-_OPTIMIZER = re.compile(r"Optimizer\.step#(.+)\.step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         dtype=category(rows, "dtype"),
         op_class=category(rows, "op_class"),
         module=mapped(category(rows, "module"), pattern_of),
-        optimizer=_optimizers(timeline, op_row),
+        optimizer=category(rows, "optimizer"),
         backward=_backward(timeline, op_row),
         stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
         source=category(rows, "source"),
@@ -72,7 +72,7 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
         strides=nothing,
         dtype=nothing,
         op_class=nothing,
-        optimizer=take(_optimizers(timeline, rows_of(timeline.activities["op_row"])), number(rows, "next_row")),
+        optimizer=take(updates_of(timeline).optimizer, number(rows, "next_row")),
         backward=np.zeros(rows.count, np.bool_),
         module=mapped(category(rows, "module"), pattern_of),
         # In a graph break, the line that broke the graph: more than where a function begins.
@@ -82,26 +82,10 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
     )
 
 
-def _optimizers(timeline: Timeline, op_row: IntArray) -> Categories:
-    """Of each activity the class of the optimizer in whose step its operator ran, as PyTorch names such steps."""
-    names = mapped(categories(timeline.ops["name"]), optimizer_of)
-    return take(names, _taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row))
-
-
 def _backward(timeline: Timeline, op_row: IntArray) -> BoolArray:
     """Of each activity whether the autograd engine ran its operator."""
     names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
     return _taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row) >= 0
-
-
-def optimizer_of(annotation: str) -> str | None:
-    """The optimizer's class of an annotation that names its step.
-
-    >>> optimizer_of("Optimizer.step#AdamW.step"), optimizer_of("Optimizer.zero_grad#AdamW.zero_grad")
-    ('AdamW', None)
-    """
-    found = _OPTIMIZER.fullmatch(annotation)
-    return found[1] if found else None
 
 
 def pattern_of(module: str) -> str:
@@ -132,6 +116,13 @@ def category(rows: Rows, name: str) -> Categories:
     column = rows.columns[name]
     assert isinstance(column, Categories), name  # noqa: S101 - the row sets' documented kinds
     return column
+
+
+def flags(rows: Rows, name: str) -> BoolArray:
+    """A flag column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Flags), name  # noqa: S101 - the row sets' documented kinds
+    return column.values
 
 
 def _first_known(first: Categories, other: Categories) -> Categories:

@@ -180,6 +180,9 @@ def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArra
     )
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     if rule.rows != "gaps":
+        found["training"] = book.training
+        found["loop"] = text_at(category(book.rows["activities"], "sweep_kind"), int(rows[0]))
+        found["fused_step"] = any(book.environment.has_fused_step(label.optimizer) for label in labels)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(book, classes)}
     waited = waited_in(book.timeline, book.rows["gaps"], rows.tolist())
     optimizer = book.facts["gaps"].optimizer

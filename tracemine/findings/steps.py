@@ -134,7 +134,8 @@ class Steps:
                 rows.append(column)
                 saved.append(part)
                 left = left - part
-            unlaunched.append(matrix[:, 1:].reshape(-1))
+            if fix.call != "each":
+                unlaunched.append(matrix[:, 1:].reshape(-1))
             called.append(matrix[:, 0])
         first = _joined(called)
         if fix.call == "nothing":

@@ -18,6 +18,8 @@ FLAGS: Final = {
     "uncached": "memory is freed nearly as often as allocated, all the time: the allocator's cache is off, or full",
     "no_fused_norm": "this torch, which a capture names, has no kernel of its own for `F.rms_norm`",
     "slow_norm": "PyTorch's own kernel for `F.rms_norm` takes clearly longer on these rows than one made for them",
+    "fused_step": "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3",
+    "training": "a backward pass, or an optimizer's step, was recorded",
     "module": "it lies in a module",
     "backward": "it is part of a backward pass",
     "widened": "one kernel could do more than the pattern names: what is counted is all of it",
@@ -27,6 +29,7 @@ FLAGS: Final = {
 TEXTS: Final = {
     "engine": ("what serves the model", ("vllm", "sglang")),
     "optimizer": ("class of the optimizer whose step it is", None),
+    "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
 }

@@ -20,6 +20,7 @@ from tracemine.rows import ROW_DOCS
 
 SAVING_TEXT: Final = {
     "fuse": "device time: one kernel in place of several moves each tensor once",
+    "one_pass": "device time and launches: one pass over lists of tensors in place of many small kernels",
     "close_gap": "idle time of the device",
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
@@ -171,7 +172,7 @@ def _left(rule: Rule) -> str:
 
 def _called(rule: Rule) -> str:
     """What its fix calls, which decides what is left of the host's work."""
-    return f" The fix calls {CALLS[rule.call]}." if rule.saving == "fuse" else ""
+    return f" The fix calls {CALLS[rule.call]}." if rule.saving in ("fuse", "one_pass") else ""
 
 
 def _matched(rule: Rule) -> str:

@@ -41,6 +41,7 @@ from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_call import at_its_rate
 from tracemine.perfmodel.library_norm import rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
+from tracemine.perfmodel.lists import Pass, cast_once, one_pass, one_table, rows_written, share_of
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
@@ -69,6 +70,7 @@ __all__ = [
     "Estimate",
     "Measured",
     "Neighbour",
+    "Pass",
     "Prediction",
     "Range",
     "Rate",
@@ -81,6 +83,7 @@ __all__ = [
     "attention_ns",
     "backend_of",
     "calibration_of",
+    "cast_once",
     "chosen",
     "closed_gaps",
     "data_folder",
@@ -89,6 +92,8 @@ __all__ = [
     "hidden_by_workers",
     "of_this_user",
     "one_kernel",
+    "one_pass",
+    "one_table",
     "parse_calibration",
     "pinned",
     "rates_of",
@@ -96,4 +101,6 @@ __all__ = [
     "read_measured",
     "removed",
     "rms_norm_loses",
+    "rows_written",
+    "share_of",
 ]

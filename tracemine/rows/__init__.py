@@ -19,7 +19,9 @@ from tracemine.rows.gaps import gap_rows
 from tracemine.rows.graph import graph_of
 from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
+from tracemine.rows.operands import operand_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
+from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 
 __all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", "Rows", "row_sets"]
@@ -45,6 +47,7 @@ def row_sets(
     activities = activities.with_columns(library_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
+    activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))
     activities = activities.with_columns(ungrouped_columns(activities))
     return {
         "activities": activities if dataflow is None else replace(activities, graph=graph_of(dataflow)),

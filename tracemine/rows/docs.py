@@ -17,6 +17,8 @@ _NO_BYTES = (
     "more than one kernel"
 )
 _NO_BREAK = "in no graph break"
+_NO_UPDATE = "in no optimizer's step, or no operators were recorded"
+_NO_SWEEP = "in no such loop, or shapes were not recorded"
 _A_KERNEL = "a kernel, or not recorded"
 
 _NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
@@ -43,6 +45,9 @@ _ACTIVITIES = (
     ColumnDoc("bytes_moved", "numbers", "bytes of a copy or set, as recorded", _A_KERNEL),
     ColumnDoc("shape", "categories", "shape of the operator's first tensor, such as `[16,559,1024]`; of a TensorList, its first member's", _NO_SHAPES),
     ColumnDoc("dtype", "categories", "dtype of the operator's first tensor, such as `bfloat16`", _NO_SHAPES + "; or it is a TensorList"),
+    ColumnDoc("width", "numbers", "last extent of `shape`", _NO_SHAPES + "; or it has no axes"),
+    ColumnDoc("weight_cast", "flags", "a copy from float32 to half width that autocast makes of a weight or bias, within `linear`, `addmm` or a convolution: told by the argument whose shape it has, and not where the input has the same"),
+    ColumnDoc("appended", "flags", "a `cat` of two tensors of three axes or more that differ in the last but one, where the second has at most eight rows and the first at least 16 times as many: a few rows are appended to many"),
     ColumnDoc("module", "categories", "nn.Modules around the operator, outermost first, joined by `.`", "no stacks were recorded, or outside any module"),
     ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework; the line is where the function begins", _NO_STACKS),
     ColumnDoc("device", "numbers", "device ordinal", "the export does not say"),
@@ -73,6 +78,12 @@ _ACTIVITIES = (
     ColumnDoc("compiled", "flags", "launched by a graph that torch.compile's Inductor made of a function, whoever wrote the kernel"),
     ColumnDoc("handwritten", "flags", "written by hand for the purpose, so fused already: launched by an operator of another library (vLLM, FBGEMM …), or named as such a library's (Apex, Transformer Engine …); or with a plain C name, as Triton's have, and launched outside every operator that is known, although operators were recorded"),
     ColumnDoc("island", "numbers", "number of the graph break in which it was launched, eagerly, between two compiled graphs of one function; counted over the trace", "in no graph break"),
+    ColumnDoc("optimizer", "categories", "class of the optimizer in whose step it was launched, as PyTorch annotates it: `Optimizer.step#AdamW.step`", _NO_UPDATE),
+    ColumnDoc("update", "numbers", "which step of an optimizer that is: equal for all that one call of `step` launched", _NO_UPDATE),
+    ColumnDoc("update_style", "categories", "how that step is done: `fused` (a fused optimizer's kernels, or another library's), `compiled` (by torch.compile, or replayed from a CUDA graph), `other` (something else than pointwise operators, copies and fills is part of it: products, norms, collectives, sparse rows, a state on the host), `lists` (most of its time in `_foreach_*`), `loop` (a parameter at a time)", _NO_UPDATE),
+    ColumnDoc("zeroing", "numbers", "which call of an optimizer's `zero_grad` it was launched in, as PyTorch annotates it", "in none, or no operators were recorded"),
+    ColumnDoc("sweep", "numbers", "which loop over tensors it is part of: up to four operators that repeat eight times or more, one after the other on one stream, each time on tensors of one shape, of three shapes or more in all, or of two where an optimizer's step is recorded; outside optimizers' steps, their `zero_grad` and the autograd engine", _NO_SWEEP),
+    ColumnDoc("sweep_kind", "categories", "what that loop does: `zero` (fills), `norm` (one norm a tensor), `average` (`mul_` and `add_`, `lerp_`, or their sum copied), `copy` (`copy_` alone: data-parallel buckets, inputs of compiled graphs), `update` (other operators, the last of them in place)", _NO_SWEEP),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
     ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80 % and intensity below ridge; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),
     ColumnDoc("dram_bytes", "numbers", "bytes between DRAM and L2, both ways, as counted", _NO_COUNTERS),

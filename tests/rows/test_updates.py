@@ -1,0 +1,164 @@
+"""Steps of optimizers, calls of zero_grad, and loops over tensors: which activities are one, and which are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.timelines import Trace
+from tracemine.pipeline import analysed
+from tracemine.rows.table import Categories, Numbers
+
+FLOAT = ["float", "float"]
+SHAPES = [[64, 64], [64], [128, 64], [128], [32, 128], [32], [8, 32], [8]]
+
+
+class Steps:
+    """A trace of calls on one thread, each of which launches a kernel; annotations go around those given to them."""
+
+    def __init__(self) -> None:
+        self.trace, self.now = Trace(), 1_000
+
+    def call(
+        self, op: str, shape: Sequence[int] | None = (8,), *, inside: Any = None, kernel: str = "k", **how: Any
+    ) -> None:
+        shapes = None if shape is None else [list(shape), list(shape)]
+        types = None if shape is None else how.pop("dtypes", FLOAT)
+        own = self.trace.op(op, self.now, 90, shapes, types, parent_row=inside)
+        self.trace.kernel(kernel, self.now + 20, 10, launch=(self.now + 5, 5), op=own, **how)
+        self.now += 100
+
+    def around(self, name: str, *calls: tuple[str, Sequence[int] | None], parent: Any = None) -> None:
+        outer = self.trace.op(name, self.now, 100 * len(calls) + 50, parent_row=parent)
+        for op, shape in calls:
+            self.call(op, shape, inside=outer)
+        self.now += 100
+
+    def column(self, name: str) -> list[Any]:
+        column = analysed(self.trace.timeline()).rows["activities"].columns[name]
+        if isinstance(column, Categories):
+            return [column.values[code] if code >= 0 else None for code in column.codes.tolist()]
+        assert isinstance(column, Numbers)
+        assert column.valid is not None
+        return [
+            value if known else None for value, known in zip(column.values.tolist(), column.valid.tolist(), strict=True)
+        ]
+
+
+def loop(*ops: str, shapes: Sequence[Sequence[int]] = SHAPES) -> list[tuple[str, Sequence[int] | None]]:
+    return [(op, shape) for shape in shapes for op in ops]
+
+
+# --- steps of optimizers ---------------------------------------------------------------------------------------------
+
+
+def test_each_call_of_step_is_one_update_and_what_is_outside_is_none() -> None:
+    made = Steps()
+    made.call("aten::mul_")
+    for _ in range(2):
+        made.around("Optimizer.step#AdamW.step", ("aten::mul_", [8]), ("aten::addcdiv_", [8]))
+    assert made.column("optimizer") == [None, *["AdamW"] * 4]
+    none, first, second, third, fourth = made.column("update")
+    assert none is None
+    assert first == second != third == fourth
+
+
+@pytest.mark.parametrize(
+    ("ops", "style"),
+    [
+        (["aten::mul_", "aten::add_", "aten::copy_"], "loop"),
+        (["aten::_foreach_mul_", "aten::_foreach_add_"], "lists"),
+        (["aten::_foreach_add_", "aten::_fused_adamw_"], "fused"),
+        (["aten::mul_", "aten::mm", "aten::add_"], "other"),
+        (["aten::linalg_vector_norm", "aten::mul_"], "other"),
+    ],
+)
+def test_an_update_is_done_in_one_style(ops: list[str], style: str) -> None:
+    made = Steps()
+    made.around("Optimizer.step#Any.step", *((op, [8]) for op in ops))
+    assert made.column("update_style") == [style] * len(ops)
+
+
+def test_of_steps_inside_each_other_the_innermost_counts() -> None:
+    made = Steps()
+    outer = made.trace.op("Optimizer.step#Wrapper.step", made.now, 1_000)
+    made.around("Optimizer.step#SGD.step", ("aten::add_", [8]), parent=outer)
+    assert made.column("optimizer") == ["SGD"]
+
+
+def test_what_zero_grad_launches_is_no_step_and_no_loop() -> None:
+    made = Steps()
+    made.around("Optimizer.zero_grad#SGD.zero_grad", *loop("aten::zero_"))
+    assert len(set(made.column("zeroing"))) == 1
+    assert made.column("zeroing")[0] is not None
+    assert set(made.column("update")) == {None}
+    assert set(made.column("sweep")) == {None}
+
+
+# --- loops over tensors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind"),
+    [
+        (["aten::mul_", "aten::add_"], "average"),
+        (["aten::lerp_"], "average"),
+        (["aten::mul", "aten::mul", "aten::add", "aten::copy_"], "average"),
+        (["aten::linalg_vector_norm"], "norm"),
+        (["aten::mul_"], "update"),
+        (["aten::copy_"], "copy"),
+    ],
+)
+def test_operators_that_repeat_over_tensors_of_several_shapes_are_a_loop(ops: list[str], kind: str) -> None:
+    made = Steps()
+    made.call("aten::relu", [5])
+    for op, shape in loop(*ops):
+        made.call(op, shape)
+    made.call("aten::relu", [5])
+    assert made.column("sweep_kind") == [None, *[kind] * len(SHAPES) * len(ops), None]
+
+
+@pytest.mark.parametrize(
+    ("why", "calls"),
+    [
+        ("one shape: a recurrence", loop("aten::mul_", "aten::add_", shapes=[[32, 64]] * 12)),
+        ("two shapes in turn, and no optimizer", loop("aten::mul_", "aten::add_", shapes=[[32, 64], [32]] * 6)),
+        ("too few", loop("aten::mul_", "aten::add_", shapes=SHAPES[:7])),
+        ("nothing is kept in place", loop("aten::mul", "aten::add")),
+        ("a turn has two shapes", [(f"aten::{op}_", SHAPES[at % 7]) for at, op in enumerate(["mul", "abs"] * 8)]),
+        ("no shapes were recorded", [("aten::mul_", None)] * 12),
+        ("products between", loop("aten::mm", "aten::relu_")),
+    ],
+)  # fmt: skip
+def test_what_may_depend_on_itself_is_no_loop(why: str, calls: list[tuple[str, Sequence[int] | None]]) -> None:
+    made = Steps()
+    for op, shape in calls:
+        made.call(op, shape)
+    assert set(made.column("sweep")) == {None}, why
+
+
+def test_two_shapes_are_enough_where_an_optimizer_is_at_work() -> None:
+    made = Steps()
+    for op, shape in loop("aten::mul_", "aten::add_", shapes=[[32, 64], [32]] * 6):
+        made.call(op, shape)
+    made.around("Optimizer.step#SGD.step", ("aten::add_", [8]))
+    assert made.column("sweep_kind") == [*["average"] * 24, None]
+
+
+def test_fills_and_copies_that_another_operator_makes_are_no_loop() -> None:
+    made = Steps()
+    for shape in SHAPES:
+        made.call("aten::fill_", shape)  # a slice set to a value
+    for shape in SHAPES:
+        made.call("aten::copy_", shape, inside=made.trace.op("aten::clone", made.now, 95))
+    assert set(made.column("sweep")) == {None}
+
+
+def test_what_the_autograd_engine_launches_is_no_loop() -> None:
+    made = Steps()
+    for shape in SHAPES:
+        engine = made.trace.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", made.now, 95)
+        made.call("aten::add_", shape, inside=engine)
+    assert set(made.column("sweep")) == {None}

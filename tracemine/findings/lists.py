@@ -1,0 +1,338 @@
+"""What an optimizer's step, or a loop over tensors, must move where one pass does it: bytes, tensors, lists.
+
+Where an execution trace names the tensors each is counted once. Otherwise shapes tell how many elements each operator
+goes over, and the optimizer's class how many states it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import booleans, numbers, string_ids
+from tracemine.ops import dtype, lookup
+from tracemine.ops.dtypes import itemsize
+from tracemine.perfmodel import Pass, Traffic
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+
+# States that torch.optim's classes keep of each parameter, at most one more with the option in brackets.
+STATES: Final = {
+    "SGD": 0, "Adam": 2, "AdamW": 2, "Adagrad": 1, "RMSprop": 1, "Rprop": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2,
+    "Adadelta": 2, "ASGD": 1, "Lion": 1,
+}  # fmt: skip
+_MORE: Final = {
+    "SGD": ("mul_", "_foreach_mul_"),
+    "Adam": ("maximum", "_foreach_maximum_"),
+    "AdamW": ("maximum", "_foreach_maximum_"),
+}
+_GUESSED_STATES = 2
+_ELEMENT = re.compile(r"Functor<(?:[^<>,]*, )?(c10::BFloat16|c10::Half|float|double)\b")
+_SMALL = 0.05  # of the elements that the busiest operator goes over: less is a count of steps
+_LONGEST = 1 << 44  # elements: more is damage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What must be moved in passes over lists, and what is moved now."""
+
+    passes: tuple[Pass, ...]
+    before: int | None  # bytes
+    sure: bool  # tensors were recorded
+
+    @property
+    def traffic(self) -> Traffic | None:
+        after = sum(one.reads + one.writes for one in self.passes)
+        return None if self.before is None else Traffic(before=max(self.before, after), after=after)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its operator, and of each tensor, or list of tensors, that it takes the sizes in elements."""
+
+    row: int
+    name: str  # without aten::
+    sizes: tuple[tuple[int, ...], ...] | None  # None: not recorded
+    item_bytes: int | None
+
+    @property
+    def writes(self) -> bool:
+        """Whether its first tensors are written in place."""
+        return self.name.endswith("_")
+
+    @property
+    def moved(self) -> int:
+        """How often it reads or writes a tensor, of each member of its lists."""
+        operator = lookup(f"aten::{self.name}")
+        overload = operator.overloads[0] if operator is not None and operator.overloads else None
+        taken = 1 if overload is None else sum(each.type.startswith("Tensor") for each in overload.arguments)
+        if self.sizes is not None:
+            taken = sum(bool(each) and max(each) > 1 for each in self.sizes)
+        overwrites = overload is not None and bool(overload.overwrites)
+        return max(taken, 1) + 1 - overwrites  # what is overwritten is among the taken
+
+
+class Lists:
+    """The calls of a timeline and their tensors; both are looked at when the first is asked for."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._names, self._name_texts = string_ids(timeline.ops.column("name"))
+        self._shapes, self._shape_texts = string_ids(timeline.ops.column("input_shapes"))
+        self._dtypes, self._dtype_texts = string_ids(timeline.ops.column("input_dtypes"))
+
+    def calls(self, op_row: IntArray, kernels: Sequence[str]) -> list[Call]:
+        """The calls of activities, each once, in their order. `kernels`: names of the activities' kernels."""
+        found = dict.fromkeys(op_row.tolist())
+        name_of = dict(zip(op_row.tolist(), kernels, strict=True))
+        return [self._call(row, name_of[row]) for row in found if row >= 0]
+
+    def _call(self, row: int, kernel: str) -> Call:
+        name = str(self._name_texts[self._names[row]]) if self._names[row] >= 0 else ""
+        types = _decoded(self._dtype_texts[self._dtypes[row]] if self._dtypes[row] >= 0 else None) or []
+        known = [dtype(each) for each in types if isinstance(each, str)]
+        item = next((itemsize(each) for each in known if each is not None), None)
+        if item is None and (element := _ELEMENT.search(kernel)):
+            item = itemsize(dtype(element[1]) or "")
+        shapes = _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None)
+        return Call(row, name.removeprefix("aten::"), _sizes(shapes, types), item)
+
+    def shapes(self, row: int) -> list[object]:
+        """The recorded shapes of a call's inputs."""
+        return _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None) or []
+
+    @cached_property
+    def _tensors(self) -> tuple[IntArray, dict[str, IntArray]]:
+        """Rows of `tensors` on a device, and where each operator's begin."""
+        table = self._timeline.tensors
+        columns = {name: numbers(table.column(name), -1) for name in _NUMBERS}
+        columns["is_output"] = booleans(table.column("is_output")).astype(np.int64)
+        device, texts = string_ids(table.column("device"))
+        on_device = np.array([*(text is not None and not text.startswith("cpu") for text in texts), False], np.bool_)
+        kept = on_device[device] & (columns["numel"] >= 0) & (columns["itemsize_bytes"] > 0)
+        rows = np.flatnonzero(kept)
+        rows = rows[np.argsort(columns["op_row"][rows], kind="stable")]
+        return columns["op_row"][rows], {name: column[rows] for name, column in columns.items()}
+
+    def tensors(self, row: int) -> Iterator[tuple[bool, int, tuple[int, int], int, int]]:
+        """Of one operator's tensors: whether it gives it, its argument, which memory it is, elements, bytes of one."""
+        of, columns = self._tensors
+        begin, end = np.searchsorted(of, [row, row + 1]).tolist()
+        own = [columns[name][begin:end].tolist() for name in ("is_output", "position", *_MEMORY, *_SIZES)]
+        for is_output, position, storage, offset, numel, item in zip(*own, strict=True):
+            yield bool(is_output), position, (storage, offset), numel, item
+
+
+_MEMORY, _SIZES = ("storage_id", "offset_elements"), ("numel", "itemsize_bytes")
+_NUMBERS = ("op_row", "position", *_MEMORY, *_SIZES)
+
+
+def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> Work | None:
+    """What an optimizer's step must move in one pass; None where no sizes are known."""
+    return _recorded(lists, calls) or _guessed(calls, optimizer)
+
+
+def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
+    """How often each element is moved in one pass, and how often it is now, told by operators alone."""
+    counted: dict[str, int] = defaultdict(int)
+    for call in calls:
+        counted[call.name] += 1
+    turns = min(counted.values(), default=1)
+    return 3 + 2 * _states(calls, optimizer), max(sum(call.moved for call in calls) // max(turns, 1), 1)
+
+
+def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
+    """What is left of a loop over tensors in passes over lists; None where no sizes are known."""
+    if any(call.sizes is None or not call.sizes or call.item_bytes is None for call in calls):
+        return None
+    before = sum(_moved_bytes(call) for call in calls)
+    turns: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        turns[call.name].append(call)
+    last = turns[calls[-1].name]
+    own, item = _firsts(last), last[0].item_bytes or 4
+    if kind == "average":
+        nbytes = item * sum(own)
+        return Work(passes=(Pass(reads=2 * nbytes, writes=nbytes, sizes=own, lists=2),), before=before, sure=True)
+    if kind == "norm":
+        return Work(passes=(Pass(reads=item * sum(own), writes=0, sizes=own, lists=1),), before=before, sure=True)
+    passes = []
+    for each in turns.values():
+        sizes, item = _firsts(each), each[0].item_bytes or 4
+        taken = each[0].moved - 1
+        nbytes = item * sum(sizes)
+        passes.append(Pass(reads=taken * nbytes, writes=nbytes, sizes=sizes, lists=max(taken, 1)))
+    return Work(passes=tuple(passes), before=before, sure=True)
+
+
+# --- what operands say -----------------------------------------------------------------------------------------------
+
+
+def cast_pass(sizes: Sequence[tuple[tuple[int, ...], ...] | None]) -> Pass:
+    """Copies of weights from float32 to half width as one pass over lists."""
+    own = tuple(each[0][0] for each in sizes if each)
+    return Pass(reads=4 * sum(own), writes=2 * sum(own), sizes=own, lists=2)
+
+
+def row_bytes(calls: Sequence[Call]) -> list[int]:
+    """Bytes of what each `cat` appends, its second tensor."""
+    return [
+        (call.item_bytes or 4) * (call.sizes[0][1] if call.sizes and len(call.sizes[0]) > 1 else 0) for call in calls
+    ]
+
+
+def bag_bytes(call: Call, shapes: Sequence[object]) -> tuple[int, int] | None:
+    """Bytes that a call of `_embedding_bag` reads and writes: a row for each index, and a row for each bag.
+
+    >>> bag_bytes(Call(0, "_embedding_bag", ((640,), (32,), (8,)), 4), [[10, 64], [32], [8]])
+    (8512, 2048)
+    """
+    table = shapes[0] if shapes else None
+    if call.sizes is None or len(call.sizes) < 3 or not isinstance(table, list) or len(table) != 2:
+        return None
+    (indices,), (bags,) = call.sizes[1][:1], call.sizes[2][:1]
+    row = (call.item_bytes or 4) * int(table[1])
+    return indices * (row + 8) + 8 * bags, bags * row
+
+
+# --- tensors that were recorded --------------------------------------------------------------------------------------
+
+
+def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
+    """Each tensor that is there before is read once, and written once where anything is written to it."""
+    size: dict[tuple[int, int], tuple[int, int]] = {}
+    made, read, written = set[tuple[int, int]](), set[tuple[int, int]](), set[tuple[int, int]]()
+    before = 0
+    for call in calls:
+        tensors = list(lists.tensors(call.row))
+        inputs = [each for each in tensors if not each[0]]
+        if not inputs:
+            return None
+        operator = lookup(f"aten::{call.name}")
+        overload = operator.overloads[0] if operator is not None and operator.overloads else None
+        mutates = () if overload is None else overload.mutates
+        overwrites = () if overload is None else overload.overwrites
+        own = {memory for _, _, memory, _, _ in inputs}
+        for _, position, memory, numel, item in inputs:
+            size[memory] = max(size.get(memory, (0, item)), (numel, item))
+            before += numel * item * ((position not in overwrites) + (position in mutates))
+            if memory not in made:
+                if position not in overwrites and memory not in written:
+                    read.add(memory)
+                if position in mutates:
+                    written.add(memory)
+        for is_output, _, memory, numel, item in tensors:
+            if is_output and memory not in own:
+                before += numel * item
+                made.add(memory)
+                size[memory] = max(size.get(memory, (0, item)), (numel, item))
+    reads, writes = (sum(prod(size[memory]) for memory in part) for part in (read, written))
+    sizes = sorted((size[memory][0] for memory in read | written), reverse=True)
+    count = max(round(len(sizes) / max(_lists(sizes), 1)), 1)
+    if not writes:
+        return None
+    step = max(len(sizes) // count, 1)
+    one = Pass(reads=reads, writes=writes, sizes=tuple(sizes[::step]), lists=min(step, 5))
+    return Work(passes=(one,), before=before, sure=True)
+
+
+def _lists(sizes: Sequence[int]) -> int:
+    """How many lists have the same sizes: what divides the number of tensors of each size, 5 at most.
+
+    >>> _lists([4, 4, 4, 4, 9, 9, 9, 9]), _lists([4, 4, 9])
+    (4, 1)
+    """
+    counted: dict[int, int] = defaultdict(int)
+    for size in sizes:
+        if size > 1:
+            counted[size] += 1
+    return int(min(np.gcd.reduce([*counted.values()]), 5)) if counted else 1
+
+
+# --- shapes alone ----------------------------------------------------------------------------------------------------
+
+
+def _guessed(calls: Sequence[Call], optimizer: str) -> Work | None:
+    if any(call.sizes is None for call in calls):
+        return None
+    own: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.writes:
+            own[call.name].append(call)
+    counts = {name: sum(_firsts(each)) for name, each in own.items()}
+    most = max(counts.values(), default=0)
+    if not most:
+        return None
+    # The operator that goes over each parameter once.
+    name = min((name for name, count in counts.items() if count > _SMALL * most), key=lambda name: (counts[name], name))
+    sizes, item = _firsts(own[name]), own[name][0].item_bytes or 4
+    states = _states(calls, optimizer)
+    nbytes = item * sum(sizes)
+    one = Pass(reads=(2 + states) * nbytes, writes=(1 + states) * nbytes, sizes=sizes, lists=2 + states)
+    return Work(passes=(one,), before=sum(_moved_bytes(call) for call in calls), sure=False)
+
+
+def _states(calls: Iterable[Call], optimizer: str) -> int:
+    names = {call.name for call in calls}
+    return STATES.get(optimizer, _GUESSED_STATES) + (not names.isdisjoint(_MORE.get(optimizer, ())))
+
+
+def _firsts(calls: Sequence[Call]) -> tuple[int, ...]:
+    """Sizes of what the calls take first, all lists' members."""
+    return tuple(size for call in calls for size in ((call.sizes or ((),))[0]))
+
+
+def _moved_bytes(call: Call) -> int:
+    sizes = call.sizes or ()
+    return (call.item_bytes or 4) * (sum(map(sum, sizes)) + (sum(sizes[0]) if sizes and call.moved > 1 else 0))
+
+
+def _decoded(text: object) -> list[object] | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _sizes(shapes: list[object] | None, types: Sequence[object]) -> tuple[tuple[int, ...], ...] | None:
+    """Elements of each tensor, or of each member of a list; None where a list's members were not recorded."""
+    if shapes is None:
+        return None
+    found = []
+    for shape, kind in zip(shapes, types, strict=False):
+        if kind == "TensorList":
+            members = shape if isinstance(shape, list) else []
+            if not members:
+                return None
+            sizes = [_elements(each) for each in members]
+        elif isinstance(kind, str) and dtype(kind) is not None:
+            sizes = [_elements(shape)]
+        else:
+            continue
+        if any(size is None for size in sizes):
+            return None
+        found.append(tuple(size for size in sizes if size is not None))
+    return tuple(found) or None
+
+
+def _elements(shape: object) -> int | None:
+    """Elements of a tensor of this shape; None where that is damaged.
+
+    >>> _elements([2, 3]), _elements([]), _elements(["x"])
+    (6, 1, None)
+    """
+    if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
+        return None
+    count = prod(shape)
+    return count if count < _LONGEST else None

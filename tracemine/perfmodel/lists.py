@@ -1,0 +1,204 @@
+"""One pass over lists of tensors: a fused optimizer's kernels, `torch._foreach_*`, or what torch.compile makes of it.
+
+PyTorch's kernels over lists take so many tensors, and so many chunks of them, a launch; each block walks one chunk, and
+a launch lasts as long as the last block, whatever the bandwidth: that is what they take beside moving their bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tracemine.perfmodel.fused_time import Curves
+from tracemine.perfmodel.ranges import Abstained, Estimate, Range, Traffic, outwards
+
+# multi_tensor_apply (ATen/native/cuda/MultiTensorApply.cuh): elements of a chunk, chunks a launch, and tensors a launch
+# by how many lists it takes.
+_CHUNK, _BLOCKS, _TENSORS = 65_536, 320, (110, 64, 48, 36, 30)
+# What a launch takes beside its bytes where a tensor fills a chunk, and where all are small. On an H200, torch 2.11:
+# 10.4 to 11.6 µs a kernel of `_foreach_mul_` and `_foreach_add_` (ResNet-50), 9 to 16 of SGD's, 19 to 41 of AdamW's.
+_CHUNK_NS, _HEAVY_CHUNK_NS, _LAUNCH_NS = 10_000, 20_000, 2_000
+_HEAVY = 4  # lists: Adam and its kin, which divide and take roots
+_LIST_RANGE: Final = (0.75, 1.35)
+_COMPILED_RANGE: Final = (0.9, 1.9)
+_COMPILED = 1.2  # of moving the bytes at full rate, with launches of as many tensors as fit a kernel's arguments
+_COMPILED_TENSORS = 250
+# Where no sizes were recorded: what is left of the time, by the number of times that each element is moved.
+_BY_SHARE: Final = (0.75, 1.3)
+_OF_A_LOOP: Final = (0.1, 0.9)  # of a parameter at a time, whose kernels may be short of work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One pass over lists: bytes that it must read and write, and the sizes of one list's tensors, in elements."""
+
+    reads: int
+    writes: int
+    sizes: tuple[int, ...]
+    lists: int  # how many are read or written
+
+    @property
+    def launches(self) -> int:
+        """Kernels of a list operator.
+
+        >>> Pass(reads=0, writes=0, sizes=(65_536 * 600,), lists=4).launches
+        2
+        """
+        chunks = sum(-(-size // _CHUNK) for size in self.sizes)
+        tensors = _TENSORS[min(max(self.lists, 1), len(_TENSORS)) - 1]
+        return max(-(-chunks // _BLOCKS), -(-len(self.sizes) // tensors), 1)
+
+
+def listed_ns(curves: Curves, one: Pass) -> float:
+    """Time of one list operator, its inputs not in the cache.
+
+    >>> from tracemine.devices import find_device
+    >>> curves = Curves.of(find_device("NVIDIA H200"))
+    >>> elements, sizes = 39_326_720, (39_326_720,)
+    >>> round(listed_ns(curves, Pass(reads=8 * elements, writes=6 * elements, sizes=sizes, lists=4)) / 1000)
+    169
+    """
+    largest = min(max(one.sizes, default=0), _CHUNK) / _CHUNK
+    full = _HEAVY_CHUNK_NS if one.lists >= _HEAVY else _CHUNK_NS
+    return curves.memory_ns(one.reads, one.writes, 0.0) + one.launches * (_LAUNCH_NS + largest * (full - _LAUNCH_NS))
+
+
+def one_pass(
+    passes: Sequence[Pass],
+    before: Traffic | None,
+    measured_ns: float,
+    curves: Curves | None,
+    *,
+    sure: bool = True,
+    compiled: bool = False,
+    alike: bool = False,
+) -> Estimate | Abstained:
+    """Passes over lists in place of what was measured.
+
+    `before`: bytes that all of it moves now; None: not known. `sure`: whether tensors were recorded, not their sizes
+    alone. `compiled`: torch.compile writes the pass. `alike`: what was measured are list operators themselves, which
+    are as far from full rate as those that take their place.
+
+    >>> one_pass([], None, 1000, None)
+    Abstained(reason='device_unknown')
+    """
+    if curves is None:
+        return Abstained("device_unknown")
+    if not passes:
+        return Estimate(after_ns=Range(0, 0, 0), traffic_bytes=before, assumptions=("nothing is left of it",))
+    reads, writes = sum(one.reads for one in passes), sum(one.writes for one in passes)
+    if compiled:
+        launches = sum(-(-len(one.sizes) // _COMPILED_TENSORS) for one in passes)
+        mid = _COMPILED * curves.memory_ns(reads, writes, 0.0) + launches * _LAUNCH_NS
+    else:
+        mid = sum(listed_ns(curves, one) for one in passes)
+    less, more = _COMPILED_RANGE if compiled else _LIST_RANGE
+    low, high = mid * less, mid * more
+    assumptions = [
+        "what torch.compile writes moves each byte once, at a rate near the device's best"
+        if compiled
+        else "kernels over lists move each byte once and take 2 to 20 µs a launch beside that, as on an H200"
+    ]
+    if alike and before is not None and before.before:
+        # They are as far from full rate now as they are then.
+        shared = measured_ns * before.after / before.before
+        low, mid, high = min(low, shared), max(mid, 0.9 * shared), max(high, shared)
+        assumptions.append("list operators take as long a byte as those that take their place")
+    if not sure:
+        low, high = 0.8 * low, 1.25 * high
+        assumptions.append("which tensors are the same is told by their shapes: the bytes are a guess")
+    least = math.ceil(curves.least_ns(reads + writes))
+    after_ns = outwards(low, mid, high).at_least(least)
+    return Estimate(after_ns=after_ns, traffic_bytes=before, assumptions=tuple(assumptions))
+
+
+def share_of(measured_ns: float, after: int, before: int, curves: Curves | None, *, loop: bool) -> Estimate | Abstained:
+    """The same where no sizes were recorded: of how often each element is moved, `before` times, `after` are left.
+
+    >>> from tracemine.devices import find_device
+    >>> curves = Curves.of(find_device("NVIDIA H200"))
+    >>> share_of(100_000, 7, 20, curves, loop=False).after_ns
+    Range(low=26250, mid=35000, high=45500)
+    """
+    if curves is None:
+        return Abstained("device_unknown")
+    mid = measured_ns * min(after / max(before, 1), 1.0)
+    ends = (
+        (min(mid, measured_ns * _OF_A_LOOP[0]), measured_ns * _OF_A_LOOP[1])
+        if loop
+        else (mid * _BY_SHARE[0], mid * _BY_SHARE[1])
+    )
+    return Estimate(
+        after_ns=outwards(ends[0], mid, max(ends[1], mid)).at_least(math.ceil(curves.least_ns(0))),
+        assumptions=(
+            f"sizes were not recorded: each element is moved {before} times now and {after} times in one pass, at the "
+            "same rate",
+        ),
+    )
+
+
+_ROW_NS: Final = (1_300, 2_000, 4_000)  # of a kernel that writes a few rows in place: `index_copy_`, a slice's `copy_`
+_BAG_RATE = 1.1  # of moving the bytes of many bags in one kernel, at best
+
+
+def cast_once(copied: Pass, measured_ns: float, curves: Curves | None, *, training: bool) -> Estimate | Abstained:
+    """Weights that are kept at half width in place of being copied to it in every step.
+
+    In training they still change with every step: the optimizer writes them beside its own, in its own pass (low end),
+    or lists of them are copied (middle).
+
+    >>> from tracemine.devices import find_device
+    >>> curves = Curves.of(find_device("NVIDIA H200"))
+    >>> copied = Pass(reads=4 << 20, writes=2 << 20, sizes=(1 << 20,), lists=2)
+    >>> cast_once(copied, 30_000, curves, training=False).after_ns.high
+    0
+    """
+    if curves is None:
+        return Abstained("device_unknown")
+    traffic = Traffic(before=copied.reads + copied.writes, after=0)
+    if not training:
+        return Estimate(after_ns=Range(0, 0, 0), traffic_bytes=traffic, assumptions=("nothing is left of it",))
+    written = curves.memory_ns(0, copied.writes, 0.0) - curves.memory_ns(0, 1, 0.0)
+    mid = min(max(listed_ns(curves, copied), written), measured_ns)
+    return Estimate(
+        after_ns=outwards(min(written, mid), mid, measured_ns),
+        traffic_bytes=Traffic(before=traffic.before, after=copied.writes),
+        assumptions=(
+            "low end: the optimizer writes the copies in its own pass; middle: lists of weights are copied behind it; "
+            "high end: as long as now",
+        ),
+    )
+
+
+def rows_written(row_bytes: Sequence[int], measured_ns: Sequence[float], curves: Curves | None) -> Estimate | Abstained:
+    """Rows written in place, each by a kernel of its own, where everything was copied before."""
+    if curves is None:
+        return Abstained("device_unknown")
+    ends = []
+    for nbytes, measured in zip(row_bytes, measured_ns, strict=True):
+        moved = curves.memory_ns(nbytes, nbytes, 0.0) - curves.memory_ns(1, 1, 0.0)
+        ends.append([min(each + max(moved, 0.0), measured) for each in _ROW_NS])
+    low, mid, high = (sum(end) for end in zip(*ends, strict=True))
+    return Estimate(
+        after_ns=outwards(low, mid, high),
+        assumptions=(
+            "a row written in place takes a small kernel's time; what reads the cache reads it as long as it is",
+        ),
+    )
+
+
+def one_table(reads: int, writes: int, measured_ns: float, curves: Curves | None) -> Estimate | Abstained:
+    """Bags of many tables looked up by one kernel: at best as fast as the bytes, at worst as long as now."""
+    if curves is None:
+        return Abstained("device_unknown")
+    low = min(_BAG_RATE * curves.memory_ns(reads, writes, 0.0), measured_ns)
+    return Estimate(
+        after_ns=outwards(low, math.sqrt(low * measured_ns), measured_ns),
+        traffic_bytes=Traffic(before=reads + writes, after=reads + writes),
+        assumptions=(
+            "one kernel for all bags moves as many bytes: at the device's rate (low), as long as now (high), the "
+            "geometric mean between",
+        ),
+    )

@@ -1,0 +1,142 @@
+"""What the operands of an operator say of its kernel: weights that autocast copies, caches that grow by a row, widths.
+
+Each distinct text is read once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tracemine.ops import dtype
+from tracemine.rows.ancestors import taken
+from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+from tracemine.timeline import Timeline
+
+# Arguments that are weights or biases, of operators that autocast gives half-width operands, and the activation's.
+_WEIGHTS: Final = {
+    **dict.fromkeys(("linear", *(f"conv{n}d" for n in (1, 2, 3))), ((1, 2), 0)),
+    **dict.fromkeys((f"conv_transpose{n}d" for n in (1, 2, 3)), ((1, 2), 0)),
+    "addmm": ((0, 2), 1),
+}
+_HALVES: Final = ("float16", "bfloat16")
+_GROWS = 16  # times as long as what is appended
+_MOST_ROWS = 8
+_LEAST_AXES = 3
+
+
+def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """`width`, `weight_cast` and `appended`.
+
+    >>> from tracemine.timeline import Meta
+    >>> from tracemine.rows.activities import activity_rows
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> sorted(operand_columns(empty, activity_rows(empty)))
+    ['appended', 'weight_cast', 'width']
+    """
+    op_row = rows_of(timeline.activities.column("op_row"))
+    names, shapes = (categories(timeline.ops.column(name)) for name in ("name", "input_shapes"))
+    shape = activities.columns["shape"]
+    assert isinstance(shape, Categories)  # noqa: S101 - the row set's documented kind
+    widths = np.array([*(_last(text) for text in shape.values), -1], np.int64)[shape.codes]
+    cats = _named(names, "aten::cat")
+    appends = np.array([*(appended(text) for text in shapes.values), False], np.bool_)
+    own = take(shapes, op_row).codes
+    return {
+        "width": Numbers(np.maximum(widths, 0), widths >= 0),
+        "weight_cast": Flags(_weight_casts(timeline, names, shapes, op_row)),
+        "appended": Flags(cats[op_row] & appends[own]),
+    }
+
+
+def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_row: IntArray) -> BoolArray:
+    """Copies to half width that autocast makes of a product's or convolution's weight or bias.
+
+    Autocast casts within the operator: `aten::linear` > `aten::to` > `aten::_to_copy` > `aten::copy_`.
+    """
+    parent, types = rows_of(timeline.ops.column("parent_row")), categories(timeline.ops.column("input_dtypes"))
+    found = _named(names, "aten::copy_")[op_row]
+    at = op_row
+    for name in ("aten::_to_copy", "aten::to"):
+        at = taken(parent, at)
+        found &= _named(names, name)[at]
+    outer = taken(parent, at)
+    found &= outer >= 0
+    rows = np.flatnonzero(found)
+    if not len(rows):
+        return found
+    columns, calls = (names, shapes, types, shapes, types), (outer, outer, outer, op_row, op_row)
+    keys = np.stack([column.codes[call[rows]] for column, call in zip(columns, calls, strict=True)])
+    combinations, of = np.unique(keys, axis=1, return_inverse=True)
+    told = [
+        weight_cast(
+            *(None if code < 0 else str(column.values[code]) for column, code in zip(columns, one, strict=True))
+        )
+        for one in combinations.T.tolist()
+    ]
+    found[rows] = np.array(told, np.bool_)[of.reshape(-1)]
+    return found
+
+
+def weight_cast(
+    name: str | None, shapes: str | None, types: str | None, copy_shapes: str | None, copy_types: str | None
+) -> bool:
+    """Whether a copy within an operator is one of its weights or biases to half width; not where it may be the input.
+
+    >>> linear = "aten::linear", "[[8,64],[32,64],[32]]", '["float","float","float"]'
+    >>> weight_cast(*linear, "[[32,64],[32,64],[]]", '["c10::Half","float","Scalar"]')
+    True
+    >>> weight_cast(*linear, "[[8,64],[8,64],[]]", '["c10::Half","float","Scalar"]')
+    False
+    """
+    weights = _WEIGHTS.get((name or "").removeprefix("aten::"))
+    operands, kinds, copied, copy_kinds = map(_decoded, (shapes, types, copy_shapes, copy_types))
+    if weights is None or len(copied) < 2 or len(copy_kinds) < 2 or len(operands) > len(kinds):
+        return False
+    to, what = (dtype(str(kind)) for kind in copy_kinds[:2])
+    if to not in _HALVES or what != "float32":
+        return False
+    alike = [at for at, shape in enumerate(operands) if shape == copied[1] and dtype(str(kinds[at])) == "float32"]
+    places, activation = weights
+    return any(at in places for at in alike) and activation not in alike
+
+
+def appended(text: str) -> bool:
+    """Whether a `cat` of two tensors appends a few rows to many, by the recorded shapes.
+
+    >>> appended("[[[4,8,256,64],[4,8,1,64]],[]]"), appended("[[[4,8,1,64],[4,8,256,64]],[]]")
+    (True, False)
+    >>> appended("[[[32,512,7,7],[32,4,7,7]],[]]")  # channels
+    False
+    """
+    operands = _decoded(text)
+    members = operands[0] if operands else None
+    if not isinstance(members, list) or len(members) != 2 or not all(isinstance(each, list) for each in members):
+        return False
+    many, few = members
+    if len(many) != len(few) or len(many) < _LEAST_AXES or not all(isinstance(n, int) for n in (*many, *few)):
+        return False
+    differ = [at for at, (a, b) in enumerate(zip(many, few, strict=True)) if a != b]
+    return differ == [len(many) - 2] and 0 < few[-2] <= _MOST_ROWS and _GROWS * few[-2] <= many[-2]
+
+
+def _last(shape: str) -> int:
+    sizes = _decoded(shape)
+    return sizes[-1] if sizes and isinstance(sizes[-1], int) and 0 <= sizes[-1] < 1 << 40 else -1
+
+
+def _decoded(text: str | None) -> list[object]:
+    try:
+        found = msgspec.json.decode(text or "[]")
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _named(names: Categories, wanted: str) -> BoolArray:
+    """Of each row of `ops` whether it has this name; one more for −1."""
+    known = np.array([*(value == wanted for value in names.values), False], np.bool_)
+    return np.append(known[names.codes], False)

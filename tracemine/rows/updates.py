@@ -1,0 +1,275 @@
+"""Steps of optimizers, and loops that call the same operators on one tensor after another.
+
+Both are told by rows alone: an annotation that torch.optim writes, and operators that repeat over tensors of several
+shapes. One number a step or loop, so that a rule can match all of it at once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tracemine.ops import lookup
+from tracemine.rows.ancestors import nearest, taken
+from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+from tracemine.timeline import Timeline
+
+STYLES: Final = ("fused", "compiled", "other", "lists", "loop")
+_FUSED, _COMPILED, _OTHER, _LISTS, _LOOP = range(len(STYLES))
+# What an update is made of that one kernel a list of parameters can do. Norms of whole layers need a pass of their own.
+_POINTWISE: Final = ("pointwise", "foreach", "copy", "fill")
+_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
+_ZEROING = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
+_ENGINE = "autograd::engine::"
+_LONGEST_PERIOD, _LEAST_TURNS, _LEAST_SHAPES = 4, 8, 3
+_HOST_BYTES = 4096  # copied between host and device in a step: more is a state that lies on the host
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Of each activity: class of the optimizer in whose step it was launched, and which step, or which call of its
+    `zero_grad`, that is."""
+
+    optimizer: Categories
+    update: IntArray  # row of `ops`: the annotation; −1: none
+    zeroing: IntArray
+
+
+def optimizer_of(annotation: str) -> str | None:
+    """The optimizer's class of an annotation that names its step.
+
+    >>> optimizer_of("Optimizer.step#AdamW.step"), optimizer_of("Optimizer.zero_grad#AdamW.zero_grad")
+    ('AdamW', None)
+    """
+    found = _STEP.fullmatch(annotation)
+    return found[1] if found else None
+
+
+def updates_of(timeline: Timeline) -> Updates:
+    """The steps of optimizers, as PyTorch annotates them; of steps inside each other the innermost."""
+    names, parent = categories(timeline.ops.column("name")), rows_of(timeline.ops.column("parent_row"))
+    optimizer = mapped(names, optimizer_of)
+    zeroing = mapped(names, lambda name: name if _ZEROING.fullmatch(name) else None)
+    op_row = rows_of(timeline.activities.column("op_row"))
+    update, zeroes = (taken(nearest(parent, marks.codes >= 0), op_row) for marks in (optimizer, zeroing))
+    return Updates(take(optimizer, update), update, zeroes)
+
+
+def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """`optimizer`, `update`, `update_style`, `zeroing`, `sweep` and `sweep_kind`; `activities` has all other columns.
+
+    >>> from tracemine.timeline import Meta
+    >>> from tracemine.rows.activities import activity_rows
+    >>> from tracemine.rows.compiled import activity_columns, compiled
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> rows = activity_rows(empty).with_columns(activity_columns(empty, compiled(empty)))
+    >>> sorted(update_columns(empty, rows))
+    ['optimizer', 'sweep', 'sweep_kind', 'update', 'update_style', 'zeroing']
+    """
+    found = updates_of(timeline)
+    sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0)
+    return {
+        "optimizer": found.optimizer,
+        "update": Numbers(np.maximum(found.update, 0), found.update >= 0),
+        "update_style": coded(STYLES, _styles(activities, found.update)),
+        "zeroing": Numbers(np.maximum(found.zeroing, 0), found.zeroing >= 0),
+        "sweep": Numbers(np.maximum(sweep, 0), sweep >= 0),
+        "sweep_kind": kind,
+    }
+
+
+# --- steps of optimizers ---------------------------------------------------------------------------------------------
+
+
+def _styles(activities: Rows, update: IntArray) -> IntArray:
+    """How the step that each activity belongs to is done; −1: it belongs to none."""
+    inside = np.flatnonzero(update >= 0)
+    _, of = np.unique(update[inside], return_inverse=True)
+    if not len(inside):
+        return np.full(len(update), -1, np.int64)
+    op_class, moved = _category(activities, "op_class"), _number(activities, "bytes_moved")
+    copies = _is(_category(activities, "copy_kind"), "HtoD", "DtoH") & (moved > _HOST_BYTES)
+    fused = _is(op_class, "optimizer") | _flag(activities, "handwritten")
+    compiled = _flag(activities, "compiled") | _flag(activities, "generated") | _flag(activities, "graph")
+    other = copies | ~(_is(op_class, *_POINTWISE) | fused | compiled)
+    lists = np.where(_is(op_class, "foreach"), 2, -2) * _number(activities, "dur_ns") + 1
+
+    def any_of(flags: BoolArray) -> BoolArray:
+        return np.bincount(of, flags[inside]) > 0
+
+    style = np.where(np.bincount(of, lists[inside]) > 0, _LISTS, _LOOP)
+    for flags, name in ((other, _OTHER), (compiled, _COMPILED), (fused, _FUSED)):
+        style[any_of(flags)] = name
+    found = np.full(len(update), -1, np.int64)
+    found[inside] = style[of]
+    return found
+
+
+# --- loops over tensors ----------------------------------------------------------------------------------------------
+
+
+def _sweeps(
+    timeline: Timeline, activities: Rows, no_update: BoolArray, no_zeroing: BoolArray
+) -> tuple[IntArray, Categories]:
+    """Of each activity the loop that it is part of, −1: none; and what kind of loop that is.
+
+    A loop is a stretch of a stream in which up to four operators repeat, eight times or more, each time on tensors of
+    one shape, of three shapes or more in all (two where an optimizer's step is recorded): what goes on from its own
+    result, a recurrence, has one shape throughout.
+    """
+    kinds = np.full(activities.count, -1, np.int64)
+    number = np.full(activities.count, -1, np.int64)
+    op = _category(activities, "op")
+    each = _Operators(op)
+    shape, op_row = _category(activities, "shape"), rows_of(timeline.activities.column("op_row"))
+    eligible = no_update & no_zeroing & each.eligible[op.codes] & (shape.codes >= 0) & ~_of_engine(timeline, op_row)
+    eligible &= _called_alone(timeline, op_row, each.moves[op.codes])
+    eligible &= ~_is(_category(activities, "copy_kind"), "HtoD", "DtoH", "PtoP")
+    for name in ("compiled", "generated", "graph", "handwritten"):
+        eligible &= ~_flag(activities, name)
+    if not eligible.any():
+        return number, coded(_KINDS, kinds)
+    place = _places(activities)
+    order = np.argsort(place, kind="stable")
+    # One entry a call: what an operator launches is one of it.
+    first = np.append(True, (op_row[order][1:] != op_row[order][:-1]) | (place[order][1:] != place[order][:-1]))
+    call = np.cumsum(first) - 1
+    heads = order[first]
+    code = np.where(eligible[heads], op.codes[heads], -1 - np.arange(len(heads)))  # what is none repeats nothing
+    # Where an optimizer is at work, nothing recurs in place outside its step: two shapes tell as much as three.
+    least = _LEAST_SHAPES if no_update.all() else 2
+    taken_by = np.zeros(len(heads), np.bool_)
+    for period in range(1, _LONGEST_PERIOD + 1):
+        for begin, end in _repeating(code, place[heads], period):
+            if taken_by[begin:end].any():
+                continue
+            turn = _turns(op.codes[heads[begin:end]], shape.codes[heads[begin:end]], period, each, least)
+            if turn is None:
+                continue
+            skipped, turns, kind = turn
+            begin, end = begin + skipped, begin + skipped + turns * period
+            taken_by[begin:end] = True
+            rows = order[np.searchsorted(call, begin) : np.searchsorted(call, end)]
+            number[rows], kinds[rows] = begin, kind
+    return number, coded(_KINDS, kinds)
+
+
+_KINDS: Final = ("zero", "norm", "average", "copy", "update")
+
+
+class _Operators:
+    """What each operator's name says, by the code of the column `op`; the last entry answers for −1."""
+
+    def __init__(self, op: Categories) -> None:
+        known = [lookup(name) for name in op.values]
+        classes = [None if one is None else one.op_class for one in known]
+        names = [name.removeprefix("aten::") for name in op.values]
+        self.in_place = np.array([*(name.endswith("_") for name in names), False], np.bool_)
+        self.fill = np.array([*(one == "fill" for one in classes), False], np.bool_)
+        self.norm = np.array([*(name in ("linalg_vector_norm", "norm") for name in names), False], np.bool_)
+        self.moves = np.array([*(one in ("copy", "fill") for one in classes), False], np.bool_)
+        pointwise = np.array([*(one == "pointwise" for one in classes), False], np.bool_)
+        self.eligible = self.norm | pointwise | (self.moves & self.in_place)
+        self.names = names
+
+
+def _repeating(code: IntArray, place: IntArray, period: int) -> list[tuple[int, int]]:
+    """Stretches in which each entry is as the one a period before it, long enough for a loop."""
+    if len(code) <= period:
+        return []
+    same = (code[period:] == code[:-period]) & (place[period:] == place[:-period])
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+    begins, ends = edges[::2], edges[1::2] + period
+    long = ends - begins >= _LEAST_TURNS * period
+    return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
+
+
+def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least: int) -> tuple[int, int, int] | None:
+    """Entries before the first turn of a loop, its turns, and its kind; None where it is no loop over tensors."""
+    for skipped in range(period):
+        turns = (len(ops) - skipped) // period
+        if turns < _LEAST_TURNS:
+            break
+        own = shapes[skipped : skipped + turns * period].reshape(turns, period)
+        if not (own == own[:, :1]).all() or len(np.unique(own)) < least:
+            continue
+        kind = _kind(ops[skipped : skipped + period], each)
+        if kind is not None:
+            return skipped, turns, _KINDS.index(kind)
+    return None
+
+
+def _kind(ops: IntArray, each: _Operators) -> str | None:
+    """What operators do to one tensor after another; None where nothing is kept of it."""
+    if each.fill[ops].all():
+        return "zero"
+    if each.norm[ops].any():
+        return "norm" if len(ops) == 1 else None
+    if not each.in_place[ops[-1]]:
+        return None
+    names = [each.names[code] for code in ops.tolist()]
+    if names == ["copy_"]:
+        return "copy"
+    return "average" if names in (["mul_", "add_"], ["lerp_"], ["mul", "mul", "add", "copy_"]) else "update"
+
+
+def _called_alone(timeline: Timeline, op_row: IntArray, moves: BoolArray) -> BoolArray:
+    """Whether the program itself called it: what another operator copies or fills is that one's own result.
+
+    `zero_` alone calls `fill_`; a `fill_` that is called by itself writes a value of the program's into a slice.
+    """
+    names = categories(timeline.ops.column("name"))
+    parent = rows_of(timeline.ops.column("parent_row"))
+    operator = np.array([*(name.startswith("aten::") for name in names.values), False], np.bool_)[names.codes]
+    zeroes, fills = (_is(names, f"aten::{name}_") for name in ("zero", "fill"))
+    by = taken(parent, op_row)
+    by_zero = (by >= 0) & np.append(zeroes, False)[by]
+    above = np.where(by_zero, taken(parent, by), by)
+    alone = ~((above >= 0) & np.append(operator, False)[above])
+    filled = (op_row >= 0) & np.append(fills, False)[op_row]
+    found: BoolArray = ~moves | (alone & (~filled | by_zero))
+    return found
+
+
+def _of_engine(timeline: Timeline, op_row: IntArray) -> BoolArray:
+    """Whether the autograd engine launched it: gradients come one after another, and nobody can wait for all."""
+    names = mapped(categories(timeline.ops.column("name")), lambda name: name if name.startswith(_ENGINE) else None)
+    found: BoolArray = taken(nearest(rows_of(timeline.ops.column("parent_row")), names.codes >= 0), op_row) >= 0
+    return found
+
+
+def _places(activities: Rows) -> IntArray:
+    """A code for each stream of each step."""
+    code = np.zeros(activities.count, np.int64)
+    for name in ("device", "stream", "segment"):
+        _, part = np.unique(_number(activities, name), return_inverse=True)
+        _, code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
+        code = code.astype(np.int64)
+    return code
+
+
+def _number(rows: Rows, name: str) -> IntArray:
+    column = rows.columns[name]
+    assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
+    values = column.values.astype(np.int64, copy=False)
+    return values if column.valid is None else np.where(column.valid, values, -1)
+
+
+def _category(rows: Rows, name: str) -> Categories:
+    column = rows.columns[name]
+    assert isinstance(column, Categories)  # noqa: S101 - the row set's documented kind
+    return column
+
+
+def _flag(rows: Rows, name: str) -> BoolArray:
+    column = rows.columns[name]
+    assert isinstance(column, Flags)  # noqa: S101 - the row set's documented kind
+    return column.values
+
+
+def _is(column: Categories, *wanted: str) -> BoolArray:
+    return np.array([*(value in wanted for value in column.values), False], np.bool_)[column.codes]
