@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
+from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import Book
 from tracemine.findings.facts import category
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
-from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray
 from tracemine.units import shares
@@ -40,6 +41,7 @@ PARTS: Mapping[str, frozenset[str]] = {
 # What a rule's findings are made of, whatever their classes are.
 OF_RULE = {"optimizer_unfused": "optimizer"}
 _NAMES = tuple(PARTS)
+_MOST_OF_IT = 0.5  # of GPU time: a least that is known of less says nothing
 
 
 class Shared(NamedTuple):
@@ -63,27 +65,57 @@ def parts_of(book: Book, findings: Sequence[Finding]) -> Parts | None:
     times = max(accounts.devices, 1) * (1 if step is None else max(step.count, 1))
     busy_ns = sum(shared.busy_ns) // times
     whole_ns = max(book.unprofiled.mid_ns, busy_ns)
-    spent = np.bincount(part[chosen], weights=accounts.dur_ns[chosen], minlength=len(_NAMES))
+    spent = _by_part(part, accounts.dur_ns, chosen)
+    least = least_times(book, findings)
+    known = [0] * len(_NAMES) if least is None else _by_part(part, accounts.dur_ns, chosen & least.known)
+    bottom = [0] * len(_NAMES) if least is None else _by_part(part, least.ns, chosen)
     found = [
-        Part(name=name, ns=ns, gpu_time_ns=int(gpu_ns) // times)
-        for name, ns, gpu_ns in zip(_NAMES, shares(shared.busy_ns, busy_ns), spent.tolist(), strict=True)
-        if gpu_ns
+        Part(
+            name=name,
+            ns=ns,
+            gpu_time_ns=spent[at] // times,
+            least_gpu_time_ns=bottom[at] // times if known[at] else None,
+        )
+        for at, (name, ns) in enumerate(zip(_NAMES, shares(shared.busy_ns, busy_ns), strict=True))
+        if spent[at]
     ]
-    return Parts(
+    known_share = sum(known) / sum(spent)
+    made = Parts(
         ns=whole_ns,
         parts=(*found, Part(name=IDLE, ns=whole_ns - busy_ns, gpu_time_ns=0)),
         covered_communication_ns=shared.covered_ns // times,
-        after_ns=_after(book.unprofiled, findings, of_step=step is not None),
+        after_ns=NOTHING,
+        gpu_time_after_ns=None if least is None else NOTHING,
+        least_gpu_time_ns=sum(bottom) // times if known_share >= _MOST_OF_IT else None,
+        least_known_share=round(known_share, 4),
     )
+    return fixed(made, book.unprofiled.mid_ns, findings, devices=accounts.devices)
 
 
-def _after(unprofiled: Unprofiled, findings: Sequence[Finding], *, of_step: bool) -> Range:
-    """How long it takes once all findings are fixed. No two of them save the same, so their savings add up."""
-    saving = NOTHING
-    for one in findings:
-        saving += (one.per_step.step_saving_ns if one.per_step else NOTHING) if of_step else one.step_saving_ns
-    low, mid, high = (max(unprofiled.mid_ns - each, 0) for each in (saving.high, saving.mid, saving.low))
-    return Range(low, mid, high)
+def fixed(parts: Parts, unprofiled_ns: int, findings: Sequence[Finding], *, devices: int) -> Parts:
+    """The parts with how long it takes once all findings are fixed. No two save the same, so savings add up."""
+    saved = [one.per_step or one for one in findings]
+    step = sum((one.step_saving_ns for one in saved), NOTHING)
+    gpu = sum((one.gpu_saving_ns for one in saved), NOTHING) // max(devices, 1)
+    spent = sum(part.gpu_time_ns for part in parts.parts)
+    after = None if parts.gpu_time_after_ns is None else _less(spent, gpu)
+    return replace(parts, after_ns=_less(unprofiled_ns, step), gpu_time_after_ns=after)
+
+
+def _less(whole_ns: int, saving: Range) -> Range:
+    """What is left of a time.
+
+    >>> _less(10, Range(1, 5, 12))
+    Range(low=0, mid=5, high=9)
+    """
+    return Range(*(max(whole_ns - each, 0) for each in (saving.high, saving.mid, saving.low)))
+
+
+def _by_part(part: IntArray, ns: IntArray, chosen: BoolArray) -> list[int]:
+    total = np.zeros(len(_NAMES), np.int64)
+    np.add.at(total, part[chosen], ns[chosen])
+    found: list[int] = total.tolist()
+    return found
 
 
 def part_of_activities(book: Book, findings: Sequence[Finding]) -> IntArray:

@@ -262,6 +262,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ns: int  # of the step; where several run at once, the first of these names has the moment
     gpu_time_ns: int  # sum of durations, whatever runs beside it; 0 of `idle`
+    # The least that this could be: what findings change as they say at most, all else at the device's rates for its
+    # bytes and FLOPs, as it is where those are not known; null: they are known of none of it, or the GPU is not known.
+    least_gpu_time_ns: int | None = None
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,6 +274,11 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]  # those that occur, and `idle`
     covered_communication_ns: int  # beside other work, and so of no part
     after_ns: Range  # how long it takes once all findings are fixed
+    gpu_time_after_ns: Range | None = None  # GPU time then; null: savings of it were not estimated
+    # The least that GPU time could be: the sum over the parts, as it is where nothing is known; null: known of less
+    # than half of it.
+    least_gpu_time_ns: int | None = None
+    least_known_share: float = 0.0  # of GPU time, of which the least is known
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

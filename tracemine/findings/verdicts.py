@@ -7,13 +7,14 @@ differ in strides or traffic keep what is predicted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from tracemine.findings.grouping import apart, together
+from tracemine.findings.parts import fixed
 from tracemine.findings.ranking import ranked_again
-from tracemine.findings.record import NOTHING, PINNED, Finding, Range, Scan, Verified
+from tracemine.findings.record import NOTHING, PINNED, Finding, Parts, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
 __all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "unjudged", "with_verdicts"]
@@ -86,8 +87,17 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     )
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)
-    summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
+    summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step, parts=_parts_left(scan, findings))
     return replace(scan, findings=tuple(findings), summary=summary)
+
+
+def _parts_left(scan: Scan, findings: Sequence[Finding]) -> Parts | None:
+    """What is left of the step with these findings fixed."""
+    parts, step = scan.summary.parts, scan.summary.per_step
+    alone = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
+    if parts is None or alone is None:
+        return parts
+    return fixed(parts, alone.mid, findings, devices=1 if scan.recorded is None else scan.recorded.devices)
 
 
 def _with(before: Finding, judge: Judge) -> Finding:

@@ -18,6 +18,7 @@ from tracemine.report.words import (
     all_of,
     basis_text,
     blocks,
+    ceiling_text,
     chain,
     cost_text,
     counted_text,
@@ -92,8 +93,10 @@ def _head(scan: Scan) -> Iterator[str]:
         facts.append(f"{'A step' if steps else 'All'}: {prose('; '.join(texts))}.")
     if scan.findings:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
-        left = f" {prose(text)}" if (text := saved_text(scan)) else ""
+        left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""
         facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}{left}.")
+    if text := ceiling_text(scan):
+        facts.append(f"{prose(text)}.")
     yield " ".join(facts)
     if text := evidence_text(scan):
         yield f"Verdicts: {prose(text)}."

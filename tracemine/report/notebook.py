@@ -14,6 +14,7 @@ from tracemine.report.bar import legend, segments
 from tracemine.report.escape import line
 from tracemine.report.words import (
     all_of,
+    ceiling_text,
     headline,
     little_text,
     no_findings,
@@ -72,6 +73,8 @@ def _head(scan: Scan) -> Iterator[str]:
     if scan.summary.parts is not None:
         yield _bar(scan.summary.parts)
         yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(legend(scan.summary.parts), 400)}</p>"
+    if says := ceiling_text(scan):
+        yield f"<p>{text(says, 400)}.</p>"
     if alone := unprofiled_text(scan.summary):
         yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(alone, 400)}</p>"
 
@@ -109,7 +112,7 @@ def _table(scan: Scan, findings: Sequence[Finding]) -> Iterator[str]:
     yield "</tbody>"
     yield "</table>"
     step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
-    left = text(f"{each} {saved_text(scan)}".strip())
+    left = text(f"{each} ({change})" if (change := saved_text(scan)) else each)
     yield f"<p>All findings together save {text(_interval(step))} {left},"
     yield f"and {text(_interval(gpu))} of GPU time.</p>"
 

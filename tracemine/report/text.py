@@ -18,6 +18,7 @@ from tracemine.report.words import (
     basis_text,
     blocks,
     busy_text,
+    ceiling_text,
     chain,
     cost_text,
     counted_text,
@@ -146,6 +147,8 @@ def _head(scan: Scan, width: int) -> Iterator[_Row]:
         )
     if scan.findings:
         yield from _labelled("can save", *_all_savings(scan))
+    if text := ceiling_text(scan):
+        yield from _labelled("limit", Text(line(text)))
     if text := evidence_text(scan):
         yield from _labelled("verdicts", Text(line(text)))
 
@@ -200,7 +203,8 @@ def _all_savings(scan: Scan) -> Iterator[Text]:
     """What all findings save together, shown or not."""
     if scan.summary.step_saving_ns.high:
         step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
-        yield _saving(step, "step", step.mid, whole_ns, saved_text(scan) or f"of the unprofiled {whole_text(scan)}")
+        change = f"({text})" if (text := saved_text(scan)) else f"of the unprofiled {whole_text(scan)}"
+        yield _saving(step, "step", step.mid, whole_ns, change)
     if scan.summary.gpu_saving_ns.high:
         gpu = scan.summary.gpu_saving_ns.mid
         yield _saving(all_of(scan, "gpu_saving_ns"), "GPU", gpu, scan.summary.gpu_time_ns, "of GPU time")

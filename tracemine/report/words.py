@@ -49,6 +49,9 @@ _DROPPED = {
 }
 
 
+_WORTH_A_WORD = 0.01  # of GPU time
+
+
 def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
     """What was read: format, GPU, steps, activities."""
     unattributed = f" ({trace.unattributed:,} without an operator)" if trace.unattributed else ""
@@ -117,7 +120,32 @@ def saved_text(scan: Scan) -> str:
     before, parts = unprofiled_ns(scan.summary), scan.summary.parts
     if before is None or parts is None:
         return ""
-    return f"({time_text(before)} → {time_text(parts.after_ns.mid)})"
+    return f"{time_text(before)} → {time_text(parts.after_ns.mid)}"
+
+
+def ceiling_text(scan: Scan) -> str:
+    """How far GPU time could fall, and how far the findings get; "" where that is not known.
+
+    >>> from tracemine.findings.record import Part, Parts
+    >>> parts = Parts(ns=9_000, parts=(Part(name="products", ns=8_000, gpu_time_ns=8_000),), covered_communication_ns=0,
+    ...     after_ns=Range(5_000, 6_000, 7_000), gpu_time_after_ns=Range(4_000, 5_000, 6_000), least_gpu_time_ns=3_000,
+    ...     least_known_share=0.8)
+    >>> print(_ceiling(parts, findings=True))
+    GPU time could fall from 8.00 µs to 3.00 µs at the least (20 % of it as it is); the findings reach 5.00 µs
+    """
+    parts = scan.summary.parts
+    return "" if parts is None else _ceiling(parts, findings=bool(scan.findings))
+
+
+def _ceiling(parts: Parts, *, findings: bool) -> str:
+    after, least = parts.gpu_time_after_ns, parts.least_gpu_time_ns
+    spent = sum(part.gpu_time_ns for part in parts.parts)
+    if after is None or least is None or not spent:
+        return ""
+    not_known = 1 - parts.least_known_share
+    rest = f" ({_share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
+    reach = f"; the findings reach {time_text(after.mid)}" if findings else ""
+    return f"GPU time could fall from {time_text(spent)} to {time_text(least)} at the least{rest}{reach}"
 
 
 def all_of(scan: Scan, name: str) -> Range:
