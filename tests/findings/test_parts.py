@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.findings.build import H200
+from tests.report.scans import LOST
 from tests.timelines import Trace
 from tracemine.findings import parts as module
 from tracemine.findings.parts import OF_RULE, PARTS, shared_among
 from tracemine.findings.record import Part, Parts, Scan
+from tracemine.findings.verdicts import with_verdicts
 from tracemine.formats import open_trace
 from tracemine.matching import load_rules
 from tracemine.ops import CLASSES
@@ -170,3 +173,18 @@ def test_a_rule_s_findings_are_of_its_part_whatever_their_classes_are(monkeypatc
     assert claimed.per_step is not None
     assert after["attention"] == claimed.per_step.measured_ns
     assert sum(after.values()) == sum(ns(before).values())
+
+
+def test_of_a_stored_scan_what_verdicts_take_away_is_not_left_off_the_step() -> None:
+    found = scan(FIXTURES / "kineto/chain.json.gz")
+    first = next(one for one in found.findings if one.on_gpu)
+    lost = msgspec.structs.replace(LOST, predicted_ns=first.gpu_saving_ns)
+    after = with_verdicts(found, lambda one: lost if one.fingerprint in first.names else None)
+    assert after.findings != found.findings
+    for each in (found, after):
+        alone = each.summary.per_step
+        assert alone is not None and alone.unprofiled_ns is not None
+        gains = sum(one.per_step.step_saving_ns.mid for one in each.findings if one.per_step)
+        assert parts(each).after_ns.mid == alone.unprofiled_ns.mid - gains
+    assert parts(after).after_ns.mid > parts(found).after_ns.mid
+    assert parts(after).least_gpu_time_ns is None

@@ -26,6 +26,7 @@ from tracemine.findings.identity import Place, place_of, variant_of
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.parts import parts_of
+from tracemine.findings.peak_memory import peak_memory
 from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
 from tracemine.findings.record import Alike, Finding, Identity, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.recorded import recorded, spent
@@ -117,7 +118,10 @@ def find(
             estimated_for=None if device is None else device.title,
         ),
         summary=replace(
-            summarise(book.accounts, findings, book.unprofiled), bound=bound_of(book, parts, gaps_ns), parts=parts
+            summarise(book.accounts, findings, book.unprofiled),
+            bound=bound_of(book, parts, gaps_ns),
+            parts=parts,
+            peak_memory=peak_memory(book, findings),
         ),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),

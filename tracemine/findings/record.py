@@ -16,6 +16,7 @@ __all__ = [
     "Intensity",
     "Part",
     "Parts",
+    "PeakMemory",
     "PerStep",
     "Range",
     "Recorded",
@@ -281,6 +282,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     least_known_share: float = 0.0  # of GPU time, of which the least is known
 
 
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that was allocated at one time in a step, on one device. Bytes, as the allocator rounds them."""
+
+    before_bytes: int
+    after_bytes: int  # without the tensors that findings do away with, each as long as it was there
+    not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
@@ -296,6 +305,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_ns: UnprofiledTime | None = None  # of the whole span, where no steps are known
     bound: Bound | None = None  # null: nothing ran
     parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
+    # Null: allocations were not recorded (profile_memory), or nobody knows who reads what.
+    peak_memory: PeakMemory | None = None
 
 
 class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):

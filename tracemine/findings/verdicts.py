@@ -87,17 +87,24 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     )
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)
-    summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step, parts=_parts_left(scan, findings))
+    summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
+    if gpu != scan.summary.gpu_saving_ns:
+        summary = replace(summary, parts=_parts_left(scan, findings), peak_memory=None)  # it takes the trace
     return replace(scan, findings=tuple(findings), summary=summary)
 
 
 def _parts_left(scan: Scan, findings: Sequence[Finding]) -> Parts | None:
-    """What is left of the step with these findings fixed."""
+    """What is left of the step with these findings fixed; the least GPU time is not known without the trace."""
     parts, step = scan.summary.parts, scan.summary.per_step
     alone = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
     if parts is None or alone is None:
         return parts
-    return fixed(parts, alone.mid, findings, devices=1 if scan.recorded is None else scan.recorded.devices)
+    return fixed(
+        replace(parts, least_gpu_time_ns=None),
+        alone.mid,
+        findings,
+        devices=1 if scan.recorded is None else scan.recorded.devices,
+    )
 
 
 def _with(before: Finding, judge: Judge) -> Finding:

@@ -27,6 +27,7 @@ from tracemine.report.words import (
     evidence_text,
     headline,
     little_text,
+    memory_text,
     no_findings,
     not_tested_text,
     nothing_found,
@@ -97,6 +98,8 @@ def _head(scan: Scan) -> Iterator[str]:
         facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}{left}.")
     if text := ceiling_text(scan):
         facts.append(f"{prose(text)}.")
+    if text := memory_text(scan):
+        facts.append(f"Memory: {prose(text)}.")
     yield " ".join(facts)
     if text := evidence_text(scan):
         yield f"Verdicts: {prose(text)}."

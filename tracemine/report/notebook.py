@@ -17,6 +17,7 @@ from tracemine.report.words import (
     ceiling_text,
     headline,
     little_text,
+    memory_text,
     no_findings,
     nothing_found,
     of_finding,
@@ -75,6 +76,8 @@ def _head(scan: Scan) -> Iterator[str]:
         yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(legend(scan.summary.parts), 400)}</p>"
     if says := ceiling_text(scan):
         yield f"<p>{text(says, 400)}.</p>"
+    if says := memory_text(scan):
+        yield f"<p>Memory: {text(says, 400)}.</p>"
     if alone := unprofiled_text(scan.summary):
         yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(alone, 400)}</p>"
 

@@ -28,6 +28,7 @@ from tracemine.report.words import (
     first_sentence,
     headline,
     little_text,
+    memory_text,
     no_findings,
     nothing_found,
     of_finding,
@@ -149,6 +150,8 @@ def _head(scan: Scan, width: int) -> Iterator[_Row]:
         yield from _labelled("can save", *_all_savings(scan))
     if text := ceiling_text(scan):
         yield from _labelled("limit", Text(line(text)))
+    if text := memory_text(scan):
+        yield from _labelled("memory", Text(line(text)))
     if text := evidence_text(scan):
         yield from _labelled("verdicts", Text(line(text)))
 

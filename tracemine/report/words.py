@@ -49,7 +49,7 @@ _DROPPED = {
 }
 
 
-_WORTH_A_WORD = 0.01  # of GPU time
+_WORTH_A_WORD = 0.01  # of GPU time, of memory
 
 
 def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
@@ -146,6 +146,15 @@ def _ceiling(parts: Parts, *, findings: bool) -> str:
     rest = f" ({_share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
     reach = f"; the findings reach {time_text(after.mid)}" if findings else ""
     return f"GPU time could fall from {time_text(spent)} to {time_text(least)} at the least{rest}{reach}"
+
+
+def memory_text(scan: Scan) -> str:
+    """How much lower the peak of allocated memory is with all findings fixed; "" where that is little, or not known."""
+    peak = scan.summary.peak_memory
+    if peak is None or peak.before_bytes - peak.after_bytes < _WORTH_A_WORD * max(peak.before_bytes, 1):
+        return ""
+    missing = f" ({count_text(peak.not_found, 'tensor')} not found)" if peak.not_found else ""
+    return f"peak {bytes_text(peak.before_bytes)} → {bytes_text(peak.after_bytes)} once all findings are fixed{missing}"
 
 
 def all_of(scan: Scan, name: str) -> Range:
