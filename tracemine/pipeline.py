@@ -19,6 +19,7 @@ from tracemine.devices import Device
 from tracemine.files import path_text
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.accounting import measure
+from tracemine.findings.compile_losses import compile_losses
 from tracemine.findings.measured import with_counters
 from tracemine.findings.notes import gpu_name, sm_count
 from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
@@ -145,7 +146,7 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
     if analysis.execution_trace is not None or calibrated.path is not None:
         about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
         found = replace(found, trace=about)
-    if notes := (*unread, *calibrated.notes):
+    if notes := (*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)):
         found = replace(found, warnings=(*found.warnings, *notes))
     if evidence is not None:
         found = replace(found, evidence=evidence.account(found, gpu))

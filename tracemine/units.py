@@ -5,6 +5,7 @@ integer ns and bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -89,6 +90,22 @@ def count_text(count: int, noun: str) -> str:
             else f"{noun}s"
         )
     return f"{count:,} {noun}"
+
+
+def shares(weights: Sequence[int], whole: int) -> list[int]:
+    """Whole numbers in proportion to the weights, with that sum: each rounded down, the largest remainders up.
+
+    >>> shares([1, 1, 1], 100), shares([0, 5], 3), shares([0, 0], 7)
+    ([34, 33, 33], [0, 3], [0, 0])
+    """
+    total = sum(weights)
+    if not total:
+        return [0] * len(weights)
+    found = [weight * whole // total for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda at: -(weights[at] * whole % total))
+    for at in by_remainder[: whole - sum(found)]:
+        found[at] += 1
+    return found
 
 
 def ratio_text(ratio: float) -> str:

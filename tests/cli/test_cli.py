@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
@@ -19,7 +20,7 @@ import msgspec
 import pytest
 import typer
 
-from tracemine.cli import app
+from tracemine.cli import app, main
 from tracemine.cli.page import cli_page
 from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
@@ -235,11 +236,22 @@ def test_the_traceback_of_a_bug_is_printed_where_it_was_asked_for(run: Run, monk
 # --- scan -------------------------------------------------------------------------------------------------------------
 
 
+def test_on_a_terminal_of_ascii_other_characters_stand_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert main(["scan", TRACE]) == 0
+    shown = raw.getvalue().decode("ascii")
+    assert "?" not in shown
+    assert "|products 37 % ====" in shown
+    assert "idle 13 % .|" in shown
+    assert "1.36 ms > 765 us" in shown
+
+
 def test_a_trace_is_reported_for_a_person(run: Run) -> None:
     code, out, err = run("scan", TRACE)
     assert (code, err) == (0, "")
     headline, name, trace = out.splitlines()[:3]
-    assert headline.startswith("host-bound: the GPU idles ")
+    assert headline == "GPU-bound: with nobody recording the GPU is busy 87 % (83–89 %)"
     assert (name, trace) == (TRACE, "kineto · NVIDIA H200 · 2 steps · 186 activities")
     assert "\x1b" not in out
 

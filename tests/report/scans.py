@@ -9,9 +9,13 @@ import msgspec
 from tracemine.findings.record import (
     NOTHING,
     Alike,
+    Bound,
     Finding,
     Identity,
     Intensity,
+    Part,
+    Parts,
+    PeakMemory,
     PerStep,
     Range,
     Scan,
@@ -141,7 +145,13 @@ LITTLE = msgspec.structs.replace(
 )
 SCAN = Scan(
     trace=TraceSummary(
-        path="runs/decoder.json.gz", format="kineto", gpu="NVIDIA H200", steps=2, activities=684, unattributed=3
+        path="runs/decoder.json.gz",
+        format="kineto",
+        gpu="NVIDIA H200",
+        steps=2,
+        activities=684,
+        unattributed=3,
+        estimated_for="NVIDIA H200 SXM",
     ),
     summary=Summary(
         span_ns=14_200_000,
@@ -157,6 +167,33 @@ SCAN = Scan(
         ),
         gpu_saving_ns=Range(311_000, 414_900, 524_000),
         step_saving_ns=Range(2_000_000, 5_138_000, 6_080_000),
+        bound=Bound(
+            by="host",
+            idle_share=0.838,
+            cause="host_bound",
+            cause_share=0.97,
+            bare_communication_share=0.01,
+            work="norm",
+            work_share=0.45,
+            unclassified_share=0.02,
+            unprofiled_idle_share=Share(0.7125, 0.77, 0.8083),
+        ),
+        parts=Parts(
+            ns=5_000_000,
+            parts=(
+                Part(name="products", ns=430_000, gpu_time_ns=430_000, least_gpu_time_ns=290_000),
+                Part(name="memory_bound", ns=600_000, gpu_time_ns=655_000, least_gpu_time_ns=145_000),
+                Part(name="copies", ns=100_000, gpu_time_ns=120_000),
+                Part(name="communication", ns=20_000, gpu_time_ns=150_000),
+                Part(name="idle", ns=3_850_000, gpu_time_ns=0),
+            ),
+            covered_communication_ns=130_000,
+            after_ns=Range(1_960_000, 2_431_000, 4_000_000),
+            gpu_time_after_ns=Range(1_092_000, 1_147_000, 1_199_000),
+            least_gpu_time_ns=705_000,
+            least_known_share=0.87,
+        ),
+        peak_memory=PeakMemory(before_bytes=24_000_000_000, after_bytes=21_500_000_000, not_found=2),
     ),
     findings=(GAP, NORM, HEADLONG, LITTLE),
     dropped={"below_threshold": 12, "claimed_by_another_rule": 1400},

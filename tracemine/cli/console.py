@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import shutil
@@ -20,6 +21,9 @@ from tracemine.report.escape import line
 _WIDEST, _NARROWEST = 120, 60
 _WIDTH_WITHOUT_TERMINAL = 100
 _LONGEST = 2000  # characters of a message
+# What stands for our own characters where an encoding does not have them (ASCII): as wide, and no other one's meaning.
+_PLAIN = dict(zip("µ→←…·×–−━─│≤≥", "u><~.x--=-|<>", strict=True))
+_LIKE = "tracemine.alike"  # the name under which codecs know _alike
 
 INTERRUPTED, BUG = 130, 3  # exit codes
 REPORT_BUG = f"please report it with the traceback that {DEBUG}=1 prints, and the trace if you can share it"
@@ -118,11 +122,21 @@ def options(out: TextIO, *, top: int, no_color: bool) -> Options:
     return Options(top=top or None, width=max(_NARROWEST, min(width, _WIDEST)), color=not plain)
 
 
+def _alike(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that a stream's encoding does not have: as wide, and "?" where there is none alike."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(each, "?") for each in missing), error.end
+
+
+codecs.register_error(_LIKE, _alike)
+
+
 def _write(stream: TextIO, text: str) -> None:
     encoding = stream.encoding or "utf-8"
     try:
-        # What the stream's encoding does not have becomes "?".
-        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.write(text.encode(encoding, _LIKE).decode(encoding))
         stream.flush()
     except BrokenPipeError:
         _silence(stream)

@@ -1,17 +1,19 @@
-"""What bounds a trace, as facts for its first line: idle time and its main cause, bare communication, and the work."""
+"""What bounds the step, as facts for a report's first line: idle time and its main cause, bare communication, work."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tracemine.findings.accounting import Accounts
-from tracemine.findings.facts import category, number
-from tracemine.findings.record import Bound
+from tracemine.findings.context import Book
+from tracemine.findings.facts import category
+from tracemine.findings.parts import COMMUNICATION, covered_ns
+from tracemine.findings.record import Bound, Parts, Share
+from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
-from tracemine.timeline import Timeline
+from tracemine.rows.table import BoolArray, Categories, IntArray
 
-LEAST_SHARE = 0.2  # of the time: idle beyond it is what bounds a trace, and so is bare communication where idle is not
+LEAST_SHARE = 0.2  # of the time: idle beyond it is what bounds a step, and so is bare communication where idle is not
+UNCLEAR = "unclear"
 _UNCLASSIFIED = "other"
 _COLLECTIVE = "collective"
 
@@ -29,35 +31,73 @@ BOUND_BY = {
 }
 
 
-def bound_of(timeline: Timeline, rows: dict[str, Rows], accounts: Accounts) -> Bound | None:
-    """What bounds a trace; None where no activity takes any time."""
+def bound_of(book: Book, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
+    """What bounds the step with nobody recording; None where no activity takes any time.
+
+    gaps_ns: how long each gap is then.
+    """
+    accounts = book.accounts
     whole = accounts.gpu_busy_ns + accounts.gpu_idle_ns
     if not accounts.gpu_busy_ns:
         return None
-    activities = rows["activities"]
-    cause, cause_ns = _largest(category(rows["gaps"], "cause"), number(rows["gaps"], "dur_ns"))
-    kind = category(activities, "op_class")
+    cause, share = _cause(book, gaps_ns)
+    kind = category(book.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
-    bare_ns = accounts.gpu_busy_ns - _busy_ns(timeline, ~collective)
-    idle, bare = accounts.gpu_idle_ns / whole, bare_ns / whole
-    by = "gpu"
-    if idle > LEAST_SHARE:
-        by = BOUND_BY.get(cause or "", "unknown")
-    elif bare > LEAST_SHARE:
-        by = "communication"
+    bare_ns = accounts.gpu_busy_ns - _busy_ns(book, ~collective)
+    idle = idle_share(book.unprofiled, book.busy_ns)
+    by = _bound_by(idle, BOUND_BY.get(cause or "", "unknown"), communication_share(parts))
     among = ~collective if by == "communication" else np.ones(len(collective), np.bool_)
     work, work_ns = _largest(kind, accounts.exclusive_ns, among)
     worked_ns = int(accounts.exclusive_ns[among].sum())
     return Bound(
         by=by,
-        idle_share=round(idle, 4),
-        cause=cause if cause in BOUND_BY else None,
-        cause_share=round(cause_ns / accounts.gpu_idle_ns, 4) if cause in BOUND_BY and accounts.gpu_idle_ns else None,
-        bare_communication_share=round(bare, 4),
+        idle_share=round(accounts.gpu_idle_ns / whole, 4),
+        cause=cause,
+        cause_share=share,
+        bare_communication_share=round(bare_ns / whole, 4),
         work=None if work == _UNCLASSIFIED else work,
         work_share=round(work_ns / worked_ns, 4) if worked_ns else 0.0,
         unclassified_share=round(int(accounts.exclusive_ns[_is(kind, _UNCLASSIFIED)].sum()) / accounts.gpu_busy_ns, 4),
+        unprofiled_idle_share=Share(*(round(each, 4) for each in (idle.low, idle.mid, idle.high))),
     )
+
+
+def idle_share(unprofiled: Unprofiled, busy_ns: int) -> Share:
+    """Which share of a step with nobody recording the GPU idles, where it works for `busy_ns` of it.
+
+    >>> from tracemine.perfmodel.unprofiled import estimated
+    >>> idle_share(estimated(1_000, (0.4, 0.5, 1.0), "guessed", of_step=True), 400)
+    Share(low=0.0, mid=0.2, high=0.6)
+    """
+    low, mid, high = (
+        max(each - busy_ns, 0) / max(each, 1) for each in (unprofiled.low_ns, unprofiled.mid_ns, unprofiled.high_ns)
+    )
+    return Share(low, mid, high)
+
+
+def communication_share(parts: Parts | None) -> float:
+    """Which share of a step with nobody recording nothing but collectives runs."""
+    return (
+        0.0 if parts is None else sum(each.ns for each in parts.parts if each.name == COMMUNICATION) / max(parts.ns, 1)
+    )
+
+
+def _cause(book: Book, gaps_ns: IntArray) -> tuple[str | None, float | None]:
+    """The cause of most of the idle time, and its share of it; of none where the gaps do not explain half of it."""
+    cause, cause_ns = _largest(category(book.rows["gaps"], "cause"), gaps_ns)
+    step, devices = book.accounts.per_step, max(book.accounts.devices, 1)
+    idle_ns = (book.unprofiled.mid_ns - book.busy_ns) * devices * (1 if step is None else step.count)
+    if cause not in BOUND_BY or not cause_ns or 2 * int(gaps_ns.sum()) < idle_ns:
+        return None, None
+    return cause, round(cause_ns / int(gaps_ns.sum()), 4)
+
+
+def _bound_by(idle: Share, waited_for: str, bare: float) -> str:
+    if idle.low > LEAST_SHARE:
+        return waited_for
+    if bare > LEAST_SHARE:
+        return "communication"
+    return "gpu" if idle.high <= LEAST_SHARE else UNCLEAR
 
 
 def _largest(categories: Categories, weights: IntArray, among: BoolArray | None = None) -> tuple[str | None, int]:
@@ -79,13 +119,7 @@ def _is(categories: Categories, value: str) -> BoolArray:
     return np.array([*(each == value for each in categories.values), False], np.bool_)[categories.codes]
 
 
-def _busy_ns(timeline: Timeline, among: BoolArray) -> int:
+def _busy_ns(book: Book, among: BoolArray) -> int:
     """For how long devices ran some of these activities, a device at a time."""
-    start, dur, device = (rows_of(timeline.activities[each])[among] for each in ("start_ns", "dur_ns", "device"))
-    busy = 0
-    for ordinal in np.unique(device):
-        rows = device == ordinal
-        end = start[rows] + dur[rows]
-        before = np.concatenate((start[rows][:1], np.maximum.accumulate(end)[:-1]))
-        busy += int(np.maximum(end - np.maximum(start[rows], before), 0).sum())
-    return busy
+    start, dur, device = (rows_of(book.timeline.activities[each]) for each in ("start_ns", "dur_ns", "device"))
+    return covered_ns(device, start, start + dur, among)

@@ -40,6 +40,7 @@ class Book:
     environment: Environment = field(init=False)  # facts that advice depends on
     training: bool = field(init=False)  # a backward pass, or an optimizer's step, is part of the trace
     lists: Lists = field(init=False)  # sizes of the tensors that operators take
+    busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
     unprofiled: Unprofiled = field(init=False)  # the step with nobody recording; the span where no steps are known
     # Of each gap, nobody recording: least, usual, most.
     alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
@@ -66,10 +67,12 @@ class Book:
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)
         self.alone_ns = self.steps.gaps_ns()
         step = self.accounts.per_step
-        busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(self.accounts.devices, 1)
+        self.busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(
+            self.accounts.devices, 1
+        )
         # A host that runs ahead has left a step long before the device has done it.
-        recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, busy_ns)
-        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, busy_ns, of_step=step is not None)
+        recorded_ns = self.accounts.span_ns if step is None else max(step.span_ns, self.busy_ns)
+        self.unprofiled = self.steps.unprofiled(self.timeline, recorded_ns, self.busy_ns, of_step=step is not None)
 
     def drop(self, reason: str, occurrences: int) -> None:
         if occurrences:

@@ -26,6 +26,8 @@ from tracemine.findings.groups import apart, combined, groups_of_sequences
 from tracemine.findings.identity import Place, place_of, variant_of
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
+from tracemine.findings.parts import parts_of
+from tracemine.findings.peak_memory import peak_memory
 from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
 from tracemine.findings.record import Alike, Finding, Identity, Intensity, Scan, Source, TraceSummary
 from tracemine.findings.recorded import recorded, spent
@@ -74,6 +76,7 @@ def find(
     `path` is only repeated in the scan.
     """
     book = Book(timeline, rows, device, measure(timeline), groups, curves)
+    gaps_ns = book.alone_ns[1]  # before anything is fixed
     threshold = (
         max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE) if min_saving_ns is None else min_saving_ns
     )
@@ -103,6 +106,7 @@ def find(
     )
     inside = {one.fingerprint: inside_steps(one, book.accounts.in_step, book.accounts.dur_ns) for one in findings}
     findings = ranked(findings, scale, inside)
+    parts = parts_of(book, findings)
     unowned = timeline.activities["op_row"].null_count
     return Scan(
         trace=TraceSummary(
@@ -115,7 +119,10 @@ def find(
             estimated_for=None if device is None else device.title,
         ),
         summary=replace(
-            summarise(book.accounts, findings, book.unprofiled), bound=bound_of(timeline, rows, book.accounts)
+            summarise(book.accounts, findings, book.unprofiled),
+            bound=bound_of(book, parts, gaps_ns),
+            parts=parts,
+            peak_memory=peak_memory(book, findings),
         ),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),

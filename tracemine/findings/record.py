@@ -14,6 +14,9 @@ __all__ = [
     "Finding",
     "Identity",
     "Intensity",
+    "Part",
+    "Parts",
+    "PeakMemory",
     "PerStep",
     "Range",
     "Recorded",
@@ -234,20 +237,57 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds the trace. Shares are 0 to 1, of busy and idle time together where nothing else is said."""
+    """What bounds the step with nobody recording, the whole where no steps are known. Shares are 0 to 1."""
 
-    # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the time, what its
+    # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
     # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
+    # `unclear`: how long the step is with nobody recording leaves open whether it is more than a fifth.
     by: str
-    idle_share: float
+    idle_share: float  # of busy and idle time, as recorded
     cause: str | None  # of most of the idle time, as gaps have it; null: not known
     cause_share: float | None  # of the idle time
-    bare_communication_share: float  # nothing but collectives was running
+    bare_communication_share: float  # nothing but collectives was running: of busy and idle time, as recorded
     # Class of operators that most of the GPU's busy time is of, null: not classified; and its share. Where
     # communication bounds the trace, of what is no collective.
     work: str | None
     work_share: float
     unclassified_share: float  # of the GPU's busy time
+    unprofiled_idle_share: Share | None = None  # of the step with nobody recording; null: stored before it was known
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of work of a step. Nanoseconds, mean of steps and devices."""
+
+    # `products` (matrix products, convolutions), `attention` (fused calls), `memory_bound` (pointwise, norms,
+    # reductions …), `optimizer`, `other`, `copies` (with fills and sets), `communication`, `idle`
+    name: str
+    ns: int  # of the step; where several run at once, the first of these names has the moment
+    gpu_time_ns: int  # sum of durations, whatever runs beside it; 0 of `idle`
+    # The least that this could be: what findings change as they say at most, all else at the device's rates for its
+    # bytes and FLOPs, as it is where those are not known; null: they are known of none of it, or the GPU is not known.
+    least_gpu_time_ns: int | None = None
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step with nobody recording is made of, the whole where no steps are known. Nanoseconds."""
+
+    ns: int  # the sum of all parts: `unprofiled_ns`, or the GPU's work where that is longer
+    parts: tuple[Part, ...]  # those that occur, and `idle`
+    covered_communication_ns: int  # beside other work, and so of no part
+    after_ns: Range  # how long it takes once all findings are fixed
+    gpu_time_after_ns: Range | None = None  # GPU time then; null: savings of it were not estimated
+    # The least that GPU time could be: the sum over the parts, as it is where nothing is known; null: known of less
+    # than half of it.
+    least_gpu_time_ns: int | None = None
+    least_known_share: float = 0.0  # of GPU time, of which the least is known
+
+
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that was allocated at one time in a step, on one device. Bytes, as the allocator rounds them."""
+
+    before_bytes: int
+    after_bytes: int  # without the tensors that findings do away with, each as long as it was there
+    not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +304,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     step_saving_ns: Range
     unprofiled_ns: UnprofiledTime | None = None  # of the whole span, where no steps are known
     bound: Bound | None = None  # null: nothing ran
+    parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
+    # Null: allocations were not recorded (profile_memory), or nobody knows who reads what.
+    peak_memory: PeakMemory | None = None
 
 
 class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,14 @@ differ in strides or traffic keep what is predicted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from tracemine.findings.grouping import apart, together
+from tracemine.findings.parts import fixed
 from tracemine.findings.ranking import ranked_again
-from tracemine.findings.record import CALL, NOTHING, PINNED, Finding, Range, Scan, Verified
+from tracemine.findings.record import CALL, NOTHING, PINNED, Finding, Parts, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
 __all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "unjudged", "with_verdicts"]
@@ -87,7 +88,23 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)
     summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
+    if gpu != scan.summary.gpu_saving_ns:
+        summary = replace(summary, parts=_parts_left(scan, findings), peak_memory=None)  # it takes the trace
     return replace(scan, findings=tuple(findings), summary=summary)
+
+
+def _parts_left(scan: Scan, findings: Sequence[Finding]) -> Parts | None:
+    """What is left of the step with these findings fixed; the least GPU time is not known without the trace."""
+    parts, step = scan.summary.parts, scan.summary.per_step
+    alone = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
+    if parts is None or alone is None:
+        return parts
+    return fixed(
+        replace(parts, least_gpu_time_ns=None),
+        alone.mid,
+        findings,
+        devices=1 if scan.recorded is None else scan.recorded.devices,
+    )
 
 
 def _with(before: Finding, judge: Judge) -> Finding:

@@ -55,6 +55,9 @@ def groups(flow: Flow) -> Groups:
         more_writes=found.more_writes,
         intermediate_bytes=found.intermediate_bytes,
         flops=found.flops,
+        gone_group=node_group[flow.writes.node[found.gone]],
+        gone_op_row=flow.nodes.op_row[flow.writes.node[found.gone]],
+        gone_bytes=flow.writes.bytes[found.gone],
         product_bytes=product_bytes(timeline, flow, nodes, node_group, count, lasts),
         refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized),
     )

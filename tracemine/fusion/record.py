@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -53,6 +53,10 @@ class Refusals:
         return int((self.reason == REFUSALS.index(refusal)).sum())
 
 
+def _none() -> IntArray:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """Fusion groups of two nodes or more, in order of their first node.
@@ -82,6 +86,11 @@ class Groups:
     flops: IntArray  # −1 where a member's are not known
     product_bytes: IntArray  # of the matrix product or convolution whose epilogue it could be: its result; 0: none
     refusals: Refusals
+    # Each tensor that need not exist any more, in the order of writing: the group inside which it is, the row of `ops`
+    # of the node that makes it, its bytes.
+    gone_group: IntArray = field(default_factory=_none)
+    gone_op_row: IntArray = field(default_factory=_none)
+    gone_bytes: IntArray = field(default_factory=_none)
 
     def __len__(self) -> int:
         return len(self.begin) - 1

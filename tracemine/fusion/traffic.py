@@ -31,6 +31,7 @@ class GroupTraffic:
     more_writes: IntArray
     intermediate_bytes: IntArray
     flops: IntArray
+    gone: IntArray  # positions in Writes: tensors that one kernel does not make
 
 
 def traffic_of(
@@ -97,6 +98,7 @@ def traffic_of(
             sized, np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64), -1
         ),
         flops=flops,
+        gone=np.flatnonzero(gone & np.append(sized, False)[write_group]),
     )
 
 

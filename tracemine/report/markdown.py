@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tracemine.findings.record import Range, Variant
+from tracemine.report.bar import bar, legend, segments
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
 from tracemine.report.words import (
     EVIDENCE,
@@ -17,6 +18,7 @@ from tracemine.report.words import (
     all_of,
     basis_text,
     blocks,
+    ceiling_text,
     chain,
     cost_text,
     counted_text,
@@ -25,12 +27,14 @@ from tracemine.report.words import (
     evidence_text,
     headline,
     little_text,
+    memory_text,
     no_findings,
     not_tested_text,
     nothing_found,
     of_finding,
     refuted_ns,
     refuted_text,
+    saved_text,
     source_text,
     step_texts,
     summary_parts,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 _LONGEST_CODE_LINE = 1_000
 _MOST_ALIASES = 8
 _LONGEST_KERNEL = 160
+_BAR_WIDTH = 90
 
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
@@ -79,13 +84,22 @@ def _head(scan: Scan) -> Iterator[str]:
     share = percent_text(summary.gpu_busy_ns, whole)
     if text := headline(scan):
         yield f"**{prose(text)}**"
+    if summary.parts is not None:
+        drawn = code(bar(segments(summary.parts, _BAR_WIDTH)))
+        yield drawn
+        yield f"{'A step' if summary.per_step else 'All'}: {prose(legend(summary.parts))}."
     facts = [f"The GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})."]
     steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
         facts.append(f"{'A step' if steps else 'All'}: {prose('; '.join(texts))}.")
     if scan.findings:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
-        facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}.")
+        left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""
+        facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}{left}.")
+    if text := ceiling_text(scan):
+        facts.append(f"{prose(text)}.")
+    if text := memory_text(scan):
+        facts.append(f"Memory: {prose(text)}.")
     yield " ".join(facts)
     if text := evidence_text(scan):
         yield f"Verdicts: {prose(text)}."

@@ -10,28 +10,44 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from tracemine.report.bar import legend, segments
 from tracemine.report.escape import line
 from tracemine.report.words import (
     all_of,
+    ceiling_text,
     headline,
     little_text,
+    memory_text,
     no_findings,
     nothing_found,
     of_finding,
+    saved_text,
     summary_parts,
     unprofiled_ns,
     unprofiled_text,
 )
-from tracemine.units import count_text, percent_text, range_text, time_text
+from tracemine.units import count_text, percent_text, range_text, shares, time_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Range, Scan
+    from tracemine.findings.record import Finding, Parts, Range, Scan
 
 MOST_ROWS = 20
 _LONGEST_CELL = 160
 # MathJax, which notebooks run over what cells print, passes over these classes.
 _BEGIN = '<div class="tracemine tex2jax_ignore mathjax_ignore">'
 _LEFT = '<th style="text-align: left">'
+_BAR = "display: flex; max-width: 60em; white-space: nowrap; color: #000"
+# Okabe and Ito's, which colour-blind readers tell apart.
+_COLOURS = {
+    "products": "#56b4e9",
+    "attention": "#cc79a7",
+    "memory_bound": "#f0e442",
+    "optimizer": "#009e73",
+    "copies": "#e69f00",
+    "communication": "#d55e00",
+    "idle": "#eee",
+}
+_GREY = "#bbb"
 _LEFT_CELL = '<td style="text-align: left">'
 
 
@@ -55,8 +71,26 @@ def _head(scan: Scan) -> Iterator[str]:
     if says := headline(scan):
         yield f"<p><strong>{text(says, 400)}</strong></p>"
     yield f"<p>{text(scan.trace.path)}<br>{text(' · '.join(summary_parts(scan.trace)), 400)}</p>"
+    if scan.summary.parts is not None:
+        yield _bar(scan.summary.parts)
+        yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(legend(scan.summary.parts), 400)}</p>"
+    if says := ceiling_text(scan):
+        yield f"<p>{text(says, 400)}.</p>"
+    if says := memory_text(scan):
+        yield f"<p>Memory: {text(says, 400)}.</p>"
     if alone := unprofiled_text(scan.summary):
         yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(alone, 400)}</p>"
+
+
+def _bar(parts: Parts) -> str:
+    """The step as one bar: a box for each part, as wide as its share, with as much of its name as fits."""
+    shown = [part.ns for part in parts.parts if part.ns]
+    boxes = "".join(
+        f'<div style="flex: {share} 1 0; background: {_COLOURS.get(piece.name, _GREY)}; overflow: hidden">'
+        f"{text(piece.label)}</div>"
+        for piece, share in zip(segments(parts, 0), shares(shown, 1_000), strict=True)
+    )
+    return f'<div style="{_BAR}">{boxes}</div>'
 
 
 def _table(scan: Scan, findings: Sequence[Finding]) -> Iterator[str]:
@@ -81,7 +115,9 @@ def _table(scan: Scan, findings: Sequence[Finding]) -> Iterator[str]:
     yield "</tbody>"
     yield "</table>"
     step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
-    yield f"<p>All findings together save {text(_interval(step))} {each}, and {text(_interval(gpu))} of GPU time.</p>"
+    left = text(f"{each} ({change})" if (change := saved_text(scan)) else each)
+    yield f"<p>All findings together save {text(_interval(step))} {left},"
+    yield f"and {text(_interval(gpu))} of GPU time.</p>"
 
 
 def _foot(scan: Scan, shown: Sequence[Finding]) -> Iterator[str]:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from tracemine.report.bar import EDGE, rest, segments
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
 from tracemine.report.words import (
     all_of,
     basis_text,
     blocks,
+    busy_text,
+    ceiling_text,
     chain,
     cost_text,
     counted_text,
@@ -25,6 +28,7 @@ from tracemine.report.words import (
     first_sentence,
     headline,
     little_text,
+    memory_text,
     no_findings,
     nothing_found,
     of_finding,
@@ -32,6 +36,7 @@ from tracemine.report.words import (
     refuted_ns,
     refuted_text,
     said_text,
+    saved_text,
     source_text,
     step_texts,
     summary_parts,
@@ -43,15 +48,26 @@ from tracemine.report.words import (
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Refused, Scan, Source, Summary
+    from tracemine.findings.record import Finding, Parts, Refused, Scan, Source, Summary
     from tracemine.perfmodel import Range
     from tracemine.report import Options
 
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
 _LABEL = "dim"
+_PART_STYLES = {
+    "products": "black on cyan",
+    "attention": "black on magenta",
+    "memory_bound": "black on yellow",
+    "optimizer": "black on green",
+    "other": "black on white",
+    "copies": "white on blue",
+    "communication": "white on red",
+    "idle": "dim",
+}
 _RANK_WIDTH = 4  # a rank and the space after it
 _LABEL_WIDTH = 10  # a label and the spaces after it
 _BAR_WIDTH = 30
+_WIDEST_BAR = 90
 _RIGHT_EDGE = 90
 _LINES_OF_OPS = 2
 _LONGEST_NAME = 40
@@ -99,7 +115,7 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
     refuted = [finding for finding in scan.reported if finding.refuted]
     shown = claimed[: options.top]
     blocks = [
-        _head(scan),
+        _head(scan, options.width),
         *(_finding(rank, finding, scan, options.width) for rank, finding in enumerate(shown, 1)),
         *([_refuted(refuted)] if refuted else []),
         *([_why_not(scan.refused)] if scan.refused is not None else []),
@@ -113,7 +129,7 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
                 console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)
 
 
-def _head(scan: Scan) -> Iterator[_Row]:
+def _head(scan: Scan, width: int) -> Iterator[_Row]:
     summary = scan.summary
     if text := headline(scan):
         yield _paragraph((line(text), "bold"))
@@ -122,14 +138,36 @@ def _head(scan: Scan) -> Iterator[_Row]:
     if not scan.trace.activities:
         return
     yield _paragraph()
-    yield from _labelled("GPU busy", _busy(summary))
-    steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
+    if summary.parts is None:  # stored by a version that did not know them
+        yield from _labelled("GPU busy", _busy(summary))
+    steps = [busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
     if texts := [*([text] if (text := unprofiled_text(summary)) else []), *steps]:
-        yield from _labelled("a step" if steps else "alone", *(Text(line(text)) for text in texts))
+        drawn = () if summary.parts is None else _parts(summary.parts, width - _LABEL_WIDTH)
+        yield from _labelled(
+            "in all" if summary.per_step is None else "a step", *drawn, *(Text(line(text)) for text in texts)
+        )
     if scan.findings:
         yield from _labelled("can save", *_all_savings(scan))
+    if text := ceiling_text(scan):
+        yield from _labelled("limit", Text(line(text)))
+    if text := memory_text(scan):
+        yield from _labelled("memory", Text(line(text)))
     if text := evidence_text(scan):
         yield from _labelled("verdicts", Text(line(text)))
+
+
+def _parts(parts: Parts, width: int) -> Iterator[Text]:
+    """The step as a bar, and what cannot be read in it."""
+    pieces = segments(parts, min(width, _WIDEST_BAR))
+    if not pieces:
+        return
+    drawn = Text(EDGE)
+    for piece in pieces:
+        drawn.append(line(piece.text), _PART_STYLES.get(piece.name, ""))
+        drawn.append(EDGE)
+    yield drawn
+    if text := rest(pieces, parts):
+        yield Text(line(text))
 
 
 def _busy(summary: Summary) -> Text:
@@ -168,7 +206,8 @@ def _all_savings(scan: Scan) -> Iterator[Text]:
     """What all findings save together, shown or not."""
     if scan.summary.step_saving_ns.high:
         step, whole_ns = all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
-        yield _saving(step, "step", step.mid, whole_ns, f"of the unprofiled {whole_text(scan)}")
+        change = f"({text})" if (text := saved_text(scan)) else f"of the unprofiled {whole_text(scan)}"
+        yield _saving(step, "step", step.mid, whole_ns, change)
     if scan.summary.gpu_saving_ns.high:
         gpu = scan.summary.gpu_saving_ns.mid
         yield _saving(all_of(scan, "gpu_saving_ns"), "GPU", gpu, scan.summary.gpu_time_ns, "of GPU time")

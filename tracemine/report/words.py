@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Bound,
         Counted,
         Finding,
+        Parts,
         Scan,
         Source,
         StepSummary,
@@ -50,6 +51,9 @@ _DROPPED = {
 }
 
 
+_WORTH_A_WORD = 0.01  # of GPU time, of memory
+
+
 def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
     """What was read: format, GPU, steps, activities."""
     unattributed = f" ({trace.unattributed:,} without an operator)" if trace.unattributed else ""
@@ -79,6 +83,13 @@ def unprofiled_text(summary: Summary) -> str:
     return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
 
 
+def busy_text(summary: Summary) -> str:
+    """For how much of the recorded time the GPU was busy."""
+    whole = summary.gpu_busy_ns + summary.gpu_idle_ns
+    share = percent_text(summary.gpu_busy_ns, whole)
+    return f"recorded: the GPU busy {share}, {time_text(summary.gpu_busy_ns)} of {time_text(whole)}"
+
+
 def whole_text(scan: Scan) -> str:
     """What savings of the step are of."""
     return "trace" if scan.summary.per_step is None else "step"
@@ -104,6 +115,48 @@ def refuted_ns(finding: Finding) -> int:
     """What was predicted of GPU time that verdicts took away."""
     verdicts = [one.verdict for one in finding.variants or (finding,)]
     return sum(verdict.predicted_ns.mid for verdict in verdicts if verdict is not None)
+
+
+def saved_text(scan: Scan) -> str:
+    """How long a step takes as it is and once all findings are fixed; "" where that is not known."""
+    before, parts = unprofiled_ns(scan.summary), scan.summary.parts
+    if before is None or parts is None:
+        return ""
+    return f"{time_text(before)} → {time_text(parts.after_ns.mid)}"
+
+
+def ceiling_text(scan: Scan) -> str:
+    """How far GPU time could fall, and how far the findings get; "" where that is not known.
+
+    >>> from tracemine.findings.record import Part, Parts
+    >>> parts = Parts(ns=9_000, parts=(Part(name="products", ns=8_000, gpu_time_ns=8_000),), covered_communication_ns=0,
+    ...     after_ns=Range(5_000, 6_000, 7_000), gpu_time_after_ns=Range(4_000, 5_000, 6_000), least_gpu_time_ns=3_000,
+    ...     least_known_share=0.8)
+    >>> print(_ceiling(parts, findings=True))
+    GPU time could fall from 8.00 µs to 3.00 µs at the least (20 % of it as it is); the findings reach 5.00 µs
+    """
+    parts = scan.summary.parts
+    return "" if parts is None else _ceiling(parts, findings=bool(scan.findings))
+
+
+def _ceiling(parts: Parts, *, findings: bool) -> str:
+    after, least = parts.gpu_time_after_ns, parts.least_gpu_time_ns
+    spent = sum(part.gpu_time_ns for part in parts.parts)
+    if after is None or least is None or not spent:
+        return ""
+    not_known = 1 - parts.least_known_share
+    rest = f" ({_share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
+    reach = f"; the findings reach {time_text(after.mid)}" if findings else ""
+    return f"GPU time could fall from {time_text(spent)} to {time_text(least)} at the least{rest}{reach}"
+
+
+def memory_text(scan: Scan) -> str:
+    """How much lower the peak of allocated memory is with all findings fixed; "" where that is little, or not known."""
+    peak = scan.summary.peak_memory
+    if peak is None or peak.before_bytes - peak.after_bytes < _WORTH_A_WORD * max(peak.before_bytes, 1):
+        return ""
+    missing = f" ({count_text(peak.not_found, 'tensor')} not found)" if peak.not_found else ""
+    return f"peak {bytes_text(peak.before_bytes)} → {bytes_text(peak.after_bytes)} once all findings are fixed{missing}"
 
 
 def all_of(scan: Scan, name: str) -> Range:
@@ -323,44 +376,86 @@ _WORK = {
 
 
 def headline(scan: Scan) -> str:
-    """What bounds the trace, in one line; "" where nothing ran."""
-    bound = scan.summary.bound
+    """What bounds the step with nobody recording, in one line; "" where nothing ran."""
+    bound, summary = scan.summary.bound, scan.summary
     if bound is None:
         return ""
-    parts = [bound_text(bound)]
+    parts = [bound_text(bound, summary.parts, as_recorded=_as_recorded(summary))]
+    if summary.parts is None:
+        parts.append(work_text(bound))
     if scan.trace.estimated_for is None:
         parts.append("savings of GPU time not estimated, the GPU is not known (--gpu NAME)")
     return "; ".join(parts)
 
 
-def bound_text(bound: Bound) -> str:
-    """Who waits for whom, and what the GPU does when it works.
+def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = True) -> str:
+    """Who waits for whom, and how sure that is.
 
-    >>> from tracemine.findings.record import Bound
+    >>> from tracemine.findings.record import Bound, Share
     >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
     >>> print(bound_text(Bound(by="host", idle_share=0.75, cause="host_bound", cause_share=0.98, **facts)))
-    host-bound: the GPU idles 75 %; of its work 61 % is attention
+    host-bound: the GPU idles 75 %
     >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
-    the GPU idles 75 %, cause unknown; of its work 61 % is attention
+    the GPU idles 75 %, cause unknown
     >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
-    GPU-bound: the GPU is busy 98 %; of its work 61 % is attention
+    GPU-bound: the GPU is busy 98 %
+    >>> unclear = dict(idle_share=0.75, cause=None, cause_share=None, unprofiled_idle_share=Share(0.02, 0.1, 0.4))
+    >>> print(bound_text(Bound(by="unclear", **unclear, **facts), as_recorded=False))
+    GPU or host, cannot tell: with nobody recording the GPU is busy 90 % (60–98 %)
     """
-    idle, work = f"the GPU idles {_share_text(bound.idle_share)}", f"of its work {_share_text(bound.work_share)} is "
-    work += "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
+    share = bound.unprofiled_idle_share
+    idle = bound.idle_share if share is None else share.mid
+    spread = "" if share is None else _spread_text(share.low, share.high)
+    spread_busy = "" if share is None else _spread_text(1 - share.high, 1 - share.low)
+    how = "" if as_recorded else "with nobody recording "
+    idles, busy = f"{how}the GPU idles {_share_text(idle)}{spread}", f"{how}the GPU is busy {_share_text(1 - idle)}"
     if bound.by == "gpu":
-        what = f"GPU-bound: the GPU is busy {_share_text(1 - bound.idle_share)}"
-    elif bound.by == "communication":
-        what = (
-            f"communication-bound: the GPU does nothing else {_share_text(bound.bare_communication_share)} of the time"
-        )
-        work = work.replace("its work", "its other work")
-    elif bound.by == "unknown":
-        what = f"{idle}, cause unknown"
-    elif bound.by == "host":
-        what = f"host-bound: {idle}"
-    else:
-        what = f"{idle}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
-    return f"{what}; {work}"
+        return f"GPU-bound: {busy}{spread_busy}"
+    if bound.by == "unclear":
+        return f"GPU or host, cannot tell: {busy}{spread_busy}"
+    if bound.by == "communication":
+        bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
+        return f"communication-bound: {how}the GPU does nothing else {_share_text(bare)} of the time"
+    if bound.by == "unknown":
+        return f"{idles}, cause unknown"
+    if bound.by == "host":
+        return f"host-bound: {idles}"
+    return f"{idles}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
+
+
+def work_text(bound: Bound) -> str:
+    """What the GPU does most when it works.
+
+    >>> from tracemine.findings.record import Bound
+    >>> facts = dict(idle_share=0.2, bare_communication_share=0.0, cause=None, cause_share=None, unclassified_share=0.0)
+    >>> work_text(Bound(by="gpu", work="attention", work_share=0.61, **facts))
+    'of its work 61 % is attention'
+    """
+    whose = "its other work" if bound.by == "communication" else "its work"
+    what = "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
+    return f"of {whose} {_share_text(bound.work_share)} is {what}"
+
+
+def _share_of(parts: Parts, name: str) -> float:
+    return sum(part.ns for part in parts.parts if part.name == name) / max(parts.ns, 1)
+
+
+def _as_recorded(summary: Summary) -> bool:
+    """Whether a step counts as it was recorded: what recording costs is not known, or it costs nothing."""
+    step = summary.per_step
+    alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
+    recorded_ns = summary.span_ns if step is None else max(step.span_ns, step.gpu_busy_ns)
+    return alone is None or (alone.source != "captured" and alone.low == alone.mid >= recorded_ns)
+
+
+def _spread_text(low: float, high: float) -> str:
+    """The ends of a share, in brackets; "" where they read the same.
+
+    >>> _spread_text(0.821, 0.894), _spread_text(0.821, 0.822)
+    (' (82–89 %)', '')
+    """
+    first, last = (f"{100 * each:.0f}" for each in (low, high))
+    return "" if first == last else f" ({first}–{last} %)"
 
 
 def _share_text(share: float) -> str:

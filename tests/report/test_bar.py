@@ -1,0 +1,36 @@
+"""The bar of a report's first lines."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracemine.findings.record import Part, Parts, Range
+from tracemine.report.bar import TITLES, bar, legend, rest, segments
+
+STEPS = st.lists(st.integers(0, 10**12), min_size=len(TITLES), max_size=len(TITLES)).map(
+    lambda every: Parts(
+        ns=sum(every),
+        parts=tuple(Part(name=name, ns=ns, gpu_time_ns=ns) for name, ns in zip(TITLES, every, strict=True)),
+        covered_communication_ns=0,
+        after_ns=Range(0, 0, 0),
+    )
+)
+
+
+@given(STEPS, st.integers(40, 140))
+def test_the_bar_is_as_wide_as_asked_and_each_part_is_in_it_or_said_behind_it(step: Parts, width: int) -> None:
+    pieces = segments(step, width)
+    shown = [part for part in step.parts if part.ns]
+    assert len(bar(pieces)) == (width if shown else 0)
+    for piece in pieces:
+        assert (piece.label in bar(pieces)) != (piece.label in rest(pieces, step).split(", "))
+        assert re.match(r"[^\d]*(\d+ %|<1 %|$)", piece.text), "half a number stands for another one"
+
+
+@given(STEPS)
+def test_its_percents_add_up_to_a_hundred(step: Parts) -> None:
+    numbers = [int(each) for each in re.findall(r"(?<!<)\b(\d+) %", legend(step))]
+    assert sum(numbers) == (100 if step.ns else 0)

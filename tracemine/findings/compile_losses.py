@@ -1,0 +1,92 @@
+"""What torch.compile is known to make slower, where a trace has it and a finding's fix is torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+
+from tracemine.findings.environment import library_of
+from tracemine.findings.record import Finding
+from tracemine.findings.sources import sources
+from tracemine.flow import Flow
+from tracemine.flow.record import Source
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import IntArray
+from tracemine.timeline import Timeline
+from tracemine.units import count_text
+
+_COMPILE = "torch.compile"
+_JOINS = frozenset({"aten::stack", "aten::cat", "aten::concat", "aten::concatenate", "aten::hstack", "aten::vstack"})
+_MANY = 16  # tensors that are joined
+_ATTENTION, _CAUSAL = "aten::scaled_dot_product_attention", 5  # the position of is_causal
+_MOST_STACKS = 64
+# Measured with torch 2.11 on H200s: docs/inductor.md.
+_OF_JOINS = (
+    "torch.compile has made such joins slower (2.7 to 27 µs, another to 308 µs; torch 2.11, H200): write into one "
+    "tensor that was made before, or leave them out of what is compiled."
+)
+_OF_CAUSAL = (
+    "compiled, that library has made a mask of it, which another kernel takes (271 to 671 µs; torch 2.11, H200): look "
+    "at the attention kernels before and after, and pass no padding mask."
+)
+
+
+def compile_losses(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> tuple[str, ...]:
+    """One sentence for each thing; none where no reported finding is to be fixed by torch.compile."""
+    if not any(one.reported and _COMPILE in one.fix for one in findings):
+        return ()
+    return (*_joins(flow), *_causal(timeline))
+
+
+def _joins(flow: Flow) -> Iterator[str]:
+    """Joins of many tensors that kernels made just before."""
+    reads, nodes = flow.reads, flow.nodes
+    if not len(nodes):
+        return
+    computed = np.bincount(reads.node[reads.source == Source.WRITTEN], minlength=len(nodes))
+    names = categories(flow.timeline.ops["name"])
+    join = np.array([*(name in _JOINS for name in names.values), False], np.bool_)[names.codes][nodes.op_row]
+    found = np.flatnonzero(join & (computed >= _MANY))
+    if not len(found):
+        return
+    most = found[computed[found].argmax()]
+    name = names.values[names.codes[nodes.op_row[most]]].removeprefix("aten::")
+    times = "" if len(found) == 1 else f", one of {count_text(len(found), 'such call')},"
+    yield f"`{name}` joins {int(computed[most])} computed tensors{times} and {_OF_JOINS}"
+
+
+def _causal(timeline: Timeline) -> Iterator[str]:
+    """Attention that is told to be causal by a library which decides that while it runs."""
+    names, values = categories(timeline.ops["name"]), categories(timeline.ops["concrete_inputs"])
+    causal = np.array([*map(_is_causal, values.values), False], np.bool_)[values.codes]
+    attention = np.array([*(name == _ATTENTION for name in names.values), False], np.bool_)[names.codes]
+    called = np.flatnonzero(attention & causal)
+    library = next(filter(None, (_library(timeline, row) for row in _stacks(timeline, called))), None)
+    if library is not None:
+        times = count_text(len(called), "time")
+        yield f"{library} calls `scaled_dot_product_attention` with is_causal ({times}), and {_OF_CAUSAL}"
+
+
+def _stacks(timeline: Timeline, op_row: IntArray) -> list[int]:
+    rows = np.unique(rows_of(timeline.ops["stack_row"])[op_row])
+    found: list[int] = rows[rows >= 0][:_MOST_STACKS].tolist()
+    return found
+
+
+def _library(timeline: Timeline, stack_row: int) -> str | None:
+    return library_of(source.file for source in sources(timeline, stack_row))
+
+
+def _is_causal(recorded: str) -> bool:
+    """Whether the scalars of a call of attention say so.
+
+    >>> _is_causal('["","","","","0.0","True","",""]'), _is_causal('["","","","","0.0","False"]'), _is_causal("[")
+    (True, False, False)
+    """
+    try:
+        values = msgspec.json.decode(recorded, type=list[object])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return len(values) > _CAUSAL and values[_CAUSAL] == "True"
