@@ -280,3 +280,17 @@ def test_what_is_pasted_into_a_shell_holds_nothing_of_the_trace() -> None:
 def test_a_gap_without_a_source_says_how_to_record_one() -> None:
     scan = msgspec.structs.replace(SCAN, findings=(GAP,))
     assert "record with `with_stack=True`" in drawn("markdown", scan)
+
+
+def test_a_verdict_of_what_was_not_timed_is_not_said_to_be_as_predicted() -> None:
+    text = " ".join(drawn("text", VERIFIED).split())
+    assert "1 as predicted" not in text
+    assert "1 not timed: 1 L2" in text
+
+
+def test_a_verdict_of_what_was_timed_and_not_settled_says_so() -> None:
+    timed = msgspec.structs.replace(PROVED, level="L3", eager_ns=30_000, says="unstable: two clocks differ on eager")
+    findings = [msgspec.structs.replace(f, verdict=timed) if f.verdict == PROVED else f for f in VERIFIED.findings]
+    text = " ".join(drawn("text", msgspec.structs.replace(VERIFIED, findings=tuple(findings))).split())
+    assert "1 timed, and not settled: 1 L3" in text
+    assert "not timed" not in text

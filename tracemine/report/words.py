@@ -278,10 +278,12 @@ def evidence_text(scan: Scan) -> str:
         parts.append(f"{count_text(count, 'variant')} measured: GPU {time_text(measured_ns)}")
     if count := bases.count("refuted"):
         parts.append(f"{count:,} refuted: GPU {time_text(refuted_ns)} less than predicted")
-    levels = Counter(v.verdict.level for v in variants if v.verdict and v.verdict.basis == "predicted")
-    if levels:
-        reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
-        parts.append(f"{levels.total():,} as predicted: {reached}")
+    open_ = [v.verdict for v in variants if v.verdict and v.verdict.basis == "predicted"]
+    for timed, says in ((True, "timed, and not settled"), (False, "not timed")):
+        levels = Counter(one.level for one in open_ if (one.eager_ns is not None) is timed)
+        if levels:
+            reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
+            parts.append(f"{levels.total():,} {says}: {reached}")
     unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
     if unused:
         parts.append(f"verdicts not used: {', '.join(unused)}")

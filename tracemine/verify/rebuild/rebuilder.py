@@ -54,7 +54,7 @@ class Rebuilder:
     """Rebuilds chains of one trace."""
 
     def __init__(self, flow: Flow, groups: Groups, *, guesses: bool = False) -> None:
-        """guesses: rebuild also where it is a guess which member's result a call reads: perhaps no chain of the model's."""
+        """guesses: rebuild where it is a guess which member's result a call reads: perhaps not the model's chain."""
         self.flow, self.groups, self.guesses = flow, groups, guesses
         self.recorded = Recorded(flow)
 

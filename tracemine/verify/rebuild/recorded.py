@@ -301,7 +301,8 @@ class Recorded:
     @cached_property
     def _guessed(self) -> BoolArray:
         """For each read whether it is a guess what it read."""
-        return self.flow.reads.evidence == Evidence.ADJACENT
+        guessed: BoolArray = self.flow.reads.evidence == Evidence.ADJACENT
+        return guessed
 
     @cached_property
     def _own(self) -> frozenset[int]:
