@@ -118,12 +118,26 @@ def of_finding(finding: Finding, name: str) -> Range:
     return found
 
 
+def outside_steps(finding: Finding) -> bool:
+    """Whether all of it lies outside of the steps: no step gains anything."""
+    return finding.per_step is not None and finding.per_step.measured_ns == 0 < finding.measured_ns
+
+
+def gpu_text(saving_ns: int, scan: Scan) -> str:
+    """What share of GPU time a saving is: of a step's, where steps are known and savings are a step's."""
+    step = scan.summary.per_step
+    if step is None:
+        return f"{percent_text(saving_ns, scan.summary.gpu_time_ns)} of GPU time"
+    return f"{percent_text(saving_ns, step.gpu_busy_ns)} of the step's GPU time"
+
+
 def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> str:
     """How often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
     one = finding if variant is None else variant
-    if finding.per_step is None:
+    if finding.per_step is None or outside_steps(finding):
         times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
-        return f"{times}, {time_text(one.measured_ns)} in all"
+        where = "" if finding.per_step is None else ", outside of the steps"
+        return f"{times}, {time_text(one.measured_ns)} in all{where}"
     each, left = divmod(one.occurrences, max(scan.trace.steps, 1))
     times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(scan.trace.steps, 'step')}"
     return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
