@@ -264,3 +264,16 @@ def test_compiling_the_model_is_advised_only_where_it_would_help() -> None:
     findings = sum(len(scan_of(path).reported) for path in _SHARED)
     print(f"torch.compile(model) in {told} of {findings} findings")
     assert 0 < told < findings / 2
+
+
+@pytest.mark.parametrize("rule", ["memory_bound_chain", "optimizer_unfused", "tiny_kernels", "launch_gap"])
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
+def test_the_fix_names_the_optimizer_that_the_trace_names(rule: str, optimizer: str) -> None:
+    text = advice(rule, {"optimizer": optimizer})
+    assert f"torch.optim.{optimizer}(parameters, fused=True)" in text
+    assert "{" not in text
+
+
+def test_an_optimizer_whose_class_no_advice_asks_for_is_never_written_into_one() -> None:
+    for rule in rules():
+        assert "__import__" not in advice(rule, {"optimizer": "__import__('os')"})

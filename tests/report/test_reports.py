@@ -24,8 +24,10 @@ from tests.report.scans import (
     hostile,
     hostile_verdicts,
 )
-from tracemine.findings.record import Scan
+from tracemine.findings.record import NOTHING, Finding, Scan
 from tracemine.report import REPORTS, Options, render
+from tracemine.report.words import of_finding
+from tracemine.units import percent_text
 
 Golden = Callable[[str, str], None]
 
@@ -280,3 +282,50 @@ def test_what_is_pasted_into_a_shell_holds_nothing_of_the_trace() -> None:
 def test_a_gap_without_a_source_says_how_to_record_one() -> None:
     scan = msgspec.structs.replace(SCAN, findings=(GAP,))
     assert "record with `with_stack=True`" in drawn("markdown", scan)
+
+
+def test_a_verdict_of_what_was_not_timed_is_not_said_to_be_as_predicted() -> None:
+    text = " ".join(drawn("text", VERIFIED).split())
+    assert "1 as predicted" not in text
+    assert "1 not timed: 1 L2" in text
+
+
+def test_a_verdict_of_what_was_timed_and_not_settled_says_so() -> None:
+    settled = [f for f in VERIFIED.findings if f.verdict is None or f.verdict.basis != "predicted"]
+    (proved,) = [f for f in VERIFIED.findings if f not in settled]
+    timed = msgspec.structs.replace(proved.verdict, level="L3", eager_ns=30_000, says="unstable: two clocks differ")
+    findings = [*settled, msgspec.structs.replace(proved, verdict=timed)]
+    text = " ".join(drawn("text", msgspec.structs.replace(VERIFIED, findings=tuple(findings))).split())
+    assert "1 timed, and not settled: 1 L3" in text
+    assert "not timed" not in text
+
+
+# --- amounts and their shares -----------------------------------------------------------------------------------------
+
+
+def outside(finding: Finding) -> Finding:
+    """The same, all of it outside of the steps."""
+    none = msgspec.structs.replace(
+        finding.per_step, measured_ns=0, gpu_saving_ns=NOTHING, step_saving_ns=NOTHING, share_of_unprofiled=0.0
+    )
+    return msgspec.structs.replace(finding, per_step=none, severity="low")
+
+
+@pytest.mark.parametrize("report", ["text", "markdown"])
+def test_the_share_beside_a_saving_a_step_is_of_a_step(report: str) -> None:
+    step = SCAN.summary.per_step
+    assert step is not None
+    elsewhere = msgspec.structs.replace(SCAN.summary, gpu_time_ns=1000 * SCAN.summary.gpu_time_ns)
+    text = " ".join(drawn(report, msgspec.structs.replace(SCAN, summary=elsewhere)).split())
+    share = percent_text(of_finding(NORM, "gpu_saving_ns").mid, step.gpu_busy_ns)
+    assert f"{share} of the step's GPU time" in text
+
+
+@pytest.mark.parametrize("report", ["text", "markdown"])
+def test_a_finding_outside_of_the_steps_says_so_and_is_never_of_nothing_a_step(report: str) -> None:
+    scan = msgspec.structs.replace(SCAN, findings=(outside(NORM),))
+    text = " ".join(drawn(report, scan).split())
+    assert "over the trace, outside of the steps" in text
+    assert "34 times, 1.02 ms in all, outside of the steps" in text
+    assert "0 ns a step" not in text
+    assert "outside of the steps" not in drawn(report, SCAN)

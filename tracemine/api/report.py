@@ -22,7 +22,7 @@ from tracemine.frames import frame
 from tracemine.report import Options, render
 from tracemine.report.escape import line
 from tracemine.report.notebook import fragment
-from tracemine.report.words import of_finding, unprofiled_ns
+from tracemine.report.words import all_of, unprofiled_ns
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
@@ -189,7 +189,7 @@ class Report:
     def __repr__(self) -> str:
         name = line(Path(self.trace.path).name or self.trace.path, 80)
         findings = count_text(len(self), "finding")
-        step, whole = sum(of_finding(one, "step_saving_ns").mid for one in self), unprofiled_ns(self.summary)
+        step, whole = all_of(self.scan, "step_saving_ns").mid, unprofiled_ns(self.summary)
         each = "" if self.summary.per_step is None else "each "
         of = "" if whole is None else f" of {each}{time_text(whole)}{' step' if each else ''}"
         return f"Report({name}: {findings}, {time_text(step)}{of} could be saved)"

@@ -97,6 +97,7 @@ def _scaled(finding: Finding, scale: Scale, inside: Fraction) -> Finding:
             step_saving_ns=gains,
             share_of_unprofiled=round(gains.mid / max(scale.unprofiled_ns, 1), 4),
         )
+        share = max(gains.mid, per_step.gpu_saving_ns.mid) / max(scale.unprofiled_ns, 1)
     return replace(
         finding,
         severity="low" if finding.refuted else next(name for least, name in SEVERITIES if share >= least),

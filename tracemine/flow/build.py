@@ -74,9 +74,11 @@ def _flow(timeline: Timeline) -> Flow:
     silent[calls.member[calls.silent]] = True
     silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
     before, after = orders(reads, writes, silent)
-    open_before, open_after = before[:0], before[:0]
+    guessed = {}
     if not recorded:
-        open_before, open_after = perhaps(found.guesses, timeline, order, nodes, reads, writes)
+        may = perhaps(found.guesses, timeline, order, nodes, reads, writes)
+        guessed = {"perhaps_before": may.before, "perhaps_after": may.after}
+        guessed |= {"guessed_storage": may.storage, "guessed_reader": may.reader}
     return Flow(
         timeline=timeline,
         nodes=nodes,
@@ -86,8 +88,7 @@ def _flow(timeline: Timeline) -> Flow:
         order_before=before,
         order_after=after,
         activity_node=activity_node,
-        perhaps_before=open_before,
-        perhaps_after=open_after,
+        **guessed,
     )
 
 

@@ -132,6 +132,9 @@ class Flow:
     # The same of pairs that may be such, or not: it is a guess what the later one reads or writes.
     perhaps_before: IntArray = field(default_factory=_none)
     perhaps_after: IntArray = field(default_factory=_none)
+    # Storages that a node may read, each one that looks right: which of them it reads is a guess.
+    guessed_storage: IntArray = field(default_factory=_none)
+    guessed_reader: IntArray = field(default_factory=_none)  # the node
 
     @property
     def read_by_others(self) -> BoolArray:

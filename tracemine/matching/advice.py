@@ -28,12 +28,13 @@ FLAGS: Final = {
 }
 TEXTS: Final = {
     "engine": ("what serves the model", ("vllm", "sglang")),
-    "optimizer": ("class of the optimizer whose step it is", None),
+    "optimizer": ("class of the optimizer whose step it is: `{optimizer}` in the text names it", None),
     "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
 }
 PLACEHOLDER: Final = "{blockers}"
+OPTIMIZER: Final = "{optimizer}"  # in a text that asks for one of several classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,19 @@ def fitting(advice: Sequence[Advice], facts: Facts) -> Advice | None:
 
 
 def advised(advice: Sequence[Advice], otherwise: str, facts: Facts, blockers: str = "") -> str:
-    """The first text that fits, with what would break a CUDA graph's capture in it.
+    """The first text that fits, with the optimizer's class and what would break a CUDA graph's capture in it.
 
     >>> advised([Advice({"amd": True}, "HIP")], "CUDA {blockers}", {"amd": None}, "(x)")
     'CUDA (x)'
     """
     found = fitting(advice, facts)
-    return (otherwise if found is None else found.text).replace(PLACEHOLDER, blockers)
+    if found is None:
+        return otherwise.replace(PLACEHOLDER, blockers)
+    text = found.text
+    classes = found.when.get("optimizer")
+    if isinstance(classes, tuple):  # so it is one of those, and no other text of the trace's
+        text = text.replace(OPTIMIZER, str(facts["optimizer"]))
+    return text.replace(PLACEHOLDER, blockers)
 
 
 def merged(facts: Iterable[Facts]) -> dict[str, Fact]:

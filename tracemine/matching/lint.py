@@ -12,7 +12,7 @@ from typing import Final
 
 from tracemine.errors import Location
 from tracemine.files import read_file
-from tracemine.matching.advice import PLACEHOLDER, Advice, when_text
+from tracemine.matching.advice import OPTIMIZER, PLACEHOLDER, Advice, when_text
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
 from tracemine.matching.load import RULE_SIZE_LIMIT, RowDocs, key_line
 from tracemine.matching.rule import Rule
@@ -130,10 +130,16 @@ def advice_can_be_reached(linted: _Linted) -> _Found:
         if earlier is not None:
             yield "advice.when", f"{when_text(one.when)}: never counts, what fits it fits {when_text(earlier.when)} too"
         before.append(one)
-    for text in (linted.rule.fix, *(one.text for one in linted.rule.advice)):
+    named = (one.text.replace(OPTIMIZER, "") if _names_optimizer(one) else one.text for one in linted.rule.advice)
+    for text in (linted.rule.fix, *named):
         for found in re.findall(r"\{[a-z_]*\}", text.replace(PLACEHOLDER, "")):
             if found != "{}":
                 yield "fix", f"{found} is no placeholder: there is {PLACEHOLDER}"
+
+
+def _names_optimizer(advice: Advice) -> bool:
+    """Whether it asks for one of several classes, of which the text may name the one that it is."""
+    return isinstance(advice.when.get("optimizer"), tuple)
 
 
 def lists_hold_text(linted: _Linted) -> _Found:

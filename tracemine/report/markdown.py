@@ -25,6 +25,7 @@ from tracemine.report.words import (
     dropped_text,
     error_text,
     evidence_text,
+    gpu_text,
     headline,
     little_text,
     memory_text,
@@ -32,6 +33,7 @@ from tracemine.report.words import (
     not_tested_text,
     nothing_found,
     of_finding,
+    outside_steps,
     refuted_ns,
     refuted_text,
     saved_text,
@@ -95,7 +97,7 @@ def _head(scan: Scan) -> Iterator[str]:
     if scan.findings:
         step, gpu = all_of(scan, "step_saving_ns"), all_of(scan, "gpu_saving_ns")
         left = f"; the {whole_text(scan)} goes {prose(text)}" if (text := saved_text(scan)) else ""
-        facts.append(f"All findings together save {_savings(step, gpu, summary.gpu_saving_ns, scan)}{left}.")
+        facts.append(f"All findings together save {_savings(step, gpu, scan)}{left}.")
     if text := ceiling_text(scan):
         facts.append(f"{prose(text)}.")
     if text := memory_text(scan):
@@ -111,7 +113,9 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
         yield f"**Refuted**: nothing is claimed any more, of {often} in the trace."
     else:
         step, gpu = of_finding(finding, "step_saving_ns"), of_finding(finding, "gpu_saving_ns")
-        saves = _savings(step, gpu, finding.gpu_saving_ns, scan)
+        saves = _savings(step, gpu, scan)
+        if outside_steps(finding):
+            saves = f"**{time_text(finding.gpu_saving_ns.mid)}** of GPU time over the trace, outside of the steps"
         yield f"Saves {saves}. It occurs {cost_text(finding, scan)}."
     yield "### Why"
     yield from _blocks(finding.why)
@@ -145,11 +149,11 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
         yield f"Without modules recorded: {', '.join(map(code, finding.identity.aliases))}."
 
 
-def _savings(step: Range, gpu: Range, gpu_in_all: Range, scan: Scan) -> str:
-    """Step and GPU time, a step where steps are known. The share of GPU time is of that of the whole trace."""
+def _savings(step: Range, gpu: Range, scan: Scan) -> str:
+    """Step and GPU time, a step where steps are known, and so are the shares."""
     whole_ns, steps = unprofiled_ns(scan.summary), scan.summary.per_step is not None
     of_step = "" if whole_ns is None else f"; {percent_text(step.mid, whole_ns)} of the unprofiled {whole_text(scan)}"
-    of_gpu = f"; {percent_text(gpu_in_all.mid, scan.summary.gpu_time_ns)} of all of it"
+    of_gpu = f"; {gpu_text(gpu.mid, scan)}"
     parts = [
         f"**{time_text(saving.mid)}** of {name} ({range_text(saving.low, saving.high)}{share})"
         for saving, name, share in (

@@ -26,6 +26,7 @@ from tracemine.report.words import (
     error_text,
     evidence_text,
     first_sentence,
+    gpu_text,
     headline,
     little_text,
     memory_text,
@@ -33,6 +34,7 @@ from tracemine.report.words import (
     nothing_found,
     of_finding,
     operator_name,
+    outside_steps,
     refuted_ns,
     refuted_text,
     said_text,
@@ -209,14 +211,19 @@ def _all_savings(scan: Scan) -> Iterator[Text]:
         change = f"({text})" if (text := saved_text(scan)) else f"of the unprofiled {whole_text(scan)}"
         yield _saving(step, "step", step.mid, whole_ns, change)
     if scan.summary.gpu_saving_ns.high:
-        gpu = scan.summary.gpu_saving_ns.mid
-        yield _saving(all_of(scan, "gpu_saving_ns"), "GPU", gpu, scan.summary.gpu_time_ns, "of GPU time")
+        gpu = all_of(scan, "gpu_saving_ns")
+        yield _saved(gpu, "GPU", gpu_text(gpu.mid, scan))
 
 
 def _savings(finding: Finding, scan: Scan) -> Iterator[Text]:
     """The step first: it is what a person waits for. A finding without a saving of one kind does not mention it, but
     one of GPU time alone says so."""
     step, gpu = finding.step_saving_ns, finding.gpu_saving_ns
+    if outside_steps(finding):
+        for name, saving in (("all", step), ("GPU", gpu)):
+            if saving.high:
+                yield _saved(saving, name, "over the trace, outside of the steps")
+        return
     if step.high:
         each = of_finding(finding, "step_saving_ns")
         whole = f"of the unprofiled {whole_text(scan)}"
@@ -224,13 +231,18 @@ def _savings(finding: Finding, scan: Scan) -> Iterator[Text]:
     if gpu.high:
         each, basis = of_finding(finding, "gpu_saving_ns"), basis_text(finding)
         basis = f", {basis}" if basis else ""
-        yield _saving(each, "GPU", gpu.mid, scan.summary.gpu_time_ns, f"of GPU time{line(basis)}")
+        yield _saved(each, "GPU", gpu_text(each.mid, scan) + line(basis))
     if gpu.high and not step.high:
         yield Text("step none: the GPU is not what it waits for", _LABEL)
 
 
 def _saving(saving: Range, name: str, part_ns: int, whole_ns: int | None, of_what: str) -> Text:
-    share = "" if whole_ns is None else f"  {percent_text(part_ns, whole_ns):>6} {of_what}"
+    return _saved(saving, name, "" if whole_ns is None else f"{percent_text(part_ns, whole_ns)} {of_what}")
+
+
+def _saved(saving: Range, name: str, share: str) -> Text:
+    number, percent, rest = share.partition("%")
+    share = f"  {number + percent:>6}{rest}" if percent else f"  {share}" if share else ""
     return Text.assemble(
         f"{name:<4} ",
         (f"{time_text(saving.mid):>7}", "bold green"),

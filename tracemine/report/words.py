@@ -173,12 +173,26 @@ def of_finding(finding: Finding, name: str) -> Range:
     return found
 
 
+def outside_steps(finding: Finding) -> bool:
+    """Whether all of it lies outside of the steps: no step gains anything."""
+    return finding.per_step is not None and finding.per_step.measured_ns == 0 < finding.measured_ns
+
+
+def gpu_text(saving_ns: int, scan: Scan) -> str:
+    """What share of GPU time a saving is: of a step's, where steps are known and savings are a step's."""
+    step = scan.summary.per_step
+    if step is None:
+        return f"{percent_text(saving_ns, scan.summary.gpu_time_ns)} of GPU time"
+    return f"{percent_text(saving_ns, step.gpu_busy_ns)} of the step's GPU time"
+
+
 def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> str:
     """How often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
     one = finding if variant is None else variant
-    if finding.per_step is None:
+    if finding.per_step is None or outside_steps(finding):
         times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
-        return f"{times}, {time_text(one.measured_ns)} in all"
+        where = "" if finding.per_step is None else ", outside of the steps"
+        return f"{times}, {time_text(one.measured_ns)} in all{where}"
     each, left = divmod(one.occurrences, max(scan.trace.steps, 1))
     times = f"{each:,} × a step" if not left else f"{one.occurrences:,} × in {count_text(scan.trace.steps, 'step')}"
     return f"{times}, {time_text(a_step(finding, Range(*[one.measured_ns] * 3)).mid)} a step"
@@ -336,10 +350,12 @@ def evidence_text(scan: Scan) -> str:
         parts.append(f"{count_text(count, 'variant')} measured: GPU {time_text(measured_ns)}")
     if count := bases.count("refuted"):
         parts.append(f"{count:,} refuted: GPU {time_text(refuted_ns)} less than predicted")
-    levels = Counter(v.verdict.level for v in variants if v.verdict and v.verdict.basis == "predicted")
-    if levels:
-        reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
-        parts.append(f"{levels.total():,} as predicted: {reached}")
+    open_ = [v.verdict for v in variants if v.verdict and v.verdict.basis == "predicted"]
+    for timed, says in ((True, "timed, and not settled"), (False, "not timed")):
+        levels = Counter(one.level for one in open_ if (one.eager_ns is not None) is timed)
+        if levels:
+            reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
+            parts.append(f"{levels.total():,} {says}: {reached}")
     unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
     if unused:
         parts.append(f"verdicts not used: {', '.join(unused)}")

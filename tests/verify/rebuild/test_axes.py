@@ -94,7 +94,7 @@ def recorded(
     path = folder / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    return Rebuilder(found, groups(found)).rebuild([0, 1], "chain")
+    return Rebuilder(found, groups(found), guesses=True).rebuild([0, 1], "chain")
 
 
 def arguments(found: Rebuilt) -> tuple[object, ...]:

@@ -101,7 +101,7 @@ def test_new_memory_that_is_filled_with_random_numbers_is_new_in_the_chain(tmp_p
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    chain = Rebuilder(found, groups(found)).rebuild([0, 1], "chain").chain
+    chain = Rebuilder(found, groups(found), guesses=True).rebuild([0, 1], "chain").chain
     assert [call.label for call in chain.calls] == ["aten::randn", "aten::mul.Tensor"]
     assert not chain.written
     assert generate(chain)

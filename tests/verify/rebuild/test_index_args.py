@@ -57,7 +57,7 @@ def recorded(folder: Path, *inside: tuple[Any, ...]) -> Rebuilt:
     path = folder / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = flow(open_trace(path))
-    return Rebuilder(found, groups(found)).rebuild([0], "chain")
+    return Rebuilder(found, groups(found), guesses=True).rebuild([0], "chain")
 
 
 def test_an_index_is_what_the_calls_inside_read_and_it_stays_within_its_axis(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ class Simulation:
                 token.claim, token.claimed = len(self.bound.sure) + len(sure), self._choices.now
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
+            if not sure[-1] and (older := self._pools.of(need).forgotten):
+                self.bound.older[place] = tuple(older)
             if self._choices.reasons is not None:
                 self._choices.reasons.append(why)
         for look in wiring.numbers:

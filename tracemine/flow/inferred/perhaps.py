@@ -32,15 +32,29 @@ class Guesses:
     inside: BoolArray  # for each row of `tensors`: it is a guess which of its root's tensors it is
 
 
-def perhaps(
-    guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes
-) -> tuple[IntArray, IntArray]:
-    """Pairs of nodes of which the first may have to run before the second. timeline: with the inferred tensors."""
+@dataclass(frozen=True, slots=True)
+class Perhaps:
+    """What follows from guesses: `before[i]` may have to run before `after[i]`, `reader[i]` may read `storage[i]`."""
+
+    before: IntArray  # nodes
+    after: IntArray  # nodes
+    storage: IntArray  # storage ids
+    reader: IntArray  # nodes
+
+
+def perhaps(guesses: Guesses, timeline: Timeline, order: Order, nodes: Nodes, reads: Reads, writes: Writes) -> Perhaps:
+    """What may have to run before what, and who may read what. timeline: with the inferred tensors."""
     walk = _Walk(guesses, timeline, order, nodes, reads, writes)
     walk.run()
     before, after = _in_front_of(np.unique(np.array(walk.takes_anything, np.int64)), len(nodes))
     pairs = np.array(sorted(walk.pairs), np.int64).reshape(-1, 2)
-    return np.concatenate((before, pairs[:, 0])), np.concatenate((after, pairs[:, 1]))
+    read = np.array(sorted(walk.may_read), np.int64).reshape(-1, 2)
+    return Perhaps(
+        before=np.concatenate((before, pairs[:, 0])),
+        after=np.concatenate((after, pairs[:, 1])),
+        storage=read[:, 0],
+        reader=read[:, 1],
+    )
 
 
 class _Walk:
@@ -53,6 +67,7 @@ class _Walk:
         at = order.position[nodes.op_row]
         root = guesses.root_of[at] if len(at) else at
         self.pairs: set[tuple[int, int]] = set()
+        self.may_read: set[tuple[int, int]] = set()  # a storage, and a node of which it is a guess what it reads
         self.takes_anything: list[int] = []  # nodes that read what was not recorded
         self._bound = guesses.bound
         self._of_root: defaultdict[int, list[int]] = defaultdict(list)
@@ -108,6 +123,7 @@ class _Walk:
             if node in self._inside:
                 for storage in storages:
                     self._before(self._writers[storage], [node])
+                    self.may_read.add((storage, node))
                 self._before(nodes, [node])
             for storage in self._read.get(node, ()):
                 self._before(self._perhaps_writers[storage], [node])
@@ -132,6 +148,9 @@ class _Walk:
             more = self._instead.get(waiting.pop(), set()) - alike
             alike |= more
             waiting += more
+        self.may_read.update(
+            (storage, node) for storage in (*alike, *self._bound.older.get(place, ())) for node in nodes
+        )
         if len(alike) > _MOST_ALIKE:
             self.takes_anything.extend(nodes)
             if written:

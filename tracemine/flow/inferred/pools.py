@@ -11,6 +11,7 @@ from tracemine.flow.inferred.wiring import ANYWHERE, HOST, Need, Wiring
 
 _MOST_REMEMBERED = 8  # tensors that look alike and have been read; older ones are forgotten
 _MOST_UNREAD = 256  # the same of those that nobody has read
+_MOST_FORGOTTEN = 64  # of those the latest that are kept by name
 NO_CLAIM = -1
 
 Value = tuple[int, int, int]  # storage, elements behind its beginning, key: what autograd takes for one tensor
@@ -55,6 +56,13 @@ class Pool:
     newest_read: int = -1  # when the youngest of those that have been read was made
     host: bool = False  # some lie in host memory
     forgot: bool = False  # there were more
+    forgotten: list[int] = field(default_factory=list)  # the storages of those, oldest first
+
+    def forget(self, token: Token) -> None:
+        """It is not looked at again; whoever guesses may have read it all the same."""
+        self.forgot = True
+        self.forgotten.append(token.storage)
+        del self.forgotten[:-_MOST_FORGOTTEN]
 
 
 @dataclass(slots=True)
@@ -67,6 +75,7 @@ class Bound:
     offsets: list[int] = field(default_factory=list)
     sure: list[bool] = field(default_factory=list)
     alike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by place, the storages of all that looked right
+    older: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by place, those that look so and were forgotten
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by root, storages that its numbers may be
     told: set[int] = field(
         default_factory=set
@@ -138,8 +147,7 @@ class Pools:
                     pool.read.append(token)
                     pool.newest_read = max(pool.newest_read, token.born)
                     if len(pool.read) > _MOST_REMEMBERED:
-                        del pool.read[0]
-                        pool.forgot = True
+                        pool.forget(pool.read.pop(0))
             elif token in pool.read:
                 pool.read.remove(token)
                 pool.unread.append(token)
@@ -150,8 +158,7 @@ class Pools:
             pool.unread.append(token)
             pool.host |= token.place == HOST
             if len(pool.unread) > _MOST_UNREAD:
-                del pool.unread[0]
-                pool.forgot = True
+                pool.forget(pool.unread.pop(0))
 
     def forget_since(self, need: Need, born: int) -> None:
         """What looks so and was made later is not looked at again."""

@@ -33,6 +33,7 @@ _UNOWNED = {
     "outside_any_op": ": it was launched outside of any operator",
     "graph_replay": ": it was replayed in a graph",
 }
+GUESSED = "which of its tensors each call reads is a guess; an execution trace says it (--et, tracemine.capture)"
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 
 
@@ -52,8 +53,9 @@ class Rebuilt:
 class Rebuilder:
     """Rebuilds chains of one trace."""
 
-    def __init__(self, flow: Flow, groups: Groups) -> None:
-        self.flow, self.groups = flow, groups
+    def __init__(self, flow: Flow, groups: Groups, *, guesses: bool = False) -> None:
+        """guesses: rebuild where it is a guess which member's result a call reads: perhaps not the model's chain."""
+        self.flow, self.groups, self.guesses = flow, groups, guesses
         self.recorded = Recorded(flow)
 
     def rebuild(self, activities: Sequence[int], name: str) -> Rebuilt:
@@ -85,9 +87,11 @@ class Rebuilder:
         for each, form in zip(facts, forms, strict=True):
             assembly.add(each, form)
         chain = assembly.done(nodes)
+        evidence = self.recorded.evidence(nodes)
+        if evidence == "adjacent" and not self.guesses:
+            raise NotRebuilt(GUESSED)
         owned = self.flow.nodes
         rows = [owned.activity[owned.activity_begin[n] : owned.activity_begin[n + 1]].tolist() for n in nodes]
-        evidence = self.recorded.evidence(nodes)
         assumptions = [SAYS, *assembly.making.assumptions] if fills else list(assembly.making.assumptions)
         if evidence != "proven":
             assumptions.insert(0, f"who reads what is {evidence}, for the trace records no tensor identities")

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
-from tracemine.flow.record import Evidence, Flow, IntArray
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
@@ -239,7 +239,8 @@ class Recorded:
                 guessed = not writes.fresh[write] and self._guesses
                 lasts = bool(self.lasting[write]) and not (guessed and readers)
                 unread = not readers and int(self._numbers["position"][row]) == 0
-                if lasts or unread or any(reader not in inside for reader in readers):
+                others = (*readers, *self._may_read(write))
+                if lasts or unread or any(reader not in inside for reader in others):
                     found.append((node, row))
         return found
 
@@ -261,13 +262,52 @@ class Recorded:
         """Whether tensors were inferred: then nothing tells when memory is let go of."""
         return self.timeline.meta.execution_trace is None
 
+    @cached_property
+    def _guessers(self) -> dict[int, list[int]]:
+        """By storage the nodes that may read it: it is a guess what they read."""
+        found: dict[int, list[int]] = {}
+        for storage, node in zip(self.flow.guessed_storage.tolist(), self.flow.guessed_reader.tolist(), strict=True):
+            found.setdefault(storage, []).append(node)
+        return found
+
+    def _may_read(self, write: int) -> list[int]:
+        """Nodes that may read a write, and run after it."""
+        writes = self.flow.writes
+        node = int(writes.node[write])
+        return [one for one in self._guessers.get(self.storage(int(writes.tensor_row[write])), []) if one > node]
+
     def evidence(self, nodes: Sequence[int]) -> str:
-        """Of the weakest read among nodes of what another of them wrote."""
+        """Of the weakest read among nodes that decides what they compute.
+
+        Those are reads of what another of them wrote, and guesses that may be such. A guess between other tensors
+        decides nothing: each is an input of its own.
+        """
         edges, reads = self.flow.edges, self.flow.reads
         members: IntArray = np.array(sorted(nodes), np.int64)
         inside = np.isin(edges.producer, members) & np.isin(edges.consumer, members)
         weakest = int(reads.evidence[edges.read[inside]].min(initial=int(Evidence.PROVEN)))
+        if weakest > Evidence.ADJACENT and self._guess_inside(members):
+            weakest = int(Evidence.ADJACENT)
         return Evidence(weakest).name.lower()
+
+    def _guess_inside(self, members: IntArray) -> bool:
+        """Whether a member that guesses may read what one of them wrote."""
+        flow = self.flow
+        guessing = np.unique(flow.reads.node[np.isin(flow.reads.node, members) & self._guessed])
+        alike = flow.guessed_storage[np.isin(flow.guessed_reader, guessing)]
+        rows = flow.writes.tensor_row[np.isin(flow.writes.node, members)]
+        return bool(np.isin(alike, self._numbers["storage_id"][rows]).any())
+
+    @cached_property
+    def _guessed(self) -> BoolArray:
+        """For each read whether it is a guess what it read."""
+        guessed: BoolArray = self.flow.reads.evidence == Evidence.ADJACENT
+        return guessed
+
+    @cached_property
+    def _own(self) -> frozenset[int]:
+        """Rows of `tensors` that were read by guess: as a chain's input each may be another tensor."""
+        return frozenset(self.flow.reads.tensor_row[self._guessed].tolist())
 
     def seen(self, row: int) -> Seen:
         """One row of `tensors`."""
@@ -293,7 +333,11 @@ class Recorded:
             row=row,
             position=int(self._numbers["position"][row]),
             member=-1 if (m := int(self._numbers["list_index"][row])) == MISSING else m,
-            buffer=("storage", storage) if buffer is None else ("buffer", buffer),
+            buffer=("guess", row)
+            if row in self._own
+            else ("storage", storage)
+            if buffer is None
+            else ("buffer", buffer),
             look=Look(
                 int(self._numbers["offset_elements"][row]), shape, contiguous(shape) if guessed else strides, guessed
             ),
