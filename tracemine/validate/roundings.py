@@ -33,6 +33,9 @@ _ROUNDING = 2.0**-24  # of a float32, as a share of the number
 DRAWS = 12  # of signs: one element's size is told by as many
 # Of which of four draws a call errs in, by its number: of any two of six either does alone in one.
 _ERRS = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1), (0, 1, 1, 0))
+# Draws with the signs of an earlier one, turned: where rounding decides a comparison, one of the two comes out
+# otherwise, however many elements meet a bound exactly. By signs drawn at random one in thousands never does.
+_TURNED = {3: 0, 5: 2}
 _MANY = 500  # elements: what they err overall is no chance
 _LAST_BITS = 4 * _ROUNDING  # 2 units in the last place
 # Calls whose result is off by as much of its own size, at most; in place, and of lists, too.
@@ -70,7 +73,7 @@ _SUMS_WITHIN = frozenset(
         *("_softmax_backward_data", "_log_softmax_backward_data"),
     )
 )
-_SUMS = ("sum", "mean")
+_SUMS, _RUNNING_SUMS = ("sum", "mean"), ("cumsum", "cumsum_")
 
 
 class Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -262,6 +265,8 @@ def careful(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) 
     finite = source.double().nan_to_num(0.0, 0.0, 0.0)
     if name in _SUMS:
         return _of_sums(name, finite, of)
+    if name in _RUNNING_SUMS:
+        return _of_running_sums(finite, of)
     if name.removesuffix("_") in _EXPONENTIALS:  # of a number that was rounded
         return (_first(of(finite * (1 + _ROUNDING))) - _first(of(finite))).abs().nan_to_num(0.0, 0.0, 0.0)
     return None
@@ -286,6 +291,15 @@ def _of_sums(name: str, finite: torch.Tensor, of: Callable[[torch.Tensor], torch
     return torch.where(sizes > torch.finfo(torch.float32).max, math.inf, off)
 
 
+def _of_running_sums(finite: torch.Tensor, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """As `careful`. Each place's sum is one of pairs of pairs, as many stages deep as the logarithm of its place. Of
+    numbers of one sign the squares of what a stage rounds off double from each to the next, and the last rounds as the
+    sum itself is rounded. A CPU sums in float64 and rounds each sum once.
+    """
+    of_parts = of(finite.square()) * of(torch.ones_like(finite)).log2()
+    return _ROUNDING * ((of_parts + 2 * of(finite).square()) / 3).sqrt()
+
+
 def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     """What a careful function's result may be off by."""
     base = name.removeprefix("_foreach_").removesuffix("_")
@@ -294,8 +308,13 @@ def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     return _LAST_BITS * exact.abs() if base in _INEXACT else None
 
 
+def begin(generator: Any, draw: int) -> None:
+    """Has a draw's signs come from its own seed, or from that of the draw whose signs it turns."""
+    generator.manual_seed(_TURNED.get(draw, draw))
+
+
 def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, draw: int = 0, call: int = 0) -> None:
-    """Adds what was rounded off in one call, by its number, with signs drawn at random.
+    """Adds what was rounded off in one call, by its number, with signs drawn at random or, of another draw, turned.
 
     In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err, so
     that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
@@ -309,7 +328,7 @@ def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, d
     if off is not None and tensor.dtype == torch.float64:
         shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
         signs = torch.randint(0, 2, shape, generator=generator, device=off.device, dtype=torch.int8) * 2 - 1
-        tensor.add_(off * signs * (math.sqrt(2) if alone else 1.0))
+        tensor.add_(off * (-signs if draw in _TURNED else signs) * (math.sqrt(2) if alone else 1.0))
 
 
 def spread(
@@ -349,8 +368,9 @@ def _spread(
 ) -> list[torch.Tensor] | None:
     """As `spread`, of what was recorded."""
     drawn = Drawn(truth)
-    generator = torch.Generator(truth[0].device if truth else "cpu").manual_seed(0)
+    generator = torch.Generator(truth[0].device if truth else "cpu")
     for draw in range(DRAWS):
+        begin(generator, draw)
         taken = wide()
         try:
             with InDouble(recorded.offs, generator, draw, recorded.apart, recorded.largest) as run:
