@@ -9,9 +9,11 @@ judge side by side. Right kernels come first; then of each kernel as many wrong 
 change numbers. A GPU's judge sees three seeds of plain values; that every wrong kernel is caught is the interpreter's
 to show (`python benchmarks/verify_catalogue.py --user-written`: the same functions, small, on a CPU).
 
-After S seconds no kernel is begun, and what is begun has FURTHER_S more; FILE (JSON) is written as results come, whole
-each time, so that a run that is cut off leaves what it knew: --show prints its summary. --dry: on a CPU, in Triton's
-interpreter. Exits with 1 where a right kernel is refused or fails. Needs torch, triton and msgspec.
+After S seconds no kernel is begun, and what is begun has FURTHER_S more. A process that does not go even when it is
+killed, as one that a driver holds, is left behind: S + FURTHER_S + LEFT_S seconds after torch is imported the run ends.
+FILE (JSON) is written as results come, whole each time, so that a run that is cut off leaves what it knew: --show
+prints its summary, and how many kernels were reached. --dry: on a CPU, in Triton's interpreter. Exits with 1 where a
+right kernel is refused or fails. Needs torch, triton and msgspec.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ SIZES = (
 SMALL = ((5, 36, "float32", True), (3, 70, "bfloat16", True))
 LIMIT_S = 90.0  # of one kernel with its wrong ones
 FURTHER_S = 15.0  # after the time is up, for what is begun
+LEFT_S = 5.0  # and for processes that are told to go
 # Wrong kernels that plain values tell from right ones: others need layouts, sizes or numbers that only the interpreter
 # is given.
 TOLD = (
@@ -215,15 +218,17 @@ class Run:
         self.machine: dict[str, Any] = {"torch": torch.__version__}
 
     def ask(self, questions: list[dict[str, Any]]) -> None:
-        """All questions that the time allows."""
+        """All questions that the time allows; whatever a process does, no longer than that."""
         waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         for each in questions:
             waiting.put(each)
-        threads = [threading.Thread(target=self._serve, args=(waiting,)) for _ in range(self.count)]
+        threads = [threading.Thread(target=self._serve, args=(waiting,), daemon=True) for _ in range(self.count)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(max(self.end + FURTHER_S + LEFT_S - time.monotonic(), 0.0))
+        if behind := sum(thread.is_alive() for thread in threads):
+            print(f"{behind} processes do not go: left behind", flush=True)
 
     def _serve(self, waiting: queue.SimpleQueue[dict[str, Any]]) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -333,7 +338,8 @@ def summary(results: list[dict[str, Any]], wanted: int) -> int:
     wrong = [v for r in results for v in r.get("verdicts", ())]
     caught = sum(bool(v["caught_by"]) for v in wrong)
     functions = len({r["name"] for r in results if r.get("verdicts")})
-    print(f"{caught} of {len(wrong)} wrong kernels caught, of {functions} functions")
+    kernels = sum(bool(r.get("verdicts")) for r in results)
+    print(f"{caught} of {len(wrong)} wrong kernels caught, of {kernels} kernels of {functions} functions")
     lost = [r for r in results if "failed" in r and "wrong" in r]
     if lost:
         print(f"of {len(lost)} kernels wrong ones gave no verdict: {', '.join(named(r) for r in lost[:5])}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.flow.test_inferred import FLOAT, LONG, Eager
+from tests.flow.test_inferred import FLOAT, LONG, SCALAR, Eager
 from tracemine.flow import Evidence, Source
+from tracemine.fusion import groups
 
 
 def without_strides(eager: Eager) -> Eager:
@@ -130,3 +131,49 @@ def test_of_copies_that_look_alike_nobody_says_which_wrote_what_is_read() -> Non
 def test_what_one_copy_wrote_is_read() -> None:
     assert copies(64).reads()["sin", 0][0] == {"copy_"}
     assert copies(32, 64).reads()["sin", 0][0] == {"copy_#1"}
+
+
+def shifted_within_itself() -> Eager:
+    """`x[:, 1:] = x[:, :-1].clone()` without strides: both slices and the copy look alike."""
+    eager = Eager()
+    whole, part, where = ([8, 64], FLOAT), ([8, 63], FLOAT), [([], SCALAR)] * 4
+    eager.call("aten::relu", whole)
+    eager.call("aten::slice", whole, *where, kernels=0, values=["", "1", "0", "-1", "1"])
+    eager.call("aten::clone", part)
+    eager.call("aten::slice", whole, *where, kernels=0, values=["", "1", "1", "9223372036854775807", "1"])
+    eager.call("aten::copy_", part, part)
+    eager.call("aten::sigmoid", whole)
+    return without_strides(eager)
+
+
+def test_a_copy_into_a_slice_of_what_it_was_copied_from_writes_the_slice() -> None:
+    """Nobody overwrites what was computed and has not been read."""
+    reads = shifted_within_itself().reads()
+    assert reads["copy_", 1][0] == {"clone"}
+    assert reads["copy_", 1][2] == Evidence.ADJACENT, "which of two that look alike is written is a guess"
+    assert "copy_" in reads["sigmoid", 0][0]
+
+
+def test_two_slices_of_which_nobody_knows_where_they_begin_are_in_no_group_where_one_is_written() -> None:
+    """One copy would read elements that the other has overwritten."""
+    found = shifted_within_itself().flow()
+    names = found.timeline.ops.column("name").to_pylist()
+    grouped = groups(found)
+    label = [names[row].removeprefix("aten::") for row in found.nodes.op_row.tolist()]
+    members = [
+        {label[found.activity_node[row]] for row in grouped.activity[begin:end].tolist()}
+        for begin, end in zip(grouped.activity_begin[:-1].tolist(), grouped.activity_begin[1:].tolist(), strict=True)
+    ]
+    assert not any({"clone", "copy_"} <= each for each in members)
+
+
+def test_a_tensor_written_whole_after_it_was_read_is_fused_without_strides_too() -> None:
+    """Near miss: nothing is a part of anything."""
+    eager = Eager()
+    whole = ([8, 64], FLOAT)
+    eager.call("aten::sigmoid", whole)
+    eager.call("aten::relu", whole)
+    eager.call("aten::exp_", whole)
+    found = without_strides(eager).flow()
+    grouped = groups(found)
+    assert {found.activity_node[row] for row in grouped.activity.tolist()} == {0, 1, 2}

@@ -310,3 +310,37 @@ def test_a_quotient_by_what_rounding_left_may_be_infinite_and_other_numbers_may_
     assert compare(fused, eager, truth, 0, noise=noise).faults == ()
     assert compare(fused, eager, truth, 0, noise=noise / 4).faults
     assert compare(torch.tensor([torch.nan, 2.0]), eager, truth, 0, noise=noise).faults
+
+
+def test_what_meets_a_bound_exactly_may_fall_to_either_side_in_each_of_thousands_of_rows() -> None:
+    """A sampler's running sum of shares that are all alike: which side of the bound one ends on is chance."""
+
+    def nucleus(logits: torch.Tensor) -> tuple[torch.Tensor]:
+        share = torch.softmax(logits, -1)
+        return (share.masked_fill(torch.cumsum(share, -1) - share > 0.8, 0.0),)
+
+    x = torch.zeros(8000, 50)
+    truth = nucleus(x.double())[0]
+    found = spread(nucleus, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert found is not None
+    either = found[0][:, 40] >= 0.01
+    assert bool(either.all()), f"{int((~either).sum())} of 8000 come out alike in every draw"
+    assert float(found[0][:, [*range(40), *range(41, 50)]].max()) < 1e-8, "what no rounding decides"
+
+
+def test_a_running_sum_may_be_off_as_one_of_pairs_of_pairs_is_and_by_no_more() -> None:
+    x = torch.rand(4, 4096, generator=torch.Generator().manual_seed(0))
+    truth = x.double().cumsum(1)
+    running = lambda x: (torch.cumsum(x, 1),)  # noqa: E731
+    found = spread(running, lambda: [x.clone()], lambda: [x.double()], [truth, x.double()])
+    assert found is not None
+    pairs, step = x.clone(), 1
+    while step < x.shape[1]:
+        pairs = torch.cat((pairs[:, :step], pairs[:, step:] + pairs[:, :-step]), 1)
+        step *= 2
+    off = (pairs.double() - truth).abs()
+    assert bool((off <= 4 * found[0]).all())
+    assert float(off.square().mean()) < float(found[0].square().mean()) < 4 * float(off.square().mean())
+    one_missing = pairs - x[:, 7:8] * (torch.arange(4096) >= 7)
+    assert compare(pairs, running(x)[0], truth, 0, noise=found[0]).faults == ()
+    assert compare(one_missing, running(x)[0], truth, 0, noise=found[0]).faults

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.flow.record import Flow, IntArray
+from tracemine.columns import lists, numbers
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.barriers import MaybePaths, maybe_paths
 from tracemine.fusion.candidates import ALLOWED, Pairs
 from tracemine.fusion.nodes import FusionNodes
@@ -174,29 +175,46 @@ class _Accesses:
         parts = ((flow.reads, flow.writes), ("buffer", "begin_byte", "end_byte"))
         self._columns = [np.concatenate([getattr(part, name) for part in parts[0]])[order] for name in parts[1]]
         self._writes = np.repeat((False, True), (len(flow.reads.node), len(flow.writes.node)))[order]
+        self._adrift = _adrift(flow)[np.concatenate((flow.reads.tensor_row, flow.writes.tensor_row))[order]]
 
     def alike(self, a: int, b: int) -> bool:
         """Whether both touch the same elements of what one of them writes, each element on its own."""
         if self._role[a] not in self._by_place or self._role[b] not in self._by_place:
             return False
-        theirs: dict[int, list[tuple[int, int, bool]]] = defaultdict(list)
-        for buffer, begin, end, writes in self._of(b):
-            theirs[buffer].append((begin, end, writes))
+        theirs: dict[int, list[tuple[int, int, bool, bool]]] = defaultdict(list)
+        for buffer, begin, end, writes, adrift in self._of(b):
+            theirs[buffer].append((begin, end, writes, adrift))
         compared = 0
-        for buffer, begin, end, writes in self._of(a):
+        for buffer, begin, end, writes, adrift in self._of(a):
             compared += len(theirs.get(buffer, ()))
             if compared > _COMPARED:
                 return False
-            for its_begin, its_end, also in theirs.get(buffer, ()):
+            for its_begin, its_end, also, its_adrift in theirs.get(buffer, ()):
                 meet = begin < its_end and its_begin < end
-                if meet and (writes or also) and (begin, end) != (its_begin, its_end):
+                same = (begin, end) == (its_begin, its_end)
+                if (writes or also) and (adrift or its_adrift or (meet and not same)):
                     return False
         return True
 
-    def _of(self, node: int) -> list[tuple[int, int, int, bool]]:
+    def _of(self, node: int) -> list[tuple[int, int, int, bool, bool]]:
         rows = slice(int(self._begin[node]), int(self._begin[node + 1]))
-        columns = [column[rows].tolist() for column in (*self._columns, self._writes)]
+        columns = [column[rows].tolist() for column in (*self._columns, self._writes, self._adrift)]
         return list(zip(*columns, strict=True))
+
+
+def _adrift(flow: Flow) -> BoolArray:
+    """For each tensor whether it is a part of its storage of which nothing says where it lies: neither an execution
+    trace, nor strides, from which the beginning of a slice follows.
+    """
+    table = flow.timeline.tensors
+    if (flow.reads.evidence == Evidence.PROVEN).any():
+        return np.zeros(table.num_rows, np.bool_)
+    numel, storage = numbers(table.column("numel"), 0), numbers(table.column("storage_id"), -1)
+    which = np.unique(storage, return_inverse=True)[1]
+    most = np.zeros(len(which), np.int64)
+    np.maximum.at(most, which, numel)
+    found: BoolArray = (numel < most[which]) & ~lists(table.column("strides"))[2]
+    return found
 
 
 def _ways(flow: Flow, maybe: MaybePaths, nodes: FusionNodes) -> Ways:

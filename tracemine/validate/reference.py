@@ -15,7 +15,7 @@ import torch
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Scalars, Value, mutated, reads
 from tracemine.validate import rng_checks, roundings, undefined_casts
 from tracemine.validate.gpu_semantics import ROUNDED_ONCE, STAND_INS, wide
-from tracemine.validate.roundings import DRAWS, Drawn, add_signed, careful, rounded_off
+from tracemine.validate.roundings import DRAWS, Drawn, Signs, careful, rounded_off
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _FLOAT_NAMES = tuple(str(kind).removeprefix("torch.") for kind in _FLOATS)
@@ -94,13 +94,14 @@ def spread(
         values += found
     wanted = (*truth.live, *truth.inputs)
     drawn = Drawn(wanted)
-    generator = torch.Generator().manual_seed(0)
+    signs = Signs()
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
+        signs.begin(draw)
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(chain.calls):
-            found = _given(number, call, _moved(call, values, generator), scalars, masks, True)
+            found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
             for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
-                add_signed(tensor, off, generator, draw, number)
+                signs.add(tensor, off, number)
             values += found
         other = _ran(chain, values)
         drawn.add((*other.live, *other.inputs))

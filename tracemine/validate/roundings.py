@@ -30,9 +30,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _ROUNDING = 2.0**-24  # of a float32, as a share of the number
-DRAWS = 12  # of signs: one element's size is told by as many
+_LOTS = 12  # of signs: one element's size is told by as many
 # Of which of four draws a call errs in, by its number: of any two of six either does alone in one.
 _ERRS = ((1, 1, 0, 0), (0, 0, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1), (0, 1, 1, 0))
+# Draws with the signs of an earlier one, turned: where rounding decides a comparison, one of the two comes out
+# otherwise, however many elements meet a bound exactly. By signs drawn at random one in thousands never does.
+_TURNED = {_LOTS: 0, _LOTS + 1: 2}
+DRAWS = _LOTS + len(_TURNED)
 _MANY = 500  # elements: what they err overall is no chance
 _LAST_BITS = 4 * _ROUNDING  # 2 units in the last place
 # Calls whose result is off by as much of its own size, at most; in place, and of lists, too.
@@ -70,7 +74,7 @@ _SUMS_WITHIN = frozenset(
         *("_softmax_backward_data", "_log_softmax_backward_data"),
     )
 )
-_SUMS = ("sum", "mean")
+_SUMS, _RUNNING_SUMS = ("sum", "mean"), ("cumsum", "cumsum_")
 
 
 class Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -85,21 +89,19 @@ class Mode(TorchDispatchMode):  # type: ignore[misc]
 class InDouble(Mode):
     """Runs a chain in float64: what it casts to a float stays wide.
 
-    offs: what to add to the results of each call, with signs drawn from `generator`; none: the truth. largest: what
-    each of those results may be at most, beyond which it is infinite. draw: as in `add_signed`. apart: what sums within
-    is run as the simpler calls that PyTorch has it in.
+    offs: what to add to the results of each call, by `signs`; none: the truth. largest: what each of those results may
+    be at most, beyond which it is infinite. apart: what sums within is run as the simpler calls that PyTorch has it in.
     """
 
     def __init__(
         self,
         offs: Sequence[Sequence[Any]] = (),
-        generator: Any = None,
-        draw: int = 0,
+        signs: Signs | None = None,
         apart: bool = False,
         largest: Sequence[Sequence[float]] = (),
     ) -> None:
         super().__init__()
-        self.offs, self.generator, self.draw, self.apart, self.at = offs, generator, draw, apart, 0
+        self.offs, self.signs, self.apart, self.at = offs, signs, apart, 0
         self.largest = largest
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
@@ -108,10 +110,10 @@ class InDouble(Mode):
             with self:
                 return simpler(*map(_in_float64, given), **{n: _in_float64(v) for n, v in (named or {}).items()})
         found = widely(function, given, named or {})
-        if self.at < len(self.offs):
+        if self.signs is not None and self.at < len(self.offs):
             results = tensors_of(function, given, found)
             for tensor, off, most in zip(results, self.offs[self.at], self.largest[self.at], strict=True):
-                add_signed(tensor, off, self.generator, self.draw, self.at)
+                self.signs.add(tensor, off, self.at)
                 _overflow(tensor, most)
         self.at += 1
         return found
@@ -262,6 +264,8 @@ def careful(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) 
     finite = source.double().nan_to_num(0.0, 0.0, 0.0)
     if name in _SUMS:
         return _of_sums(name, finite, of)
+    if name in _RUNNING_SUMS:
+        return _of_running_sums(finite, of)
     if name.removesuffix("_") in _EXPONENTIALS:  # of a number that was rounded
         return (_first(of(finite * (1 + _ROUNDING))) - _first(of(finite))).abs().nan_to_num(0.0, 0.0, 0.0)
     return None
@@ -286,6 +290,15 @@ def _of_sums(name: str, finite: torch.Tensor, of: Callable[[torch.Tensor], torch
     return torch.where(sizes > torch.finfo(torch.float32).max, math.inf, off)
 
 
+def _of_running_sums(finite: torch.Tensor, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """As `careful`. Each place's sum is one of pairs of pairs, as many stages deep as the logarithm of its place. Of
+    numbers of one sign the squares of what a stage rounds off double from each to the next, and the last rounds as the
+    sum itself is rounded. A CPU sums in float64 and rounds each sum once.
+    """
+    of_parts = of(finite.square()) * of(torch.ones_like(finite)).log2()
+    return _ROUNDING * ((of_parts + 2 * of(finite).square()) / 3).sqrt()
+
+
 def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     """What a careful function's result may be off by."""
     base = name.removeprefix("_foreach_").removesuffix("_")
@@ -294,22 +307,38 @@ def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     return _LAST_BITS * exact.abs() if base in _INEXACT else None
 
 
-def add_signed(tensor: torch.Tensor, off: torch.Tensor | None, generator: Any, draw: int = 0, call: int = 0) -> None:
-    """Adds what was rounded off in one call, by its number, with signs drawn at random.
+class Signs:
+    """The signs of draws, one draw after another."""
 
-    In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err, so
-    that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
-    deviation that should be 0 does below a difference that should be, a program may err in the other alone.
-    """
-    alone = draw % 3 == 1
-    if alone and not _ERRS[call % len(_ERRS)][draw // 3 % 4]:
-        return
-    if tensor.is_complex():  # its parts, each with an error of its own
-        tensor = torch.view_as_real(tensor)
-    if off is not None and tensor.dtype == torch.float64:
-        shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
-        signs = torch.randint(0, 2, shape, generator=generator, device=off.device, dtype=torch.int8) * 2 - 1
-        tensor.add_(off * signs * (math.sqrt(2) if alone else 1.0))
+    def __init__(self, device: Any = "cpu") -> None:
+        self.generator = torch.Generator(device).manual_seed(0)
+        self.draw, self._turned = 0, False
+        self._states: list[torch.Tensor] = []  # in which each draw found the generator
+
+    def begin(self, draw: int) -> None:
+        """A draw: signs of its own, or those of an earlier one, turned."""
+        self.draw, self._turned = _TURNED.get(draw, draw), draw in _TURNED
+        if self._turned:
+            self.generator.set_state(self._states[self.draw])
+        else:
+            self._states.append(self.generator.get_state())
+
+    def add(self, tensor: torch.Tensor, off: torch.Tensor | None, call: int) -> None:
+        """Adds what was rounded off in one call, by its number.
+
+        In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err,
+        so that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
+        deviation that should be 0 does below a difference that should be, a program may err in the other alone.
+        """
+        draw, alone = self.draw, self.draw % 3 == 1
+        if alone and not _ERRS[call % len(_ERRS)][draw // 3 % 4]:
+            return
+        if tensor.is_complex():  # its parts, each with an error of its own
+            tensor = torch.view_as_real(tensor)
+        if off is not None and tensor.dtype == torch.float64:
+            shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
+            signs = torch.randint(0, 2, shape, generator=self.generator, device=off.device, dtype=torch.int8) * 2 - 1
+            tensor.add_(off * (-signs if self._turned else signs) * (math.sqrt(2) if alone else 1.0))
 
 
 def spread(
@@ -349,11 +378,12 @@ def _spread(
 ) -> list[torch.Tensor] | None:
     """As `spread`, of what was recorded."""
     drawn = Drawn(truth)
-    generator = torch.Generator(truth[0].device if truth else "cpu").manual_seed(0)
+    signs = Signs(truth[0].device if truth else "cpu")
     for draw in range(DRAWS):
+        signs.begin(draw)
         taken = wide()
         try:
-            with InDouble(recorded.offs, generator, draw, recorded.apart, recorded.largest) as run:
+            with InDouble(recorded.offs, signs, recorded.apart, recorded.largest) as run:
                 found = [*(chain(*taken) or ()), *taken]
         except ValueError:  # a call gives another number of results
             return None

@@ -343,6 +343,7 @@ class Simulation:
             maker=wiring.number,
             backward=self._engine.running is not None,
             step=self._choices.step,
+            computed=wiring.call.op_class != "allocate",
         )
 
     def _enter(self, give: Give, ran: Ran) -> Token:

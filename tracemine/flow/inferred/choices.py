@@ -107,6 +107,10 @@ class Choices:
             again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
             if again and read[-1].storage in took:
                 return read[-1], "side by side"
+        if need.left > 1 and len(taken) in wiring.call.overwritten:
+            there = [token for token in unread if not token.waits]
+            if there and len(there) < len(unread):
+                unread, need = there, replace(need, left=1)
         either = need.twins == 2 and wiring.commutes
         if either and len(unread) == 1:  # it is one of the two, and which makes no difference
             need = replace(need, left=1, twins=1)
@@ -153,6 +157,8 @@ class Choices:
             return token, "one of several unread"
         if need.twins > 1:
             if wiring.call.op_class == "attention":  # the value is often made before the key is rotated
+                return token, "all unread, in some order"
+            if wiring.mutated and self._keys.vague[need.key]:  # or a part that looks like what it is written from
                 return token, "all unread, in some order"
             return token, "all unread" if need.left == need.twins or need.left == 1 else "some unread"
         if not pool.read:

@@ -40,6 +40,12 @@ class Token:
     lasts: bool = False  # a parameter, or written in place from step to step
     step: int = 0
     one_of_many: bool = False  # written by one of several copies that look alike: which, nobody says
+    computed: bool = False  # whole, and not only allocated
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was computed and nobody has read it: nobody overwrites that."""
+        return self.computed and not self.uses
 
     @property
     def value(self) -> Value:
