@@ -69,7 +69,7 @@ def written(trace: Path, folder: Path, seen: dict[str, str], reasons: Counter[st
             emitted += 1
     for path in sorted(own.glob("*.py") if own.is_dir() else ()):
         text = path.read_text("utf-8")
-        chain = text[text.index("INPUTS = ") :] if "INPUTS = " in text else text
+        chain = text[text.index("\n# --- ") :] if "\n# --- " in text else text
         if path.name != NAME and seen.setdefault(chain, str(path)) != str(path):
             path.unlink()
             again += 1
