@@ -12,14 +12,14 @@ from tracemine.validate.equivalent_mutants import of_extremes, rounded_by_eager
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
 WHATEVER_STRIDES = "plan kept whatever the strides"
+_TENSORS = re.compile(r" = _planned\(.*, \((\w+(?:, \w+)*),?\)\)$")
 # Of lines of the launcher: name, what is spoiled, what it becomes.
 _LINES = (
     ("one block too few", r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, wide)?, blocks)\b", r"\1 - 1"),
     ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
     ("stride off by one", r"\b(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
-    ("strides off by one", r"\*_strides\((\w+)(?:, )?", r"*(s + 1 for s in \1.stride()), *_strides("),
+    ("stride off by one", r"\*_strides\((\w+)(?:, )?", r"*(s + 1 for s in \1.stride()), *_strides("),
     (NARROWER, r"^(    scratch\d+ = .*dtype=)torch\.float32", r"\1torch.bfloat16"),
-    (WHATEVER_STRIDES, r"^(    looks = .*)t\.stride\(\), ", r"\1"),
     ("plan kept whatever the sizes", r"^(    looks = .*)t\.shape, ", r"\1"),
     ("places in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
     ("taken for what it was made for", r"^    _expect\(.*\)$", "    pass"),
@@ -33,7 +33,8 @@ def why_as_good(chain: Graph, name: str, line: str, lines: Sequence[str], rounde
         return "the largest of numbers of 16 bits is one of them"
     if name == NARROWER and rounded_by_eager(lines, rounded, line.partition(" = ")[0]):
         return "eager rounds it to 16 bits there, too"
-    if name == WHATEVER_STRIDES and all(n <= 1 for i in chain.inputs for n in i.spec.shape):
+    own = next((i.spec for i in chain.inputs if i.name == line.partition(".")[0]), None)
+    if name == WHATEVER_STRIDES and own is not None and max((n for n in own.shape), default=0) <= 1:
         return "a tensor of one element has its one place"
     return None
 
@@ -45,6 +46,11 @@ def misled(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]
         places = [k for k in inside if re.search(pattern, lines[k])]
         for at in _spread(places):
             yield name, lines[at].strip(), _with(lines, {at: re.sub(pattern, becomes, lines[at], count=1)})
+    looks = next((k for k in inside if lines[k].startswith("    looks = ")), None)
+    tensors = next((found[1].split(", ") for line in lines if (found := _TENSORS.search(line))), [])
+    for place in _spread(range(len(tensors))) if looks is not None else []:
+        without = lines[looks].replace("t.stride()", f"t is tensors[{place}] or t.stride()")
+        yield WHATEVER_STRIDES, f"{tensors[place]}.stride()", _with(lines, {looks: without})
     launches = [k for k in inside if re.match(r"    launch\w*\(.*\)$", lines[k])]
     for first, second in pairwise(launches):
         yield "launches exchanged", lines[first].strip(), _with(lines, {first: lines[second], second: lines[first]})
