@@ -191,6 +191,22 @@ def test_calls_that_do_not_repeat_are_written_one_by_one_by_name() -> None:
     assert text.startswith("def eager(x_0, y_0, x_1, y_1, *, ")
 
 
+@pytest.mark.parametrize("heads", [2, 6, 9, 14, 40, 130])
+def test_calls_of_many_arguments_and_results_are_broken_into_lines_that_give_the_same(heads: int) -> None:
+    b = GraphBuilder("lists")
+    given = [b.input(f"a_long_name_of_a_tensor_{k}", (2, 3), "float32") for k in range(heads)]
+    added = b.call("aten::_foreach_add.Scalar", given, 1.0)
+    chain = b.done(*b.call("aten::_foreach_mul.List", added, given))
+    text = eager_text(chain)
+    assert max(map(len, text.splitlines())) <= 120
+    space: dict[str, Any] = {"torch": torch}
+    exec(text, space)  # noqa: S102 - our own text
+    tensors = [torch.randn(2, 3) for _ in given]
+    found = space["eager"](*tensors)
+    assert len(found) == heads
+    assert all(torch.equal(one, (x + 1.0) * x) for one, x in zip(found, tensors, strict=True))
+
+
 def test_a_file_of_calls_that_repeat_passes_and_a_row_stands_for_inputs_that_are_alike(tmp_path: Path) -> None:
     chain = scan(12)
     text = repro(chain, generate(chain), fingerprint=MARK, title="scan", ulp=4.0, small=smaller(chain))

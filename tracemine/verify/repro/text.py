@@ -174,7 +174,7 @@ def repeats(items: Sequence[str]) -> list[tuple[Sequence[str], int]]:
     """Items in their order: what comes so often one after another, and how often. Of several at least three times.
 
     >>> repeats(["a", "b", "b", "a", "b", "a", "b", "a", "b"])
-    [(['a'], 1), (['b'], 1), (['b', 'a'], 3), (['b'], 1)]
+    [(['a'], 1), (['b'], 2), (['a', 'b'], 3)]
     """
     found: list[tuple[Sequence[str], int]] = []
     at = 0
@@ -261,7 +261,7 @@ def _packed(begin: str, items: Sequence[str], end: str) -> list[str]:
     lines, line = [], begin
     for k, item in enumerate(items, 1):
         text = item + (end if k == len(items) else ",")
-        if line != begin and len(line) + 1 + len(text) > _WIDTH:
+        if len(line) + (line != begin) + len(text) > _WIDTH:
             lines.append(line)
             line = inner + text
         else:
@@ -404,13 +404,16 @@ def _broken(line: str) -> list[str]:
     """A line of calls that is too long, in several: after commas, within its brackets."""
     if len(line) <= _WIDTH:
         return [line]
-    targets, equals, call = line.partition(" = aten.")
+    lead: list[str] = []
+    targets, equals, _ = line.partition(" = aten.")
     if equals and len(targets) > _WIDTH // 2:  # many results
-        *named, last = textwrap.wrap(f"({targets.strip()}) = aten.{call}", _WIDTH - 8)
-        return [*(f"    {'    ' * (k > 0)}{each}" for k, each in enumerate(named)), *_broken(f"        {last}")]
-    begin, bracket, rest = line.partition("(")
-    end = "):" if rest.endswith("):") else ")"
-    return _packed(begin + bracket, rest.removesuffix(end).rstrip(",").split(", "), end)
+        rest = line[len(targets) :].partition("(")[0]
+        *lead, last = textwrap.wrap(f"({targets.strip()})", _WIDTH - 8 - len(rest) - len("("))
+        lead = [f"{'        ' if k else '    '}{each}" for k, each in enumerate(lead)]
+        line = f"{'        ' if lead else '    '}{last}{line[len(targets) :]}"
+    at = line.index("(", line.find(" = aten.") + 1) + 1
+    end = "):" if line.endswith("):") else ")"
+    return [*lead, *_packed(line[:at], line[at:].removesuffix(end).rstrip(",").split(", "), end)]
 
 
 def arguments_text(call: Call, names: Sequence[str], sizes: Mapping[int, str] | None = None) -> str:
