@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tracemine
+from tracemine.findings import stored
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"
 
@@ -40,6 +41,32 @@ def test_a_status_that_there_is_none_of_and_a_path_that_is_none_are_said() -> No
         found.of("mended")
     with pytest.raises(tracemine.InputError, match="nowhere"):
         tracemine.diff(CAPTURES / "chain", "nowhere.json")
+
+
+def test_a_file_of_findings_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracemine.scan(CAPTURES / "chain").to_json(tmp_path / "before.json")
+    read: list[Path] = []
+    whole = stored.read_file
+    monkeypatch.setattr(stored, "read_file", lambda path, *most: (read.append(path), whole(path, *most))[1])
+    tracemine.diff(tmp_path / "before.json", tracemine.scan(CAPTURES / "chain"))
+    assert read == [tmp_path / "before.json"]
+
+
+def test_a_folder_of_findings_is_a_side_as_on_the_command_line(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    tracemine.scan(CAPTURES / "chain").to_json(tmp_path / "findings.json")
+    (tmp_path / "notes.txt").write_text("beside it\n")
+    found = tracemine.diff(tmp_path, CAPTURES / "chain")
+    assert found.counts == {"same": 2}
+    code, out, _ = run("diff", tmp_path, CAPTURES / "chain", "--format", "json", "--quiet")
+    assert (code, out) == (0, found.to_json())
+    tracemine.scan(CAPTURES / "chain").to_json(tmp_path / "again.json")
+    with pytest.raises(tracemine.UsageError, match="2 scans, and one is compared with one"):
+        tracemine.diff(tmp_path, CAPTURES / "chain")
+    code, _, err = run("diff", tmp_path, CAPTURES / "chain", "--quiet")
+    assert code == 2
+    assert "2 scans, and one is compared with one" in err
 
 
 def test_a_file_of_several_scans_is_not_one_side(tmp_path: Path) -> None:

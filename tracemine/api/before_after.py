@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from io import StringIO
 
 from tracemine import comparison
-from tracemine.api.calls import load, scan
+from tracemine.api.calls import scan
 from tracemine.api.report import Report
 from tracemine.api.settings import PathLike, path_of
 from tracemine.comparison import STATUSES, Change, Difference
 from tracemine.errors import UsageError
-from tracemine.findings.stored import stored_scans
+from tracemine.findings import Scan
+from tracemine.findings.stored import one_stored
 from tracemine.report import Options, render_difference
-from tracemine.units import count_text
 
 __all__ = ["Comparison", "diff"]
 
@@ -79,8 +79,9 @@ class Comparison:
 def diff(before: Report | PathLike, after: Report | PathLike, *, noise: float | None = None) -> Comparison:
     """Say what became of each finding from one recording of a program to the next.
 
-    before, after: what `scan` or `load` gave, a file of findings, or a trace, which is scanned first. noise: the share
-    of a step, or of a cost, below which a change says nothing; None: the spread of the steps within each trace.
+    before, after: what `scan` or `load` gave, findings (a file, a folder of one), or a trace, which is scanned first.
+    noise: the share of a step, or of a cost, below which a change says nothing; None: the spread of the steps within
+    each trace.
 
     Every finding counts, also those that no report shows; a finding is `fixed` only where what it cost is gone. Raises
     TracemineError, InputError where a path cannot be read.
@@ -88,16 +89,11 @@ def diff(before: Report | PathLike, after: Report | PathLike, *, noise: float | 
     >>> diff("fixtures/captures/chain", "fixtures/captures/chain").counts
     {'same': 2}
     """
-    return Comparison(comparison.diff(_side(before).scan, _side(after).scan, noise=noise))
+    return Comparison(comparison.diff(_side(before), _side(after), noise=noise))
 
 
-def _side(given: Report | PathLike) -> Report:
+def _side(given: Report | PathLike) -> Scan:
     if isinstance(given, Report):
-        return given
-    path = path_of(given)
-    if path.is_file() and (stored := stored_scans(path)):
-        if len(stored) != 1:
-            says = f"{path}: {count_text(len(stored), 'scan')}, and one is compared with one"
-            raise UsageError(says, hint="tracemine.load_many reads them")
-        return load(path)
-    return scan(path)
+        return given.scan
+    stored = one_stored(path_of(given))
+    return scan(given).scan if stored is None else stored

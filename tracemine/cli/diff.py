@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import options, say_error, write
-from tracemine.cli.findings import findings_files, stored_scans
+from tracemine.cli.findings import one_stored
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
 from tracemine.cli.scan import FAIL_ON_REACHED, QuietOption, RulesOption, all_traces, device_named, scanned
 from tracemine.errors import TracemineError, UsageError
@@ -94,15 +94,13 @@ def diff(
 
 def one_scan(given: str, asked: Options, *, quiet: bool) -> Scan:
     """The one scan that an argument stands for, stored or of a trace. Raises TracemineError where it is not one."""
-    path = Path(given)
-    files = findings_files(path) if path.is_dir() else [path] if path.is_file() else []
-    stored = [scan for file in files for scan in stored_scans(file) or ()]
-    if len(stored) == 1:
-        return stored[0]
-    traces = [] if stored else list(all_traces([given], quiet=quiet))
-    if len(stored) + len(traces) != 1:
-        what = count_text(len(stored) or len(traces), "scan" if stored else "trace")
-        raise UsageError(f"{given}: {what}, and one is compared with one", hint="name one file")
+    stored = one_stored(Path(given))
+    if stored is not None:
+        return stored
+    traces = list(all_traces([given], quiet=quiet))
+    if len(traces) != 1:
+        says = f"{given}: {count_text(len(traces), 'trace')}, and one is compared with one"
+        raise UsageError(says, hint="name one file")
     only = traces[0]
     if isinstance(only, TracemineError):
         raise only

@@ -16,6 +16,13 @@ def stored_scans(path: Path) -> list[Scan] | None:
     return stored.stored_scans(path)
 
 
+def one_stored(path: Path) -> Scan | None:
+    """As `tracemine.findings.stored.one_stored`."""
+    from tracemine.findings import stored
+
+    return stored.one_stored(path)
+
+
 def findings_files(folder: Path) -> list[Path]:
     """As `tracemine.findings.stored.findings_files`."""
     from tracemine.findings import stored

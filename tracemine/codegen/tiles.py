@@ -89,6 +89,17 @@ def cuts(
 
 def blocks_text(kernels: Iterable[tuple[str, Cuts]]) -> str:
     """The table as source, for each kernel by name."""
-    rows = [f'    "{name}": [{", ".join(map(str, found))}],' for name, found in kernels]
     says = "# Elements of a block and of a thread. The first is taken; on another GPU another may be faster."
-    return "\n".join([says, "BLOCKS = {", *rows, "}"])
+    return f"{says}\nBLOCKS = {table_text((name, found, '') for name, found in kernels)}"
+
+
+def table_text(rows: Iterable[tuple[str, Cuts, str]]) -> str:
+    """A dict of cuts as source: of one kernel in one line. rows: a kernel's name, its cuts, a comment behind them.
+
+    >>> table_text([("k", ((1024, 8), (512, 4)), "  # the first")])
+    '{"k": [(1024, 8), (512, 4)]}  # the first'
+    """
+    texts = [(f'"{name}": [{", ".join(map(str, found))}]', says) for name, found, says in rows]
+    if len(texts) == 1:
+        return f"{{{texts[0][0]}}}{texts[0][1]}"
+    return "\n".join(["{", *(f"    {text},{says}" for text, says in texts), "}"])

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from tracemine.errors import InputError, Location
+from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file, read_head
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Finding, Scan, Summary, Variant
 from tracemine.findings.tables import findings_table, occurrences_table
 from tracemine.findings.version1 import decoded, version_of
+from tracemine.units import count_text
 
 _LARGEST_BYTES = 1 << 30
 _HEAD_BYTES = 4096
@@ -29,6 +30,19 @@ def stored_scans(path: Path) -> list[Scan] | None:
         _check_no_verdicts(path)
         return None
     return _scans_in(path)
+
+
+def one_stored(path: Path) -> Scan | None:
+    """The one scan that a file, or the files of a folder, hold; None where they hold none, as a trace does.
+
+    Raises UsageError where there are several.
+    """
+    files = findings_files(path) if path.is_dir() else [path] if path.is_file() else []
+    found = [scan for file in files for scan in stored_scans(file) or ()]
+    if len(found) > 1:
+        says = f"{path}: {count_text(len(found), 'scan')}, and one is compared with one"
+        raise UsageError(says, hint="name one file")
+    return found[0] if found else None
 
 
 def load_scans(path: Path) -> list[Scan]:

@@ -21,9 +21,9 @@ class Torch:
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
-    def empty(self, size: int, *, device: Any) -> torch.Tensor:
-        """What a launcher without inputs asks for its device: here there is none."""
-        return torch.empty(size)
+    def empty(self, size: Any, *, device: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """What a launcher without inputs asks for its device: here there is none. Meta tensors are as torch's."""
+        return torch.empty(size, dtype=dtype, device="meta" if device == "meta" else "cpu")
 
     def empty_strided(
         self, shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype, device: Any

@@ -63,7 +63,7 @@ def _in_steps(text: str) -> str:
 
     Rows that are cut into parts, for as many programs as fill a GPU, are cut into two, so that a part has steps too.
     """
-    text = re.sub(r"^(    xblock = .*\n    rblock = )(.*)$", rf"\1min({STEP}, \2)", text, flags=re.MULTILINE)
+    text = re.sub(r"^(    rblock = )(.* if widest else .*)$", rf"\1min({STEP}, \2)", text, flags=re.MULTILINE)
     text = re.sub(
         r"^(def _parts\(.*\n    \"\"\".*)$", rf"\1\n    rblock = min(rblock, {STEP})", text, flags=re.MULTILINE
     )
@@ -73,7 +73,7 @@ def _in_steps(text: str) -> str:
 def _in_large_blocks(text: str, block: int) -> str:
     """A source whose launcher takes larger blocks: to an interpreter a program costs the same whatever its block."""
     return re.sub(
-        r'(?<=^    ")(\w+": \[\()(\d+)(?=, \d+\))',
+        r'^((?:    |BLOCKS = \{)"\w+": \[\()(\d+)(?=, \d+\))',
         lambda found: f"{found[1]}{max(int(found[2]), block)}",
         text,
         flags=re.MULTILINE,

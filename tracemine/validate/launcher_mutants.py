@@ -11,13 +11,16 @@ from tracemine.validate.equivalent_mutants import of_extremes, rounded_by_eager
 
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
+WHATEVER_STRIDES = "plan kept whatever the strides"
+_TENSORS = re.compile(r" = _planned\(.*, \((\w+(?:, \w+)*),?\)\)$")
 # Of lines of the launcher: name, what is spoiled, what it becomes.
 _LINES = (
-    ("one block too few", r"^(    (?:blocks) = )(.*)$", r"\1\2 - 1"),
+    ("one block too few", r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, wide)?, blocks)\b", r"\1 - 1"),
     ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
-    ("stride off by one", r"\b(?!new)(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
+    ("stride off by one", r"\b(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
+    ("stride off by one", r"\*_strides\((\w+)(?:, )?", r"*(s + 1 for s in \1.stride()), *_strides("),
     (NARROWER, r"^(    scratch\d+ = .*dtype=)torch\.float32", r"\1torch.bfloat16"),
-    ("plan kept whatever the strides", r"^(        (\w+)\.dtype, .*)\2\.stride\(\), ", r"\1"),
+    ("plan kept whatever the sizes", r"^(    looks = .*)t\.shape, ", r"\1"),
     ("places in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
     ("taken for what it was made for", r"^    _expect\(.*\)$", "    pass"),
 )  # fmt: skip
@@ -30,9 +33,8 @@ def why_as_good(chain: Graph, name: str, line: str, lines: Sequence[str], rounde
         return "the largest of numbers of 16 bits is one of them"
     if name == NARROWER and rounded_by_eager(lines, rounded, line.partition(" = ")[0]):
         return "eager rounds it to 16 bits there, too"
-    specs = {i.name: i.spec for i in chain.inputs}
-    own = specs.get(line.partition(".")[0])
-    if name == "plan kept whatever the strides" and own is not None and max((n for n in own.shape), default=0) <= 1:
+    own = next((i.spec for i in chain.inputs if i.name == line.partition(".")[0]), None)
+    if name == WHATEVER_STRIDES and own is not None and max((n for n in own.shape), default=0) <= 1:
         return "a tensor of one element has its one place"
     return None
 
@@ -44,24 +46,25 @@ def misled(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]
         places = [k for k in inside if re.search(pattern, lines[k])]
         for at in _spread(places):
             yield name, lines[at].strip(), _with(lines, {at: re.sub(pattern, becomes, lines[at], count=1)})
+    looks = next((k for k in inside if lines[k].startswith("    looks = ")), None)
+    tensors = next((found[1].split(", ") for line in lines if (found := _TENSORS.search(line))), [])
+    for place in _spread(range(len(tensors))) if looks is not None else []:
+        without = lines[looks].replace("t.stride()", f"t is tensors[{place}] or t.stride()")
+        yield WHATEVER_STRIDES, f"{tensors[place]}.stride()", _with(lines, {looks: without})
     launches = [k for k in inside if re.match(r"    launch\w*\(.*\)$", lines[k])]
     for first, second in pairwise(launches):
         yield "launches exchanged", lines[first].strip(), _with(lines, {first: lines[second], second: lines[first]})
-    looks = [k for k in inside if re.search(r"^        (\w+)\.dtype, \1\.shape, ", lines[k])]
-    if looks:
-        without = {k: re.sub(r"(\w+)\.shape, ", "", lines[k]) for k in looks}
-        yield "plan kept whatever the sizes", lines[looks[0]].strip(), _with(lines, without)
     yield from _of_another(chain, lines, inside)
     yield from _in_an_input(chain, lines, inside)
 
 
 def _launcher(lines: Sequence[str]) -> list[int]:
-    """Lines of `_plan`, `fused` and what the index type is chosen by."""
+    """Lines of `_plan`, `fused`, and of what chooses plans and the index type."""
     found: list[int] = []
     inside = False
     for at, line in enumerate(lines):
         if line.startswith(("def ", "class ")):
-            inside = bool(re.match(r"def (_plan|fused|_index_type)\(", line))
+            inside = bool(re.match(r"def (_plan|_planned|fused|_index_type)\(", line))
         elif inside and line.startswith("    "):
             found.append(at)
     return found
@@ -83,8 +86,11 @@ def _of_another(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> It
         for other in [o for o, s in specs.items() if o != name and s.shape == spec.shape][:1]
     }
     for name, other in list(alike.items())[:MOST_OF_A_KIND]:
-        stride = rf"\b{name}(\.stride\(\d\))(?=, |,$)"
-        changed = {k: re.sub(stride, rf"{other}\1", lines[k]) for k in inside if re.search(stride, lines[k])}
+        stride = (
+            rf"\b{name}(?=\.stride\(\d\)(?:, |,$))|(?<=_strides\(){name}\b|(?<=, ){name}(?=(?:, [a-z]\w*)*\)(?:, |,$))"
+        )
+        within = (k for k in inside if re.match(r"    (takes = \(|    )", lines[k]))
+        changed = {k: re.sub(stride, other, lines[k]) for k in within if re.search(stride, lines[k])}
         if changed:
             yield "strides of another tensor", lines[min(changed)].strip(), _with(lines, changed)
 
@@ -96,9 +102,10 @@ def _in_an_input(chain: Graph, lines: Sequence[str], inside: Sequence[int]) -> I
         spec = chain.specs[value]
         free = (i.name for k, i in enumerate(chain.inputs) if k not in chain.written and i.spec == spec)
         taken = next(free, None)
-        at = next((k for k in inside if lines[k].startswith(f"    {name} = torch.empty_strided(")), None)
+        at = next((k for k in inside if re.match(rf"    .*\b{name}\b.* = _made\(", lines[k])), None)
         if taken is not None and at is not None:
-            yield "result in an input's memory", lines[at].strip(), _with(lines, {at: f"    {name} = {taken}"})
+            changed = {at: f"{lines[at]}\n    {name} = {taken}"}
+            yield "result in an input's memory", lines[at].strip(), _with(lines, changed)
             return
 
 

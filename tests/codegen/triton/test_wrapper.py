@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.triton.wrapper import KIND
+from tracemine.codegen.triton.wrapper import KIND, LAUNCHING
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -135,6 +135,23 @@ def test_other_tensors_than_it_takes_are_refused_at_each_call(source: Any) -> No
     with pytest.raises(ValueError, match=r"x is torch\.float64"):
         source.fused(torch.zeros(4, 32, dtype=torch.float64), torch.zeros(4, 32))
     assert not source.PLANS
+
+
+def test_a_size_that_nothing_else_has_is_any_and_rank_and_type_are_not() -> None:
+    space: dict[str, Any] = {}
+    exec(next(text for text in LAUNCHING if "def _expect(" in text), space)  # noqa: S102 - our own text
+    expect = space["_expect"]
+    for rows in (0, 1, 7):
+        expect((None, 3), torch.float32, x=torch.zeros(rows, 3))
+    for other in (torch.zeros(7, 4), torch.zeros(7), torch.zeros(7, 3, 1), torch.zeros(7, 3, dtype=torch.float64)):
+        with pytest.raises(ValueError, match=r"x is torch\.float"):
+            expect((None, 3), torch.float32, x=other)
+
+
+def test_a_size_that_two_inputs_have_is_asked_of_both(source: Any) -> None:
+    for tensors in ([torch.zeros(4, 32), torch.zeros(5, 32)], [torch.zeros(4, 32), torch.zeros(4, 16)]):
+        with pytest.raises(ValueError, match=r"y is torch\.float32"):
+            source.fused(*tensors)
 
 
 def test_nothing_is_launched_for_no_elements(source: Any) -> None:

@@ -7,29 +7,25 @@ another, the members of a list. Parts that differ in names alone share their cod
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tracemine.codegen.loop_ir import Program, Random, in_flight, loads, nodes_of
 from tracemine.codegen.passes.collapse_axes import Run, runs
 from tracemine.codegen.schedule import (
-    ACROSS,
-    ALONG,
-    LONGEST_ROW,
-    LOOPED,
     POINTWISE,
-    WHOLE,
     reads_windows,
-    writes_across,
 )
 from tracemine.codegen.tiles import Cuts, cuts
-from tracemine.codegen.triton.expressions import sizes
+from tracemine.codegen.triton.cutting import cut_lines
 from tracemine.codegen.triton.foreach import Members, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import Part, large_reads
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
+_TAKES = 112  # characters of a line
 _SMALL = 2  # a part of so many times fewer elements than the first costs less beside it than in a launch of its own
 
 
@@ -149,13 +145,13 @@ class Launch:
         return [_walked(line, walked) for line in self._lines(name)]
 
     def _lines(self, name: str) -> list[str]:
-        known = list({name: text for part in self.parts for name, text in part.known.items()}.values())
-        cut = f'elements, each = BLOCKS["{self.name}"][0]'
+        known = self._strides({name: text for part in self.parts for name, text in part.known.items()})
+        cut = f'BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
             known += ["rows", "columns", *["wide"] * bool(part.flat), "index", "xblock", "rblock"]
-            return [cut, *_blocks(part), *self._planned(name, "blocks", known, "warps")]
-        lines = [cut]
+            return [*cut_lines(part, f"*{cut}"), *self._planned(name, "blocks", known, "warps")]
+        lines = [f"elements, each = {cut}"]
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:
@@ -166,7 +162,7 @@ class Launch:
                 known += [f"*part_{at}[:2], part_{at}[-4]" if at in short else f"*part_{at}[:-3]" for at in each.places]
                 continue
             known.append(f"*part_{k}[:-3]")
-            lines += _blocks(part)
+            lines += cut_lines(part, "elements, each")
             end = f"blocks + part_{k - 1}[-4]" if k else "blocks"
             wide = "wide, " if part.flat else ""
             lines.append(f"part_{k} = rows, columns, {wide}{end}, xblock, rblock, warps")
@@ -174,10 +170,31 @@ class Launch:
         most = "max(" + ", ".join(f"part_{k}[-1]" for k in range(len(self.parts))) + ")"
         return [*lines, *self._planned(name, f"part_{len(self.parts) - 1}[-4]", known, most)]
 
+    def _strides(self, known: Mapping[str, str]) -> list[str]:
+        """What a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
+        buffers = self.parts[0].program.buffers
+        found: list[str] = []
+        whole: list[str] = []  # tensors, of which all strides are taken one after another
+        texts = list(known.values())
+        at = 0
+        while at < len(texts):
+            name = texts[at].partition(".")[0]
+            every = [f"{name}.stride({d})" for d in range(len(buffers[name].dims))] if name in buffers else []
+            if every and texts[at : at + len(every)] == every:
+                whole.append(name)
+                at += len(every)
+                continue
+            found += [f"*_strides({', '.join(whole)})"] * bool(whole)
+            whole = []
+            found.append(texts[at])
+            at += 1
+        return found + [f"*_strides({', '.join(whole)})"] * bool(whole)
+
     def _planned(self, name: str, blocks: str, known: Sequence[str], warps: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""
-        rest = _wrapped(known, "    ")
-        return ["takes = (", *rest, ")", f"{name} = _Launch({self.name}, {blocks}, takes, num_warps={warps}{contract})"]
+        takes = f"takes = ({', '.join(known)})"
+        rest = textwrap.wrap(takes, _TAKES, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        return [*rest, f"{name} = _Launch({self.name}, {blocks}, takes, num_warps={warps}{contract})"]
 
 
 def _walked(line: str, names: set[str]) -> str:
@@ -241,80 +258,3 @@ def _wrapped(items: Sequence[str], indent: str) -> list[str]:
         else:
             lines.append(f"{indent}{item},")
     return lines
-
-
-def _high(part: Part) -> str:
-    """How many rows a block has of rows that are walked in a loop: no more than there are."""
-    if part.grain == ACROSS:
-        return f"min(64, triton.next_power_of_2(max({sizes(part.kernel.rows)}, 1)))"
-    return "1" if part.grain == ALONG else "16"
-
-
-def split_lines(part: Part) -> list[str]:
-    """How many parts rows are cut into, where they are."""
-    kernel = part.kernel
-    if kernel.split is None:
-        return []
-    high = _high(part)
-    wide = {ALONG: str(min(2048, part.longest_row)), ACROSS: f"2048 // {high}"}.get(part.grain, "64")
-    return [f"{kernel.split.name} = _parts({sizes(kernel.rows)}, {sizes(kernel.columns)}, {wide}, {high})"]
-
-
-def _flattened(part: Part) -> list[str]:
-    """Rows that lie behind each other in all tensors are walked as one, where they do so at this call too."""
-    if not part.flat:
-        return []
-    return [f"if {' and '.join(part.dense) or 'True'}:", "    rows, columns = 1, rows * columns"]
-
-
-_MOST_WIDE = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
-
-
-def _wide(part: Part) -> str:
-    """How many columns a block has of rows that are walked in a loop."""
-    if part.grain != ALONG:
-        return "elements // xblock"
-    wide = "elements" if part.longest_row >= LONGEST_ROW else f"min(elements, {part.longest_row})"
-    if part.kernel.split is not None:
-        return wide
-    # Few rows get larger blocks, so that as many threads wait for memory; the fewer inputs, the more elements of each.
-    most = _MOST_WIDE.get(len(loads(part.kernel)), 4096)
-    return f"min({wide} * triton.next_power_of_2(max(1024 // max(rows, 1), 1)), {min(most, part.longest_row)})"
-
-
-def _blocks(part: Part) -> list[str]:
-    """The lines that say how a walk is cut into blocks."""
-    kernel = part.kernel
-    lines = [f"rows, columns = {sizes(kernel.rows)}, {sizes(kernel.columns)}"]
-    many = "triton.cdiv(rows, xblock)" + (f" * {kernel.split.name}" if kernel.split else "")
-    if part.mode == POINTWISE:
-        if part.grain != ALONG:
-            lines.append("rblock = 64 if elements >= 4096 else 32")
-            lines.append("xblock = elements // rblock")
-        else:
-            lines += _flattened(part)
-            lines.append("rblock = min(triton.next_power_of_2(max(columns, 1)), elements)")
-            lines.append("xblock = min(elements // rblock, triton.next_power_of_2(max(rows, 1)))")
-        if part.flat:
-            lines.append("wide = triton.cdiv(columns, rblock) if rows > 1 else 2**31 - 1  # blocks of a row, or more")
-        many += " * triton.cdiv(columns, rblock)"
-    elif part.mode == WHOLE:
-        lines.append(f"if columns > {LONGEST_ROW}:")
-        lines.append(f'    raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_ROW} at most")')
-        lines.append("rblock = triton.next_power_of_2(max(columns, 1))")
-        if part.grain == ALONG:
-            lines.append("xblock = max(1, elements // rblock)")
-        else:  # rows beside each other: 16 bytes of what is read across and 32 of what is written at once
-            high = 16 if writes_across(part.program.buffers, kernel) else 8
-            lines.append(f"xblock = min(64, max({high}, 4096 // rblock), max(1, 16384 // rblock))")
-    else:
-        lines.append(f"xblock = {_high(part)}")
-        lines.append(f"rblock = {_wide(part)}")
-    if not kernel.rows:
-        lines.append("xblock = 1")
-    lines.append(f"blocks = {many}")
-    # Few blocks leave room: then a thread takes 8 elements of a row at most.
-    crowded = part.mode == POINTWISE or kernel.split is not None or (part.mode == WHOLE and part.grain != ALONG)
-    each = "each" if crowded else "each if blocks >= 1024 else min(each, 8)"
-    most = ", 32" if part.mode == LOOPED and part.grain == ALONG else ""
-    return [*lines, f"warps = _warps(xblock * rblock, {each}{most})"]

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import msgspec
 
+from tracemine.codegen.tiles import table_text
 from tracemine.processes import Ended, Process, TooLate
 from tracemine.programs import python
 
-_TABLE = re.compile(r"^BLOCKS = (\{.*?^\})", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"^BLOCKS = (\{\n.*?^\}|\{[^\n]*\})", re.MULTILINE | re.DOTALL)
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +68,11 @@ class Compiler:
 def fitting(text: str, found: Iterable[Resources]) -> str:
     """A reproduction without the cuts that spill, unless all do; what registers the others take stands beside them.
 
-    >>> text = 'BLOCKS = {\\n    "k": [(1024, 32), (1024, 8)],\\n}\\n'
+    >>> text = 'BLOCKS = {"k": [(1024, 32), (1024, 8)]}\\n'
     >>> short = Resources(kernel="k", cut=(1024, 8), warps=4, registers=40, stack_bytes=0)
     >>> wide = Resources(kernel="k", cut=(1024, 32), warps=1, registers=255, stack_bytes=96)
     >>> print(fitting(text, [short, wide]), end="")
-    BLOCKS = {
-        "k": [(1024, 8)],  # registers on sm_90: 40
-    }
+    BLOCKS = {"k": [(1024, 8)]}  # registers on sm_90: 40
     """
     table = _TABLE.search(text)
     known = {(r.kernel, r.cut): r for r in found}
@@ -84,7 +83,7 @@ def fitting(text: str, found: Iterable[Resources]) -> str:
         told = [known[kernel, cut] for cut in cuts if (kernel, cut) in known]
         least = min((r.stack_bytes for r in told), default=0)
         kept = [r for r in told if r.stack_bytes == least]
-        listed = ", ".join(str(r.cut) for r in kept) if told else ", ".join(map(str, cuts))
+        listed = tuple(r.cut for r in kept) if told else cuts
         says = f"  # registers on sm_90: {', '.join(str(r.registers) for r in kept)}" if told else ""
-        rows.append(f'    "{kernel}": [{listed}],{says}')
-    return text[: table.start(1)] + "\n".join(["{", *rows, "}"]) + text[table.end(1) :]
+        rows.append((kernel, listed, says))
+    return text[: table.start(1)] + table_text(rows) + text[table.end(1) :]

@@ -8,22 +8,24 @@ launches, and does nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tracemine.codegen.loop_ir import Axis, Buffer, Program
+from tracemine.codegen.triton.cutting import CUTTING, split_lines
 from tracemine.codegen.triton.expressions import number, sizes
 from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
-from tracemine.codegen.triton.launch import Launch, split_lines
+from tracemine.codegen.triton.launch import Launch
 
 _NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 _WIDTH = 114  # characters of a line, behind its indent
 _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
 
 _EXPECT = '''
-def _expect(**given):
-    """The kernels were generated for such tensors and no others."""
-    for name, (tensor, shape, dtype) in given.items():
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+def _expect(shape, dtype, **given):
+    """The kernels were generated for such tensors and no others. None: any size."""
+    for name, tensor in given.items():
+        sizes = [n if want is None else want for n, want in zip(tensor.shape, shape)]
+        if tensor.dim() != len(shape) or [*tensor.shape] != sizes or tensor.dtype != dtype:
             raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
 '''
 _INDEX_TYPE = '''
@@ -41,6 +43,10 @@ def _parts(rows, columns, rblock, xblock):
 _WARPS = """
 def _warps(elements, each, most=16):
     return max(1, min(most, elements // (32 * each)))
+"""
+_STRIDES = """
+def _strides(*tensors):
+    return [stride for tensor in tensors for stride in tensor.stride()]
 """
 KIND = '''
 def _kind(number):
@@ -69,17 +75,26 @@ class _Launch:
             if getattr(found, "module", None) is not None:  # Triton's interpreter compiles nothing
                 self.compiled = found[self.grid]
 '''
-_KEPT = """
-def _kept(plans, looks, plan):
-    if len(plans) >= 1024:
-        plans.clear()
-    return plans.setdefault(looks, plan)
+_PLANNED = '''
+def _planned(plans, plan, known, tensors):
+    """How new tensors look, and the launches, for all that they depend on: worked out once."""
+    looks = (*known, *[(t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors])
+    found = plans.get(looks)
+    if found is None:
+        if len(plans) >= 1024:
+            plans.clear()
+        new, *launches = plan(*tensors)
+        found = plans.setdefault(looks, ([(t.shape, t.stride(), t.dtype) for t in new], *launches))
+    return found
+'''
+_MADE = """
+def _made(new, device):
+    return [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in new]
 """
-LAUNCHING = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, _MEMBERS, KIND, _LAUNCH, _KEPT)
+LAUNCHING = (_EXPECT, _INDEX_TYPE, _PARTS, _WARPS, *CUTTING, _MEMBERS, _STRIDES, KIND, _LAUNCH, _PLANNED, _MADE)
 # Stands between the functions above and what a source has for itself alone.
 PLANS = """
-# Launches, by all that they depend on: how tensors look, and whether they begin at a multiple of 16 bytes; new ones do.
-PLANS = {}
+PLANS = {}  # launches, by all that they depend on: how tensors look, and whether they begin at a multiple of 16 bytes
 """
 
 
@@ -93,18 +108,20 @@ def calling(program: Program, found: Sequence[Launch], parameters: Sequence[str]
 def called(text: str) -> list[str]:
     """The functions that these call, of those that every source may have."""
     texts = [each.strip("\n") for each in LAUNCHING]
-    if "_members(" in text:  # which calls another
-        text += _MEMBERS
-    return [each for each in texts if any(f"{name}(" in text for name in _NAME.findall(each))]
+    for each in reversed(texts):  # one that calls another stands behind it
+        if _calls(text, each):
+            text += each.partition(":")[2]
+    return [each for each in texts if _calls(text, each)]
+
+
+def _calls(text: str, function: str) -> bool:
+    return any(re.search(rf"(?<!\w){name}\(", text) for name in _NAME.findall(function)[:1])
 
 
 def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made: Sequence[Buffer]) -> list[str]:
     inputs = [b for b in program.buffers.values() if b.role == "input"]
-    lines = [*_size_lines(program, inputs)]
-    expected = [f"{b.name}=({b.name}, {_shape(b.dims)}, torch.{b.dtype})" for b in inputs]
-    lines += [f"_expect({text})" for text in _together(expected, ", ", _WIDTH - len("_expect()"))]
-    lines += [text for launch in found for part in launch.parts for text in split_lines(part)]
-    lines += [f"{b.name} = {_empty(b)}" for b in made]
+    lines = [text for launch in found for part in launch.parts for text in split_lines(part)]
+    lines += _empty_lines(made)
     lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
     told: dict[str, str] = {}  # how axes are walked, as it was said last
     for name, launch in zip(names, found, strict=True):
@@ -112,14 +129,45 @@ def _plan(program: Program, found: Sequence[Launch], names: Sequence[str], made:
         lines += [text for text in walked if told.get(text.partition(" = ")[0]) != text]
         told.update((text.partition(" = ")[0], text) for text in walked)
         lines += launch.lines(name)
+    named = {*re.findall(r"\bn\d+\b", "\n".join(lines))} | _twice(inputs)
+    lines = [*_size_lines(program, inputs, named), *_expected(inputs, named), *lines]
     new = "".join(f"{b.name}, " for b in made).rstrip()
     return [
         f"def _plan({', '.join(b.name for b in inputs)}):",
-        '    """Shape and strides of new tensors, and the launches, for tensors that look like these."""',
+        '    """New tensors, without memory, and the launches, for tensors that look like these."""',
         *(f"    {line}" for line in lines),
-        f"    new = tuple((t.shape, t.stride()) for t in ({new}))",
-        f"    return {', '.join(['new', *names])}",
+        f"    return {', '.join([f'({new})', *names])}",
     ]
+
+
+def _twice(inputs: Sequence[Buffer]) -> set[str]:
+    """Sizes that inputs have in common, or beside others in one dimension: by name."""
+    alone = [dim[0].name for b in inputs for dim in b.dims if len(dim) == 1]
+    every = [axis.name for b in inputs for dim in b.dims for axis in dim]
+    return {name for name in every if every.count(name) > 1 or name not in alone}
+
+
+def _expected(inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
+    """What inputs must look like, those that look alike in one line. told: sizes that are, or must be, some other's."""
+    alike: dict[str, list[str]] = {}
+    for b in inputs:
+        texts = ["None" if len(dim) == 1 and _is_free(dim[0], told) else sizes(dim) for dim in b.dims]
+        shape = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        alike.setdefault(f"{shape}, torch.{b.dtype}", []).append(f"{b.name}={b.name}")
+    return [f"_expect({looks}, {', '.join(given)})" for looks, given in alike.items()]
+
+
+def _is_free(axis: Axis, told: Collection[str]) -> bool:
+    return not axis.pinned and axis.name not in told
+
+
+def _empty_lines(made: Sequence[Buffer]) -> list[str]:
+    """New tensors without memory, results that look alike in one line."""
+    alike: dict[str, list[str]] = {}
+    for b in made:
+        own = "" if b.role == "output" else b.name  # partial results have a line each
+        alike.setdefault(f"{own}:{_empty(b)}", []).append(b.name)
+    return [f"{' = '.join(names)} = {looks.partition(':')[2]}" for looks, names in alike.items()]
 
 
 def _fused(
@@ -133,13 +181,10 @@ def _fused(
     lines += [] if inputs else ['device = torch.empty(0, device="cuda").device']
     kinds = {text: None for launch in found for text in launch.scalars}
     first = [f'BLOCKS["{launch.name}"][0]' for launch in found] + [device] + [f"_kind({name})" for name in kinds]
-    looks = [f"{x}.dtype, {x}.shape, {x}.stride(), {x}.data_ptr() % 16," for x in inputs]
-    looks = _together(looks, " ", _WIDTH - 4)
-    lines += ["looks = (", f"    {', '.join(first)},", *(f"    {text}" for text in looks), ")"]
-    kept = f"PLANS.get(looks) or _kept(PLANS, looks, _plan({', '.join(inputs)}))"
-    lines.append(f"{', '.join(['new', *names])} = {kept}")
-    for k, b in enumerate(made):
-        lines.append(f"{b.name} = torch.empty_strided(*new[{k}], dtype=torch.{b.dtype}, device={device})")
+    tensors = f"({', '.join(inputs)}{',' if len(inputs) == 1 else ''})"
+    lines.append(f"{', '.join(['new', *names])} = _planned(PLANS, _plan, ({', '.join(first)}), {tensors})")
+    target = ", ".join(b.name for b in made)
+    lines += [f"{f'({target},)' if len(made) == 1 else target} = _made(new, {device})"] * bool(made)
     for name, launch in zip(names, found, strict=True):
         lines.append(f"{name}({', '.join(launch.given)})")
     if program.outputs:
@@ -156,13 +201,13 @@ def _unknown(names: Sequence[str]) -> list[str]:
     return [f"# Not recorded, the default is no value of the model's: pass {said}."]
 
 
-def _size_lines(program: Program, inputs: Sequence[Buffer]) -> list[str]:
-    """Where each size that is not part of the kernels is read."""
+def _size_lines(program: Program, inputs: Sequence[Buffer], told: Collection[str]) -> list[str]:
+    """Where each size that is not part of the kernels is read, of those that are told of."""
     lines: dict[str, str] = {}
     for buffer in inputs:
         for d, dim in enumerate(buffer.dims):
             free = [a for a in dim if not a.pinned]
-            if len(free) == 1 and free[0].name not in lines:
+            if len(free) == 1 and free[0].name not in lines and free[0].name in told:
                 rest = sizes([a for a in dim if a.pinned])
                 text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
                 lines[free[0].name] = text
@@ -183,17 +228,6 @@ def _fitting(lines: Mapping[str, str]) -> list[list[str]]:
     return found
 
 
-def _together(texts: Sequence[str], between: str, width: int) -> list[str]:
-    """Texts in lines, as many in one as fit, in their order."""
-    lines: list[str] = []
-    for text in texts:
-        if lines and len(lines[-1]) + len(between) + len(text) <= width:
-            lines[-1] += between + text
-        else:
-            lines.append(text)
-    return lines
-
-
 def _shape(dims: tuple[tuple[Axis, ...], ...]) -> str:
     texts = [sizes(dim) for dim in dims]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
@@ -203,7 +237,7 @@ def _empty(buffer: Buffer) -> str:
     """A tensor without memory, in the layout that the chain's own has: its order of dimensions, without gaps."""
     order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
     shape = _shape(tuple(buffer.dims[d] for d in order))
-    text = f'torch.empty({shape}, device="meta")'
+    text = f'torch.empty({shape}, dtype=torch.{buffer.dtype}, device="meta")'
     if order == list(range(len(order))):
         return text
     back = [order.index(d) for d in range(len(order))]

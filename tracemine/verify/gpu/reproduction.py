@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import inspect
 import json
 import re
 import statistics
@@ -115,13 +116,20 @@ def _others(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [others["library"]] if "library" in others else []
 
 
+def inputs_of(eager: Callable[..., Any], rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """A row for each input in eager's order, of rows for several that are alike, whose names are one text."""
+    found = {name: (name, *rest) for names, *rest in rows for name in names.split()}
+    given = inspect.signature(eager).parameters.values()
+    return [found[name] for name in ([p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD] or found)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reproduction(Check):
     """A chain, and what stands in its place.
 
-    inputs: name, shape, dtype, strides and values of each (`make_inputs`). on_cpu: for inputs that are smaller there
-    shape, strides and values; a text says why the CPU cannot try it. sizes_on_cpu: arguments of `eager` that say sizes.
-    trace: short name, digest of the name, and grid of each kernel that the trace has for the chain.
+    inputs: name, shape, dtype, strides and values of each (`make_inputs`). on_cpu: for inputs that are smaller there,
+    several names in one text, shape, strides and values; a text says why the CPU cannot try it. sizes_on_cpu: arguments
+    of `eager` that say sizes. trace: short name, digest of the name, and grid of each kernel that the trace has for it.
     """
 
     file: str
@@ -140,6 +148,11 @@ class Reproduction(Check):
     nbytes: int
     read_bytes: int
     draws: bool = False
+
+    def _smaller(self) -> dict[str, tuple[Any, ...]]:
+        """What is smaller on a CPU, by name."""
+        assert not isinstance(self.on_cpu, str)  # noqa: S101
+        return {name: small for names, small in self.on_cpu.items() for name in names.split()}
 
     def _variants(self) -> dict[str, Callable[..., Any]]:
         if self.fused is None:
@@ -198,7 +211,7 @@ class Reproduction(Check):
         if isinstance(self.on_cpu, str):
             raise SystemExit(f"{NO_GPU}: {self.on_cpu}")
         inputs = [
-            row if (small := self.on_cpu.get(row[0])) is None else (row[0], small[0], row[2], *small[1:])
+            row if (small := self._smaller().get(row[0])) is None else (row[0], small[0], row[2], *small[1:])
             for row in self.inputs
         ]
 
@@ -232,7 +245,7 @@ class Reproduction(Check):
         on_cpu = found.get("on_cpu", False)
         if on_cpu:
             yield "No GPU here: numerics alone, on the CPU, in Triton's interpreter. Nothing is timed."
-            smaller = [f"{name} {tuple(shape)}" for name, shape in found["inputs"].items() if name in self.on_cpu]
+            smaller = [f"{name} {tuple(shape)}" for name, shape in found["inputs"].items() if name in self._smaller()]
             shown = ", ".join(smaller[:3]) + (f" and {len(smaller) - 3} more" if len(smaller) > 3 else "")
             yield f"Sizes: {f'smaller than recorded: {shown}' if smaller else 'as recorded'}."
         else:
@@ -401,7 +414,7 @@ def stand_alone(piece: str, harness: str) -> str:
                 found[name] = text(name)
         return found
 
-    kernels, mark, launcher = piece.partition("\n\n\n# Launches, by all")
+    kernels, mark, launcher = piece.replace("\n\n", "\n\n\n").partition("\n\n\nPLANS = {}")
     device = called(kernels, _named(harness, "DEVICE"), {})
     launching = called(launcher, _named(harness, "LAUNCHING"), {})
     imports = "import torch\nimport triton\nimport triton.language as tl"

@@ -24,10 +24,14 @@ from tracemine.version import __version__
 Plain = bool | int | float | str | tuple[bool | int | float, ...]
 _FORMATS = {0: "torch.contiguous_format", 1: "torch.preserve_format", 2: "torch.channels_last"}
 _WIDTH, _LONGEST_LINE = 118, 120
+_VALUE = re.compile(r"\bv\[(\d+)\]")
 _MANY = 6  # inputs, each in a line of its own
-_TRITON = "\nimport triton\nimport triton.language as tl"
 _LINES = 3  # of one entry in the head
 _SHOWN = 48  # characters of a kernel's short name
+_SOURCE = "; --source prints kernel and launcher"
+_INPUTS = "Inputs, as recorded: names, shape, dtype, strides, values (None: normal ones, a number: indices below it)"
+_MOST_REPEATED = 16  # calls or kernels of what repeats
+_SPARED = 6  # lines that a loop must spare
 NEEDS = f"Needs:    torch, triton, and tracemine_repro.py beside it. Written by tracemine {__version__}."
 
 
@@ -60,23 +64,16 @@ def repro(
         one_line(title),
         "",
         *(line for text in about for line in folded(text)),
-        "",
-        "Run it:   python FILE [--json]     checks the numbers, on a GPU also times them",
-        *(
-            ["          python FILE --source     prints kernel and launcher in one piece, to paste into a model"]
-            if source
-            else []
-        ),
+        f"Run it:   python FILE [--json]  checks the numbers, on a GPU also times them{_SOURCE if source else ''}",
         NEEDS,
     ]
     kernel, helpers = ("", []) if source is None else _apart(source.text)
-    libdevice = "\nfrom triton.language.extra import libdevice" if "libdevice." in kernel else ""
+    tools = ["torch", *(["triton", "tl"] if kernel else []), *(["libdevice"] if "libdevice." in kernel else [])]
     parts = [
-        f'"""{comment(chr(10).join(docstring))}\n"""',
-        f"{_import(helpers)}\nimport torch" + ("" if source is None else _TRITON + libdevice),
-        f"{section('Inputs, as recorded')}\n{inputs_text(chain, positive)}\n{_on_cpu(small, on_cpu, sizes)}\n"
-        f"{_recorded(recorded)}",
+        f'"""{comment(chr(10).join(docstring))}"""',
+        _import(["Reproduction", "inputs_of", *helpers, *tools]),
         f"{section('Eager, call by call')}\n{eager_text(chain, sizes)}",
+        f"{section(_INPUTS)}\n{_inputs(chain, positive)}\n{_on_cpu(small, on_cpu, sizes)}\n{_recorded(recorded)}",
         *([] if library is None else [f"{section('The same by a call of the library')}\n{library.strip()}"]),
         *([] if source is None else [f"{section(KERNEL_BEGINS)}\n{kernel}"]),
         f"{section(KERNEL_ENDS)}\n{_check(chain, source, library, fingerprint, title, ulp, draws, bool(sizes))}",
@@ -109,13 +106,8 @@ def section(text: str) -> str:
 
 
 def _import(names: Sequence[str]) -> str:
-    names = ["Reproduction", *names]
     whole = f"from tracemine_repro import {', '.join(names)}"
-    return (
-        whole
-        if len(whole) <= _WIDTH
-        else "\n".join(_packed("from tracemine_repro import (", [f"{n}," for n in names], ")"))
-    )
+    return whole if len(whole) <= _WIDTH else "\n".join(_packed("from tracemine_repro import (", names, ")"))
 
 
 def _check(
@@ -132,14 +124,12 @@ def _check(
     given = ["eager=eager", *(["fused=fused", "blocks=BLOCKS"] if source is not None else [])]
     given += [*(["library=library"] if library is not None else []), "inputs=INPUTS", "on_cpu=ON_CPU"]
     given += [*(["sizes_on_cpu=SIZES_ON_CPU"] if sized else []), "trace=TRACE"]
+    given += [f"ulp={ulp}", f"nbytes={moved.both}", f"read_bytes={moved.read}", f"draws={draws}"]
     return "\n".join(
         [
             "CHECK = Reproduction(",
-            f'    file=__file__, interface={INTERFACE}, fingerprint="{fingerprint}",',
-            f"    title={title_text(title)},",
-            *textwrap.wrap(", ".join(given) + ",", _WIDTH, initial_indent="    ", subsequent_indent="    "),
-            f"    ulp={ulp}, nbytes={moved.both}, read_bytes={moved.read}, draws={draws},",
-            ")",
+            f'    file=__file__, interface={INTERFACE}, fingerprint="{fingerprint}", title={title_text(title)},',
+            *textwrap.wrap(", ".join(given) + ")", _WIDTH, initial_indent="    ", subsequent_indent="    "),
             'if __name__ == "__main__":',
             "    CHECK.main()",
         ]
@@ -159,7 +149,7 @@ def _apart(text: str) -> tuple[str, list[str]]:
         if f"\n\n\n{helper}\n\n\n" in text:
             text = text.replace(f"\n\n\n{helper}\n\n\n", "\n\n\n", 1)
             names.append(name)
-    text = text.strip("\n")
+    text = text.strip("\n").replace("\n\n\n", "\n\n")  # no function of it has an empty line
     return text, [name for name in names if re.search(rf"(?<!\w){name}\b", text)]
 
 
@@ -168,18 +158,37 @@ def _calls(chain: Graph) -> str:
 
 
 def _runs(labels: Iterable[str]) -> list[str]:
-    """Labels, those that follow each other and are the same once.
+    """Labels, what repeats once.
 
-    >>> _runs(["add", "mul", "mul"])
-    ['add', 'mul x2']
+    >>> _runs(["add", "mul", "mul"]), _runs(["full", *["mul", "add"] * 3])
+    (['add', 'mul x2'], ['full', '(mul, add) x3'])
     """
-    found: list[tuple[str, int]] = []
-    for label in labels:
-        if found and found[-1][0] == label:
-            found[-1] = label, found[-1][1] + 1
-        else:
-            found.append((label, 1))
-    return [label if count == 1 else f"{label} x{count}" for label, count in found]
+    return [
+        label if count == 1 else f"{label} x{count}" if len(several) == 1 else f"({', '.join(several)}) x{count}"
+        for several, count in repeats(list(labels))
+        for label in several[:1]
+    ]
+
+
+def repeats(items: Sequence[str]) -> list[tuple[Sequence[str], int]]:
+    """Items in their order: what comes so often one after another, and how often. Of several at least three times.
+
+    >>> repeats(["a", "b", "b", "a", "b", "a", "b", "a", "b"])
+    [(['a'], 1), (['b'], 2), (['a', 'b'], 3)]
+    """
+    found: list[tuple[Sequence[str], int]] = []
+    at = 0
+    while at < len(items):
+        spared, length, count = 0, 1, 1
+        for long in range(1, _MOST_REPEATED + 1):
+            many = 1
+            while items[at + many * long : at + (many + 1) * long] == items[at : at + long]:
+                many += 1
+            if long * (many - 1) > spared and many >= (2 if long == 1 else 3):
+                spared, length, count = long * (many - 1), long, many
+        found.append((items[at : at + length], count))
+        at += length * count
+    return found
 
 
 def _becomes(source: Source | None) -> str:
@@ -203,15 +212,15 @@ def folded(text: str) -> list[str]:
 
 def _smaller(
     chain: Graph, small: Graph, positive: Collection[int]
-) -> tuple[list[str], dict[tuple[int, int], tuple[str, Plain, Plain]]]:
-    """Inputs that are smaller on a CPU as items of a dict, and arguments of calls that say sizes: by call and place the
+) -> tuple[list[tuple[str, str]], dict[tuple[int, int], tuple[str, Plain, Plain]]]:
+    """Inputs that are smaller on a CPU, each by its name, and arguments of calls that say sizes: by call and place the
     name that `eager` has for them, what was recorded, and what it is there.
     """
     holds = _values(chain, positive), _values(small, positive)
-    rows: list[str] = []
+    rows: list[tuple[str, str]] = []
     for k, (one, other) in enumerate(zip(chain.inputs, small.inputs, strict=True)):
         if one.spec != other.spec or holds[0][k] != holds[1][k]:
-            rows.append(f'"{one.name}": ({other.spec.shape!r}, {other.spec.strides!r}, {holds[1][k]!r})')
+            rows.append((one.name, f"({other.spec.shape!r}, {other.spec.strides!r}, {holds[1][k]!r})"))
     sizes: dict[tuple[int, int], tuple[str, Plain, Plain]] = {}
     taken = {i.name for i in chain.inputs} | {s.name for s in chain.scalars}
     for at, (call, tried) in enumerate(zip(chain.calls, small.calls, strict=True)):
@@ -225,35 +234,39 @@ def _smaller(
 
 
 def _on_cpu(
-    small: Graph | str | None, rows: Sequence[str], sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]]
+    small: Graph | str | None,
+    rows: Sequence[tuple[str, str]],
+    sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]],
 ) -> str:
     if isinstance(small, str):
         return f"ON_CPU = {small!a}  # why a CPU does not try it"
     if not rows:
         return "ON_CPU = {}  # without a GPU it is tried at the same sizes"
-    lines = ["# Without a GPU these are smaller: shape, strides, values.", *_dict("ON_CPU", rows)]
+    alike: dict[str, list[str]] = {}
+    for name, text in rows:
+        alike.setdefault(text, []).append(name)
+    items = [f'"{" ".join(names)}": {text}' for text, names in alike.items()]
+    lines = ["# Without a GPU these are smaller: shape, strides, values.", *_packed("ON_CPU = {", items, "}")]
     each = [f'"{name}": {literal_text("int[]", value)}' for name, _, value in sizes.values()]
-    return "\n".join([*lines, *(_dict("SIZES_ON_CPU", each) if each else [])])
-
-
-def _dict(name: str, items: Sequence[str]) -> list[str]:
-    """A dict as lines of source."""
-    return _packed(f"{name} = {{", [f"{item}," for item in items], "}")
+    return "\n".join([*lines, *(_packed("SIZES_ON_CPU = {", each, "}") if each else [])])
 
 
 def _packed(begin: str, items: Sequence[str], end: str) -> list[str]:
-    """Items, each with its comma, in one line between brackets, or in several."""
-    whole = f"{begin}{' '.join(items).rstrip(',')}{end}"
-    if len(whole) <= _WIDTH:
-        return [whole]
+    """Items between brackets, in one line or in several.
+
+    >>> len(_packed("def eager(", ["one_of_many_names"] * 12, "):"))
+    3
+    """
     inner = " " * (len(begin) - len(begin.lstrip()) + (8 if end == "):" else 4))
-    lines, line = [begin], ""
-    for item in items:
-        if line and len(inner) + len(line) + len(item) + 1 > _WIDTH:
-            lines.append(f"{inner}{line}")
-            line = ""
-        line += f"{' ' if line else ''}{item}"
-    return [*lines, f"{inner}{line}", f"{inner[:-4] if end != '):' else inner[:-8]}{end}"]
+    lines, line = [], begin
+    for k, item in enumerate(items, 1):
+        text = item + (end if k == len(items) else ",")
+        if len(line) + (line != begin) + len(text) > _WIDTH:
+            lines.append(line)
+            line = inner + text
+        else:
+            line += text if line == begin else f" {text}"
+    return [*lines, line if items else begin + end]
 
 
 def eager_text(chain: Graph, sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]] | None = None) -> str:
@@ -268,10 +281,14 @@ def eager_text(chain: Graph, sizes: Mapping[tuple[int, int], tuple[str, Plain, P
         t1 = aten.mul.Tensor(x, other)
         return (t1,)
     """
-    names = [i.name for i in chain.inputs]
     sizes = sizes or {}
     scalars = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
     scalars += [f"{name}={literal_text('int[]', value)}" for name, value, _ in sizes.values()]
+    looped = _loops(chain, sizes)
+    if looped:
+        lines = [f"def eager({', '.join(['*inputs', *scalars])}):", "    aten = torch.ops.aten", *looped]
+        return "\n".join(found for line in lines for found in _broken(line))
+    names = [i.name for i in chain.inputs]
     lines = [f"def eager({', '.join([*names, *(['*'] if scalars else []), *scalars])}):", "    aten = torch.ops.aten"]
     read = {*chain.live, *(v for call in chain.calls for v in reads(call))}
     for number, call in enumerate(chain.calls):
@@ -280,13 +297,103 @@ def eager_text(chain: Graph, sizes: Mapping[tuple[int, int], tuple[str, Plain, P
         rest = iter(name if len(names) + k in read else "_" for k, name in enumerate(outputs))
         targets = [next(rest) if wanted else "_" for wanted in asked(call)]
         target = ", ".join(targets) + ("," if listed and len(outputs) == 1 else "")
-        name = call.operator.removeprefix("aten::")
-        text = f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names, _named(sizes, number))})"
+        text = _call_text(call, names, _named(sizes, number))
         lines.append(f"    {text}" if {*targets} <= {"_"} else f"    {target} = {text}")
         names += outputs
     live = ", ".join(names[v] for v in chain.live)
     lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
     return "\n".join(found for line in lines for found in _broken(line))
+
+
+def _call_text(call: Call, names: Sequence[str], sizes: Mapping[int, str]) -> str:
+    name = call.operator.removeprefix("aten::")
+    return f"aten.{name}.{call.overload or 'default'}({arguments_text(call, names, sizes)})"
+
+
+def _loops(chain: Graph, sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]]) -> list[str]:
+    """The lines of `eager` of a chain whose calls repeat, as loops over its values `v`; none where none spares lines.
+
+    A call repeats another where it is the same of values that lie as far on, each time.
+    """
+    if any(len(asked(call)) != len(call.outputs) or len(call.outputs) != 1 for call in chain.calls):
+        return []
+    if any(o.endswith("[]") for call in chain.calls for o in call.schema.outputs):
+        return []
+    names = [f"v[{k}]" for k in range(len(chain.inputs) + len(chain.calls))]
+    calls = [_call_text(call, names, _named(sizes, at)) for at, call in enumerate(chain.calls)]
+    kinds = [_VALUE.sub("v", call) for call in calls]
+    places = [[int(k) for k in _VALUE.findall(call)] for call in calls]
+    lines = ["    v = [*inputs]  # and what each call gives"]
+    at = spared = 0
+    while at < len(calls):
+        length, count = _repeated(kinds, places, at)
+        if length * count <= length + 1:
+            lines.append(f"    v.append({calls[at]})")
+            at += 1
+            continue
+        lines.append(f"    for k in range({count}):")
+        for here in range(at, at + length):
+            steps = zip(places[here], places[here + length], strict=True)
+            terms = iter([_term(first, second - first) for first, second in steps])
+            lines.append(f"        v.append({_VALUE.sub(lambda _, terms=terms: f'v[{next(terms)}]', calls[here])})")  # type: ignore[misc]
+        at += length * count
+        spared += length * (count - 1) - 1
+    return [*lines, f"    return {_picked(chain.live)}"] if spared >= _SPARED else []
+
+
+def _repeated(kinds: Sequence[str], places: Sequence[Sequence[int]], at: int) -> tuple[int, int]:
+    """How many calls from one on repeat, and how often they come: at least three times, or once."""
+    best = 1, 1
+    for length in range(1, _MOST_REPEATED + 1):
+        count = 1
+        while _goes_on(kinds, places, at, length, count):
+            count += 1
+        if count >= 3 and length * count > best[0] * best[1]:
+            best = length, count
+    return best
+
+
+def _goes_on(kinds: Sequence[str], places: Sequence[Sequence[int]], at: int, length: int, count: int) -> bool:
+    begin = at + count * length
+    if begin + length > len(kinds) or kinds[begin : begin + length] != kinds[at : at + length]:
+        return False
+    return all(
+        place == first + count * (second - first)
+        for k in range(length)
+        for first, second, place in zip(places[at + k], places[at + length + k], places[begin + k], strict=True)
+    )
+
+
+def _term(first: int, step: int) -> str:
+    """A place that goes on by a step each time.
+
+    >>> _term(0, 2), _term(7, 1), _term(3, 0)
+    ('2 * k', '7 + k', '3')
+    """
+    times = "k" if step == 1 else f"{step} * k"
+    return str(first) if step == 0 else times if first == 0 else f"{first} + {times}"
+
+
+def _picked(places: Sequence[int]) -> str:
+    """Values as a tuple, those at equal distances as one slice.
+
+    >>> _picked([5, 7, 9, 10]), _picked([4])
+    ('(*v[5:10:2], v[10])', '(v[4],)')
+    """
+    texts: list[str] = []
+    at = 0
+    while at < len(places):
+        step = places[at + 1] - places[at] if at + 1 < len(places) else 0
+        end = at + 1
+        while step > 0 and end < len(places) and places[end] - places[end - 1] == step:
+            end += 1
+        if end - at >= 3:
+            texts.append(f"*v[{places[at]}:{places[end - 1] + 1}{f':{step}' if step > 1 else ''}]")
+            at = end
+        else:
+            texts.append(f"v[{places[at]}]")
+            at += 1
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def _named(sizes: Mapping[tuple[int, int], tuple[str, Plain, Plain]], number: int) -> dict[int, str]:
@@ -297,13 +404,16 @@ def _broken(line: str) -> list[str]:
     """A line of calls that is too long, in several: after commas, within its brackets."""
     if len(line) <= _WIDTH:
         return [line]
-    targets, equals, call = line.partition(" = aten.")
+    lead: list[str] = []
+    targets, equals, _ = line.partition(" = aten.")
     if equals and len(targets) > _WIDTH // 2:  # many results
-        named = textwrap.wrap(f"{targets.strip().rstrip(',')},", _WIDTH - 8)
-        return ["    (", *(f"        {each}" for each in named), *_broken(f"    ) = aten.{call}")]
-    begin, bracket, rest = line.partition("(")
-    end = "):" if rest.endswith("):") else ")"
-    return _packed(begin + bracket, [f"{t}," for t in rest.removesuffix(end).rstrip(",").split(", ")], end)
+        rest = line[len(targets) :].partition("(")[0]
+        *lead, last = textwrap.wrap(f"({targets.strip()})", _WIDTH - 8 - len(rest) - len("("))
+        lead = [f"{'        ' if k else '    '}{each}" for k, each in enumerate(lead)]
+        line = f"{'        ' if lead else '    '}{last}{line[len(targets) :]}"
+    at = line.index("(", line.find(" = aten.") + 1) + 1
+    end = "):" if line.endswith("):") else ")"
+    return [*lead, *_packed(line[:at], line[at:].removesuffix(end).rstrip(",").split(", "), end)]
 
 
 def arguments_text(call: Call, names: Sequence[str], sizes: Mapping[int, str] | None = None) -> str:
@@ -383,17 +493,34 @@ def inputs_text(chain: Graph, positive: Collection[int] = ()) -> str:
     return "\n".join([f"INPUTS = [  {says}", *lines, "]"])
 
 
+def _inputs(chain: Graph, positive: Collection[int]) -> str:
+    """The same with a row for inputs that are alike. Where `eager` names none, those that follow each other."""
+    ordered = "def eager(*inputs" in eager_text(chain)
+    alike: list[tuple[str, list[str]]] = []
+    for i, holds in zip(chain.inputs, _values(chain, positive), strict=True):
+        text = f"{i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds!r}"
+        found = next((names for looks, names in alike[-1 if ordered else 0 :] if looks == text), None)
+        if found is None:
+            alike.append((text, [i.name]))
+        else:
+            found.append(i.name)
+    rows = [f'("{" ".join(names)}", {text})' for text, names in alike]
+    return "\n".join(_packed("INPUTS = inputs_of(eager, [", rows, "])"))
+
+
 def _rows(rows: Sequence[str]) -> list[str]:
     """Rows of a table, as many in a line as fit."""
-    return _packed("[", rows, "] " + " " * _WIDTH)[1:-1]
+    return _packed("    ", [row.rstrip(",") for row in rows], ",") if rows else []
 
 
 def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
     """The trace's kernels as a Python table `TRACE`: a short name, the whole name's digest, the grid."""
-    rows = [f"{row}," for row in recorded_rows(recorded)]
-    return "\n".join(
-        ["TRACE = [  # the trace's kernels: short name, digest of the whole name, grid", *_rows(rows), "]"]
-    )
+    rows = [
+        ", ".join(several) if count == 1 else f"*[{', '.join(several)}] * {count}"
+        for several, count in repeats(recorded_rows(recorded))
+    ]
+    says = "# The trace's kernels: short name, digest of the whole name, grid."
+    return "\n".join([says, *_packed("TRACE = [", rows, "]")])
 
 
 def recorded_rows(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> list[str]:
