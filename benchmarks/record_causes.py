@@ -60,7 +60,6 @@ def timed(one: Any, _: Path) -> dict[str, Any]:
     import torch
 
     steps = {"step": warmed(one.before, 6)}
-    torch.cuda.reset_peak_memory_stats()
     if one.after is not None:
         steps["after"] = warmed(one.after, 6)
     means: dict[str, list[int]] = {label: [] for label in steps}

@@ -30,7 +30,7 @@ from benchmarks.causes.parts import (
     square,
     trained,
 )
-from benchmarks.causes.program import Program, Step, size
+from benchmarks.causes.program import TINY, Program, Step, size
 
 MODELS: list[Program] = []
 FIXES: dict[str, tuple[str, ...]] = {}  # what the step after is free of
@@ -133,10 +133,10 @@ def vision_transformer(fixed: bool) -> Step:
     """torchvision's ViT in float32 with the default precision, AdamW as it is made when nothing is said."""
     from torchvision.models import VisionTransformer
 
-    made = VisionTransformer(224 if size(2) == 2 else 32, 16, 4, 12, 768, 3072)
+    made = VisionTransformer(32 if TINY else 224, 16, 4, 12, 768, 3072)
     made = ready(made)
     updates = torch.optim.AdamW(made.parameters(), 1e-4, **({"fused": True} if fixed else {}))
-    x = pictures(16, 224 if size(2) == 2 else 32, S)
+    x = pictures(16, 32 if TINY else 224, S)
     return precise("high" if fixed else "highest", trained(made, x, optimizer=updates))
 
 
@@ -349,21 +349,21 @@ def xlm_roberta(fixed: bool) -> Step:
 
 
 @model("attention", "misaligned", "optimizer", "zero_grad", training=True)
-def xglm(fixed: bool) -> Step:
-    """XGLM in bfloat16 with 32,003 words, attention spelled out, Adam over lists, gradients zeroed."""
+def nemotron(fixed: bool) -> Step:
+    """Nemotron in bfloat16 with 32,003 words, attention spelled out, Adam over lists, gradients zeroed."""
     words = size(32003, 1027)
     made = of_transformers(
-        "XGLMConfig",
-        "XGLMForCausalLM",
+        "NemotronConfig",
+        "NemotronForCausalLM",
         fixed,
         vocab_size=words,
-        d_model=size(1024, 64),
-        ffn_dim=size(4096, 128),
-        num_layers=2,
-        attention_heads=16 if size(2) == 2 else 4,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
+        hidden_size=size(1024, 64),
+        intermediate_size=size(4096, 128),
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=size(128, 8),
+        pad_token_id=0,
         use_cache=False,
     )
     x = ids(4, 512)
@@ -606,19 +606,21 @@ def actor_critic(fixed: bool) -> Step:
 
 @model("channels_last", "grad_scaler", training=True)
 def speech_masks(fixed: bool) -> Step:
-    """Convolutions over spectra in bfloat16, channels first, with a scaler, unscaling and clipping."""
+    """Convolutions over spectra under autocast to bfloat16, channels first, with a scaler, unscaling and clipping."""
     channels = size(128, 8)
     parts: list[nn.Module] = [nn.Conv2d(8, channels, 3, padding=1), nn.SiLU()]
     for _ in range(4):
         parts += [nn.Conv2d(channels, channels, 3, padding=1), nn.GroupNorm(8, channels), nn.SiLU()]
-    body = ready(nn.Sequential(*parts, nn.Conv2d(channels, 8, 3, padding=1)).to(B).to(memory_format=layout(fixed)))
+    body = ready(nn.Sequential(*parts, nn.Conv2d(channels, 8, 3, padding=1)).to(memory_format=layout(fixed)))
     updates = adamw(body.parameters())
-    x = torch.randn(size(16, 2), 8, size(128, 16), size(128, 16), dtype=B).contiguous(memory_format=layout(fixed))
+    x = torch.randn(size(16, 2), 8, size(128, 16), size(128, 16)).contiguous(memory_format=layout(fixed))
     scaler = torch.amp.GradScaler(x.device.type, enabled=not fixed)
 
     def step(x: Tensor) -> Tensor:
         updates.zero_grad(set_to_none=True)
-        value = F.mse_loss(torch.sigmoid(body(x)) * x, x)
+        with torch.autocast(x.device.type, B):
+            mask = torch.sigmoid(body(x))
+        value = F.mse_loss(mask.float() * x, x)
         scaler.scale(value).backward()
         scaler.unscale_(updates)
         nn.utils.clip_grad_norm_(body.parameters(), 1.0, foreach=True)
