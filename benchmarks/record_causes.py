@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 RECORDED = 2  # steps in a trace
 TIMED_S, MEANS, ROUNDS = 0.03, 3, 2  # how long steps run for a mean, how many of these at a time, and in turn
-LIMIT_S = {"step": 40, "recorded": 40, "compiled": 150}  # of one program
+LIMIT_S = {"step": 60, "recorded": 60, "compiled": 150}  # of one program
 Making = Callable[[], Callable[[], Any]]
 
 
