@@ -90,14 +90,14 @@ def compiled(one: Any, _: Path) -> dict[str, Any]:
     """The step before, under torch.compile."""
     import torch
 
-    from benchmarks.causes import models
+    from benchmarks.causes import parts
 
     torch._dynamo.reset()
-    models.COMPILED = True
+    parts.COMPILED = True
     try:
         times = pipelined_ns(warmed(one.before, 4))
     finally:
-        models.COMPILED = False
+        parts.COMPILED = False
     return {"compiled_ns": int(statistics.median(times)), "means_ns": times}
 
 

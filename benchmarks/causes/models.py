@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.causes import parts
 from benchmarks.causes.parts import (
     LAST,
     B,
@@ -34,7 +35,6 @@ from benchmarks.causes.program import TINY, Program, Step, size
 
 MODELS: list[Program] = []
 FIXES: dict[str, tuple[str, ...]] = {}  # what the step after is free of
-COMPILED = False  # whether models are built for torch.compile
 
 
 def model(*fixes: str, training: bool = False) -> Callable[[Callable[[bool], Step]], Callable[[bool], Step]]:
@@ -49,8 +49,8 @@ def model(*fixes: str, training: bool = False) -> Callable[[Callable[[bool], Ste
 
 
 def ready(made: Any) -> Any:
-    """The model, under torch.compile where that is asked for."""
-    if COMPILED:
+    """The model, under torch.compile where steps are; for a step that holds its own backward pass."""
+    if parts.COMPILED:
         made.compile(dynamic=False)
     return made
 
@@ -92,7 +92,7 @@ def wide_resnet(fixed: bool) -> Step:
     from torchvision.models import wide_resnet50_2
 
     made = folded(wide_resnet50_2(weights=None), fixed).to(H).to(memory_format=layout(fixed))
-    return over(ready(made), pictures(32, size(224, 64), fixed=fixed))
+    return over(made, pictures(32, size(224, 64), fixed=fixed))
 
 
 @model("channels_last", "batch_norm")
@@ -102,7 +102,7 @@ def googlenet(fixed: bool) -> Step:
 
     made = build(weights=None, aux_logits=False, init_weights=False, transform_input=False)
     made = folded(made, fixed).to(B).to(memory_format=layout(fixed))
-    return over(ready(made), pictures(64, size(224, 64), B, fixed))
+    return over(made, pictures(64, size(224, 64), B, fixed))
 
 
 @model("channels_last", "batch_norm")
@@ -112,7 +112,7 @@ def deeplab(fixed: bool) -> Step:
 
     made = deeplabv3_resnet50(weights=None, weights_backbone=None)
     made.backbone, made.classifier = folded(made.backbone, fixed), folded(made.classifier, fixed)
-    made = ready(made.eval().to(H).to(memory_format=layout(fixed)))
+    made = made.eval().to(H).to(memory_format=layout(fixed))
     return over(lambda x: made(x)["out"], pictures(8, size(384, 64), fixed=fixed))
 
 
@@ -125,7 +125,7 @@ def video(fixed: bool) -> Step:
     made = folded(r3d_18(weights=None), fixed).to(H).to(memory_format=order)
     side = size(112, 32)
     x = torch.randn(size(8, 2), 3, size(16, 4), side, side, dtype=H)
-    return over(ready(made), x.contiguous(memory_format=order))
+    return over(made, x.contiguous(memory_format=order))
 
 
 @model("tf32", "optimizer", training=True)
@@ -134,7 +134,6 @@ def vision_transformer(fixed: bool) -> Step:
     from torchvision.models import VisionTransformer
 
     made = VisionTransformer(32 if TINY else 224, 16, 4, 12, 768, 3072)
-    made = ready(made)
     updates = torch.optim.AdamW(made.parameters(), 1e-4, **({"fused": True} if fixed else {}))
     x = pictures(16, 32 if TINY else 224, S)
     return precise("high" if fixed else "highest", trained(made, x, optimizer=updates))
@@ -146,7 +145,7 @@ def scaled_convolutions(fixed: bool) -> Step:
     from torchvision.models import efficientnet_v2_s
 
     made = efficientnet_v2_s(weights=None, dropout=0.0, stochastic_depth_prob=0.0)
-    made = ready(made.to(B).to(memory_format=layout(fixed)))
+    made = made.to(B).to(memory_format=layout(fixed))
     choice = {"fused": True} if fixed else {"foreach": True}
     updates = torch.optim.SGD(made.parameters(), 1e-3, momentum=0.9, **choice)
 
@@ -202,7 +201,7 @@ def big_transfer(fixed: bool) -> Step:
                 layer.weight = nn.Parameter(weight.reshape_as(layer.weight).detach())
                 setattr(parent, name, plain(layer))
     made = made.to(H).to(memory_format=layout(fixed))
-    return over(ready(made), pictures(32, size(224, 64), fixed=fixed))
+    return over(made, pictures(32, size(224, 64), fixed=fixed))
 
 
 def plain(layer: nn.Conv2d) -> nn.Conv2d:
@@ -219,21 +218,21 @@ def plain(layer: nn.Conv2d) -> nn.Conv2d:
 def rotary_vision(fixed: bool) -> Step:
     """EVA-02 (rotated queries and keys, gated layers) in bfloat16, attention spelled out."""
     made = of_timm("eva02_small_patch14_224", fixed, depth=4, img_size=size(336, 56)).to(B)
-    return over(ready(made), pictures(32, size(336, 56), B))
+    return over(made, pictures(32, size(336, 56), B))
 
 
 @model("attention", "tf32")
 def pyramid_vision(fixed: bool) -> Step:
     """PVT V2 in float32 with the default precision, attention spelled out."""
     made = of_timm("pvt_v2_b1", fixed)
-    return precise("high" if fixed else "highest", over(ready(made), pictures(16, size(224, 64), S)))
+    return precise("high" if fixed else "highest", over(made, pictures(16, size(224, 64), S)))
 
 
 @model("attention", "channels_last")
 def convolutions_and_attention(fixed: bool) -> Step:
     """CoAtNet in fp16, channels first, attention spelled out."""
     made = of_timm("coatnet_nano_rw_224", fixed, img_size=size(224, 64)).to(H).to(memory_format=layout(fixed))
-    return over(ready(made), pictures(32, size(224, 64), fixed=fixed))
+    return over(made, pictures(32, size(224, 64), fixed=fixed))
 
 
 # -- transformers ------------------------------------------------------------------------------------------------------
@@ -262,7 +261,6 @@ def hubert(fixed: bool) -> Step:
         layer = made.encoder.pos_conv_embed.conv
         parametrize.remove_parametrizations(layer, "weight")
         layer.forward = partial(grouped_as_products, layer)
-    made = ready(made)
     return over(lambda x: made(x)[0], torch.randn(size(8, 2), size(80_000, 4000), dtype=H))
 
 
@@ -272,7 +270,6 @@ def siglip(fixed: bool) -> Step:
     made = of_transformers(
         "SiglipVisionConfig", "SiglipVisionModel", fixed, num_hidden_layers=3, image_size=size(224, 32)
     )
-    made = ready(made)
     step = over(lambda x: made(x)[0], pictures(16, size(224, 32), S))
     return precise("high" if fixed else "highest", step)
 
@@ -296,7 +293,7 @@ def big_code(fixed: bool) -> Step:
     x = ids(8, 512)
     if fixed:
         made.resize_token_embeddings(words, pad_to_multiple_of=64, mean_resizing=False)
-    made = ready(made.to(B))
+    made = made.to(B)
     return over(lambda x: made(input_ids=x).logits[..., :words], x)
 
 
@@ -319,7 +316,7 @@ def glm(fixed: bool) -> Step:
         eos_token_id=1,
         use_cache=False,
     )
-    made = ready(made.to(B))
+    made = made.to(B)
     updates = torch.optim.AdamW(made.parameters(), 1e-4, **({"fused": True} if fixed else {}))
 
     def loss(x: Tensor) -> Tensor:
@@ -339,7 +336,6 @@ def xlm_roberta(fixed: bool) -> Step:
     for layer in made.modules() if fixed else ():
         if isinstance(layer, nn.Linear):
             layer.to(B)
-    made = ready(made)
 
     def call(x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, B):
@@ -369,7 +365,7 @@ def nemotron(fixed: bool) -> Step:
     x = ids(4, 512)
     if fixed:
         made.resize_token_embeddings(words, pad_to_multiple_of=64, mean_resizing=False)
-    made = ready(made.to(B))
+    made = made.to(B)
     updates = torch.optim.Adam(made.parameters(), 1e-4, **({"fused": True} if fixed else {"foreach": True}))
 
     def loss(x: Tensor) -> Tensor:
@@ -389,7 +385,7 @@ def conformer(fixed: bool) -> Step:
     """A conformer in float32 with the default precision, AdamW over lists."""
     from torchaudio.models import Conformer
 
-    made = ready(Conformer(size(512, 64), 8, size(2048, 128), 3, 31, dropout=0.0))
+    made = Conformer(size(512, 64), 8, size(2048, 128), 3, 31, dropout=0.0)
     lengths = torch.full((size(16, 2),), size(400, 20))
     updates = adamw(made.parameters(), **({} if fixed else {"fused": False, "foreach": True}))
     x = torch.randn(size(16, 2), size(400, 20), size(512, 64))
@@ -402,7 +398,7 @@ def deep_speech(fixed: bool) -> Step:
     """DeepSpeech in float32 with the default precision."""
     from torchaudio.models import DeepSpeech
 
-    made = ready(DeepSpeech(size(512), n_hidden=size(2048), n_class=40, dropout=0.0).eval())
+    made = DeepSpeech(size(512), n_hidden=size(2048), n_class=40, dropout=0.0).eval()
     step = over(made, torch.randn(size(16, 2), 1, size(256, 8), size(512)))
     return precise("high" if fixed else "highest", step)
 
@@ -417,7 +413,7 @@ def graph_convolutions(fixed: bool) -> Step:
 
     nodes, width = size(32768, 64), size(512, 32)
     edges = torch.randint(0, nodes, (2, 4 * nodes))
-    layers = ready(nn.ModuleList(GCNConv(width, width, cached=fixed) for _ in range(3)))
+    layers = nn.ModuleList(GCNConv(width, width, cached=fixed) for _ in range(3))
 
     def loss(x: Tensor) -> Tensor:
         for layer in layers:
@@ -537,7 +533,7 @@ def experts_decoder(fixed: bool) -> Step:
 def image_diffusion(fixed: bool) -> Step:
     """A transformer that removes noise: attention spelled out, masks each time, AdamW over lists, a loop's average."""
     width, batch = size(1024, 64), size(8, 2)
-    body = ready(Layers([Spelled(width, 16, fixed) for _ in range(3)]).to(B))
+    body = Layers([Spelled(width, 16, fixed) for _ in range(3)]).to(B)
     average = [p.detach().clone() for p in body.parameters()]
     updates = adamw(body.parameters(), **({} if fixed else {"fused": False, "foreach": True}))
 
@@ -562,7 +558,7 @@ def click_model(fixed: bool) -> Step:
     table, shift = torch.cat(tables), (torch.arange(count) * entries)[:, None, None]
     inner = size(2048, 64)
     top = nn.Sequential(nn.Linear(count * width, inner), nn.ReLU(), nn.Linear(inner, inner), nn.ReLU())
-    top = ready(nn.Sequential(top, nn.Linear(inner, 8)))
+    top = nn.Sequential(top, nn.Linear(inner, 8))
     choice = {"fused": True} if fixed else {"foreach": False}
     updates = torch.optim.SGD(top.parameters(), 0.01, momentum=0.9, **choice)
 
@@ -608,10 +604,10 @@ def actor_critic(fixed: bool) -> Step:
 def speech_masks(fixed: bool) -> Step:
     """Convolutions over spectra under autocast to bfloat16, channels first, with a scaler, unscaling and clipping."""
     channels = size(128, 8)
-    parts: list[nn.Module] = [nn.Conv2d(8, channels, 3, padding=1), nn.SiLU()]
+    layers: list[nn.Module] = [nn.Conv2d(8, channels, 3, padding=1), nn.SiLU()]
     for _ in range(4):
-        parts += [nn.Conv2d(channels, channels, 3, padding=1), nn.GroupNorm(8, channels), nn.SiLU()]
-    body = ready(nn.Sequential(*parts, nn.Conv2d(channels, 8, 3, padding=1)).to(memory_format=layout(fixed)))
+        layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.GroupNorm(8, channels), nn.SiLU()]
+    body = ready(nn.Sequential(*layers, nn.Conv2d(channels, 8, 3, padding=1)).to(memory_format=layout(fixed)))
     updates = adamw(body.parameters())
     x = torch.randn(size(16, 2), 8, size(128, 16), size(128, 16)).contiguous(memory_format=layout(fixed))
     scaler = torch.amp.GradScaler(x.device.type, enabled=not fixed)
@@ -628,7 +624,7 @@ def speech_masks(fixed: bool) -> Step:
         scaler.update()
         return value.detach()
 
-    return over(step, x)
+    return over(step, x, compiles=False)
 
 
 @model("permuted_stream", "attention")
@@ -636,8 +632,6 @@ def video_tokens(fixed: bool) -> Step:
     """Frames' features seen as tokens by a permutation, attention spelled out."""
     width = size(1024, 64)
     body = Layers([Spelled(width, 16, fixed) for _ in range(3)]).to(B).eval()
-    if COMPILED:
-        body.compile(dynamic=False)
 
     def call(x: Tensor) -> Tensor:
         x = x.flatten(2).transpose(1, 2)
