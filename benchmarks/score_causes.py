@@ -4,7 +4,8 @@ RECORDINGS is what record_causes.py wrote. Each program's `before/` is scanned, 
 report shows are held against those of its label. A row a cause: programs that have it, in how many of them it was told,
 and in how many programs it was told though it is not there. Then each error by name, and programs without a recording,
 which count for nothing. `--savings` adds what the findings of the causes that were mended are said to save a step,
-beside what the step after is faster by.
+beside what the step after is faster by. `--models` does that for the models of causes/models.py, whose fixes are
+applied together, and says what torch.compile saved where `--passes compiled` timed it.
 
 FOUND_AS says which finding tells of which cause. A rule that it does not know ends the script: what is not named would
 count as silence.
@@ -51,6 +52,7 @@ FOUND_AS: dict[str, str | None] = {
 # A finding of the first whose operators run in the backward pass tells of the second as well.
 BACKWARD = {"attention": "attention_backward"}
 ENOUGH = 0.97
+NEAR = 10  # points of the step
 
 
 @dataclass(frozen=True)
@@ -161,48 +163,70 @@ def lines(known: Mapping[str, Label], told: Mapping[str, Told], rows: Sequence[R
         yield f"not recorded: {name}"
 
 
-def savings(known: Mapping[str, Label], told: Mapping[str, Told], recordings: Path) -> Iterable[str]:
+def timed(folder: Path, stage: str) -> dict[str, Any]:
+    """What record_causes.py wrote of a pass; nothing where it did not run."""
+    path = folder / f"{stage}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def savings(fixes: Mapping[str, Sequence[str]], told: Mapping[str, Told], recordings: Path) -> Iterable[str]:
     """What fixes are said to save a step, beside what was measured."""
-    yield "| program | fixes | step, µs | said to save | measured | error, points | in interval |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| program | fixes | step, µs | said to save | measured | error, points | in interval | torch.compile |"
+    yield "|---|---|---|---|---|---|---|---|"
     errors, signs, inside = [], [], []
     for name, one in told.items():
-        path = recordings / name / "step.json"
-        times: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        times = timed(recordings / name, "step")
         if "after_ns" not in times:
             continue
-        said = [one.saving_ns.get(cause, (0, 0, 0)) for cause in known[name].fixes if cause not in BACKWARD.values()]
+        said = [one.saving_ns.get(cause, (0, 0, 0)) for cause in fixes[name] if cause not in BACKWARD.values()]
         low, mid, high = (sum(each) for each in zip(*said, strict=True))
         saved = times["step_ns"] - times["after_ns"]
         errors.append(100 * (mid - saved) / times["step_ns"])
         signs.append((mid > 0) == (saved > 0))
         inside.append(low <= saved <= high)
-        cells = [name, ", ".join(known[name].fixes), f"{times['step_ns'] / 1000:.0f}"]
+        compiled = timed(recordings / name, "compiled").get("compiled_ns")
+        cells = [name, ", ".join(fixes[name]), f"{times['step_ns'] / 1000:.0f}"]
         cells += [f"{mid / 1000:.0f} ({low / 1000:.0f} to {high / 1000:.0f})", f"{saved / 1000:.0f}"]
-        yield f"| {' | '.join([*cells, f'{errors[-1]:+.1f}', 'yes' if inside[-1] else 'no'])} |"
+        cells += [f"{errors[-1]:+.1f}", "yes" if inside[-1] else "no"]
+        cells.append("–" if compiled is None else f"{(times['step_ns'] - compiled) / 1000:.0f}")
+        yield f"| {' | '.join(cells)} |"
     if errors:
-        mean = sum(map(abs, errors)) / len(errors)
-        yield f"\n{len(errors)} fixes: mean error {mean:.1f} points of the step"
+        mean, near = sum(map(abs, errors)) / len(errors), sum(abs(error) <= NEAR for error in errors)
+        yield f"\n{len(errors)}: mean error {mean:.1f} points of the step, {near} within {NEAR}"
         yield f"sign right in {sum(signs)}, {sum(inside)} in the interval"
+
+
+def scanned(names: Iterable[str], recordings: Path) -> dict[str, Told]:
+    """What scans say of the programs that were recorded."""
+    told = {}
+    for name in names:
+        if (folder := recordings / name / "before").exists():
+            try:
+                told[name] = told_by(folder)
+            except KeyError as rule:
+                sys.exit(f"score_causes: FOUND_AS does not know {rule}, found in {name}")
+    return told
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path)
-    parser.add_argument("--part", choices=PARTS, required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--part", choices=PARTS)
+    which.add_argument("--models", action="store_true", help="what fixes of whole models are said to save together")
     parser.add_argument("--savings", action="store_true", help="beside what fixes were measured to save")
     chosen = parser.parse_args()
-    known, told = labels([chosen.part]), {}
-    for name in known:
-        if (folder := chosen.recordings / name / "before").exists():
-            try:
-                told[name] = told_by(folder)
-            except KeyError as rule:
-                sys.exit(f"score_causes: FOUND_AS does not know {rule}, found in {name}")
+    if chosen.models:
+        from benchmarks.causes.models import FIXES
+
+        print(*savings(FIXES, scanned(FIXES, chosen.recordings), chosen.recordings), sep="\n")
+        return
+    known = labels([chosen.part])
+    told = scanned(known, chosen.recordings)
     rows = score(known, told)
     print(*lines(known, told, rows), sep="\n")
     if chosen.savings:
-        print("", *savings(known, told, chosen.recordings), sep="\n")
+        print("", *savings({name: label.fixes for name, label in known.items()}, told, chosen.recordings), sep="\n")
     total = overall(rows)
     sys.exit(bool((total.precision or 0) < ENOUGH or (total.recall or 0) < ENOUGH))
 

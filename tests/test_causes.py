@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.causes import check
 from benchmarks.causes.program import PARTS, Label, Program, labels
-from benchmarks.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, score
+from benchmarks.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, savings, score
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {
@@ -117,6 +117,21 @@ def test_a_program_that_was_not_recorded_counts_for_nothing_and_is_named() -> No
     rows = score(KNOWN, told)
     assert (overall(rows).precision, overall(rows).recall) == (None, None)
     assert "not recorded: with_it" in lines(KNOWN, told, rows)
+
+
+def test_what_fixes_are_said_to_save_stands_beside_what_they_saved(tmp_path: Path) -> None:
+    for name, after in (("with_it", 7_000_000), ("near", 10_500_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "step.json").write_text(f'{{"step_ns": 10000000, "after_ns": {after}}}')
+    told = {
+        "with_it": Told({"tf32": ["float32_product"]}, {"tf32": (1_000_000, 2_500_000, 4_000_000)}),
+        "near": Told({"tf32": ["float32_product"]}, {"tf32": (3_000_000, 4_000_000, 5_000_000)}),
+    }
+    text = "\n".join(savings({"with_it": ["tf32"], "near": ["tf32"]}, told, tmp_path))
+    assert "| with_it | tf32 | 10000 | 2500 (1000 to 4000) | 3000 | -5.0 | yes | – |" in text
+    assert "| near | tf32 | 10000 | 4000 (3000 to 5000) | -500 | +45.0 | no | – |" in text
+    assert "2: mean error 25.0 points of the step, 1 within 10" in text
+    assert "sign right in 1, 1 in the interval" in text
 
 
 def test_what_a_rule_is_said_to_tell_of_is_a_cause_of_some_label() -> None:

@@ -14,6 +14,7 @@ from benchmarks.causes.program import Step, size
 
 B, H, S, D = torch.bfloat16, torch.float16, torch.float32, torch.float64
 LAST = torch.channels_last
+COMPILED = False  # whether steps are built for torch.compile
 Attend = Callable[..., Tensor]
 sdpa = F.scaled_dot_product_attention
 
@@ -26,8 +27,14 @@ def other(x: Tensor) -> Tensor:
     return x.clone().copy_(x.roll(1, 0))
 
 
-def over(call: Callable[..., Any], *inputs: Tensor) -> Step:
+def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under torch.compile, where steps are built for it."""
+    return torch.compile(call, dynamic=False) if COMPILED else call
+
+
+def over(call: Callable[..., Any], *inputs: Tensor, compiles: bool = True) -> Step:
     """A step on two batches in turn, as a loader hands them out."""
+    call = compiled(call) if compiles else call
     batches = itertools.cycle([inputs, tuple(other(x) for x in inputs)])
     return lambda: call(*next(batches))
 
@@ -61,7 +68,7 @@ def trained(
     model.train()
     parameters = list(model.parameters())
     updates = optimizer or adamw(parameters)
-    lost = loss or (lambda *batch: square(model(*batch)))
+    lost = compiled(loss or (lambda *batch: square(model(*batch))))
     clears = clear or (lambda: updates.zero_grad(set_to_none=True))
 
     def step(*batch: Tensor) -> Any:
@@ -73,7 +80,7 @@ def trained(
         more = behind()
         return value.detach(), parameters, [p.grad for p in parameters], [] if more is None else more
 
-    return over(step, *inputs)
+    return over(step, *inputs, compiles=False)
 
 
 def precise(precision: str, step: Step) -> Step:

@@ -189,7 +189,7 @@ def attention_trained_entropy() -> Step:
     def loss(x: Tensor) -> Tensor:
         kept.clear()
         out = model(x)
-        return square(out) - 0.01 * sum(torch.special.entr(w).sum(-1).mean() for w in kept)
+        return square(out) + 0.01 * sum((w * (w + 1e-6).log()).sum(-1).mean() for w in kept)
 
     return trained(model, hidden(4), loss=loss)
 

@@ -201,15 +201,17 @@ def zeroed_accumulators() -> Step:
 
 @program(training=True)
 def scaler_bfloat16(fixed: bool) -> Step:
-    """A scaler, unscaling and clipping, though bfloat16 has float32's range."""
-    model = linears(24).to(B)
-    inputs = rows(dtype=B)
+    """A scaler, unscaling and clipping under autocast to bfloat16, which has float32's range."""
+    model = linears(24)
+    inputs = rows()
     updates = adamw(model.parameters())
     scaler = torch.amp.GradScaler(inputs.device.type, enabled=not fixed)
 
     def step(x: Tensor) -> Tensor:
         updates.zero_grad(set_to_none=True)
-        value = square(model(x))
+        with torch.autocast(x.device.type, B):
+            out = model(x)
+        value = square(out)
         scaler.scale(value).backward()
         scaler.unscale_(updates)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
