@@ -48,6 +48,18 @@ FOUND_AS: dict[str, str | None] = {
     "rotary_unfused": None,
     "tiny_kernels": None,
     "channels_last": "channels_last",
+    "cache_grown": "cache_cat",
+    "embedding_bags_apart": "embedding_bags",
+    "float32_without_tf32": "tf32",
+    "float64_product": "float64",
+    "gradient_zeroing": "zero_grad",
+    "grouped_convolution": "grouped_convolution",
+    "library_below_rate": "small_products",
+    "misaligned_product": "misaligned",
+    "no_tensor_cores": "grouped_convolution",
+    "parameter_loop": "parameter_loop",
+    "patch_convolution": None,
+    "weight_cast": "weights_cast",
 }
 # A finding of the first whose operators run in the backward pass tells of the second as well.
 BACKWARD = {"attention": "attention_backward"}
