@@ -46,13 +46,11 @@ def misled(chain: Graph, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]
         places = [k for k in inside if re.search(pattern, lines[k])]
         for at in _spread(places):
             yield name, lines[at].strip(), _with(lines, {at: re.sub(pattern, becomes, lines[at], count=1)})
-    looks = next((k for k in inside if lines[k].startswith("    looks = ")), None)
     tensors = next((found[1].split(", ") for line in lines if (found := _TENSORS.search(line))), [])
-    for place in _spread(range(len(tensors))):
-        if looks is None:
-            break
-        without = lines[looks].replace("t.stride()", f"t is tensors[{place}] or t.stride()")
-        yield WHATEVER_STRIDES, f"{tensors[place]}.stride()", _with(lines, {looks: without})
+    for at in [k for k in inside if lines[k].startswith("    looks = ")]:
+        for place in _spread(range(len(tensors))):
+            without = lines[at].replace("t.stride()", f"t is tensors[{place}] or t.stride()")
+            yield WHATEVER_STRIDES, f"{tensors[place]}.stride()", _with(lines, {at: without})
     launches = [k for k in inside if re.match(r"    launch\w*\(.*\)$", lines[k])]
     for first, second in pairwise(launches):
         yield "launches exchanged", lines[first].strip(), _with(lines, {first: lines[second], second: lines[first]})

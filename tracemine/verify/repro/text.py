@@ -510,7 +510,8 @@ def _inputs(chain: Graph, positive: Collection[int]) -> str:
 
 def _rows(rows: Sequence[str]) -> list[str]:
     """Rows of a table, as many in a line as fit."""
-    return _packed("    ", [row.rstrip(",") for row in rows], ",") if rows else []
+    lines = _packed("", [row.rstrip(",") for row in rows], ",")
+    return [f"    {line.strip()}" for line in lines if rows]
 
 
 def _recorded(recorded: Sequence[tuple[str, Sequence[int] | None]]) -> str:
