@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from tracemine.findings.environment import library_of
+from tracemine.findings.payback import COMPILE
 from tracemine.findings.record import Finding
 from tracemine.findings.sources import sources
 from tracemine.flow import Flow
@@ -17,7 +18,6 @@ from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
-_COMPILE = "torch.compile"
 _JOINS = frozenset({"aten::stack", "aten::cat", "aten::concat", "aten::concatenate", "aten::hstack", "aten::vstack"})
 _MANY = 16  # tensors that are joined
 _ATTENTION, _CAUSAL = "aten::scaled_dot_product_attention", 5  # the position of is_causal
@@ -35,7 +35,7 @@ _OF_CAUSAL = (
 
 def compile_losses(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> tuple[str, ...]:
     """One sentence for each thing; none where no reported finding is to be fixed by torch.compile."""
-    if not any(one.reported and _COMPILE in one.fix for one in findings):
+    if not any(one.reported and COMPILE in one.fix for one in findings):
         return ()
     return (*_joins(flow), *_causal(timeline))
 

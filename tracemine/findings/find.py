@@ -27,6 +27,7 @@ from tracemine.findings.identity import Place, place_of, variant_of
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.notes import gpu_name, warnings_of
 from tracemine.findings.parts import parts_of
+from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
 from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
 from tracemine.findings.record import Alike, Finding, Identity, Intensity, Scan, Source, TraceSummary
@@ -123,6 +124,7 @@ def find(
             bound=bound_of(book, parts, gaps_ns),
             parts=parts,
             peak_memory=peak_memory(book, findings),
+            payback=payback(findings),
         ),
         findings=tuple(findings),
         dropped=dict(sorted(book.dropped.items())),

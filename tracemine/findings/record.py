@@ -16,6 +16,7 @@ __all__ = [
     "Intensity",
     "Part",
     "Parts",
+    "Payback",
     "PeakMemory",
     "PerStep",
     "Range",
@@ -290,6 +291,17 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
 
 
+class Payback(msgspec.Struct, frozen=True, kw_only=True):
+    """After how many steps compiling has paid for what it takes, at what the findings that it fixes save a step."""
+
+    compile_low_ns: int
+    compile_high_ns: int
+    source: str  # of these two
+    step_saving_ns: int  # of all findings whose fix is torch.compile, mid
+    low_steps: int
+    high_steps: int
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What the trace measured, and the sums over findings. Nanoseconds."""
 
@@ -307,6 +319,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
     # Null: allocations were not recorded (profile_memory), or nobody knows who reads what.
     peak_memory: PeakMemory | None = None
+    payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
 
 
 class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tracemine.findings.grouping import apart, together
 from tracemine.findings.parts import fixed
+from tracemine.findings.payback import payback
 from tracemine.findings.ranking import ranked_again
 from tracemine.findings.record import CALL, NOTHING, PINNED, Finding, Parts, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
@@ -89,7 +90,8 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     step = sum((f.step_saving_ns for f in findings), NOTHING)
     summary = replace(scan.summary, gpu_saving_ns=gpu, step_saving_ns=step)
     if gpu != scan.summary.gpu_saving_ns:
-        summary = replace(summary, parts=_parts_left(scan, findings), peak_memory=None)  # it takes the trace
+        peak = None  # it takes the trace
+        summary = replace(summary, parts=_parts_left(scan, findings), peak_memory=peak, payback=payback(findings))
     return replace(scan, findings=tuple(findings), summary=summary)
 
 

@@ -34,6 +34,7 @@ from tracemine.report.words import (
     nothing_found,
     of_finding,
     outside_steps,
+    payback_text,
     refuted_ns,
     refuted_text,
     saved_text,
@@ -102,6 +103,8 @@ def _head(scan: Scan) -> Iterator[str]:
         facts.append(f"{prose(text)}.")
     if text := memory_text(scan):
         facts.append(f"Memory: {prose(text)}.")
+    if text := payback_text(scan):
+        facts.append(f"{prose(text)}.")
     yield " ".join(facts)
     if text := evidence_text(scan):
         yield f"Verdicts: {prose(text)}."

@@ -21,6 +21,7 @@ from tracemine.report.words import (
     no_findings,
     nothing_found,
     of_finding,
+    payback_text,
     saved_text,
     summary_parts,
     unprofiled_ns,
@@ -78,6 +79,8 @@ def _head(scan: Scan) -> Iterator[str]:
         yield f"<p>{text(says, 400)}.</p>"
     if says := memory_text(scan):
         yield f"<p>Memory: {text(says, 400)}.</p>"
+    if says := payback_text(scan):
+        yield f"<p>{text(says, 400)}.</p>"
     if alone := unprofiled_text(scan.summary):
         yield f"<p>{'A step' if scan.summary.per_step else 'All'}: {text(alone, 400)}</p>"
 

@@ -35,6 +35,7 @@ from tracemine.report.words import (
     of_finding,
     operator_name,
     outside_steps,
+    payback_text,
     refuted_ns,
     refuted_text,
     said_text,
@@ -154,6 +155,8 @@ def _head(scan: Scan, width: int) -> Iterator[_Row]:
         yield from _labelled("limit", Text(line(text)))
     if text := memory_text(scan):
         yield from _labelled("memory", Text(line(text)))
+    if text := payback_text(scan):
+        yield from _labelled("pays", Text(line(text)))
     if text := evidence_text(scan):
         yield from _labelled("verdicts", Text(line(text)))
 

@@ -159,6 +159,15 @@ def memory_text(scan: Scan) -> str:
     return f"peak {bytes_text(peak.before_bytes)} → {bytes_text(peak.after_bytes)} once all findings are fixed{missing}"
 
 
+def payback_text(scan: Scan) -> str:
+    """After how many steps compiling has paid for itself; "" where it never does, or that is not known."""
+    of = scan.summary.payback
+    if of is None:
+        return ""
+    takes = range_text(of.compile_low_ns, of.compile_high_ns)
+    return f"torch.compile takes {takes} once (others' figures): it pays after {of.low_steps:,}–{of.high_steps:,} steps"
+
+
 def all_of(scan: Scan, name: str) -> Range:
     """What all findings save together, a step where steps are known: `gpu_saving_ns` or `step_saving_ns`."""
     if scan.summary.per_step is None or any(finding.per_step is None for finding in scan.findings):
