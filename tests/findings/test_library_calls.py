@@ -105,6 +105,13 @@ def test_a_product_that_is_aligned_or_fast_is_not_called_misaligned(size: int, k
     assert "misaligned_product" not in vocabulary(size, kernel, dur).found()
 
 
+def test_a_small_misaligned_product_is_as_long_as_its_launch() -> None:
+    """A router over four experts: aligned it takes its launch's time too."""
+    calls = Calls().product("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x1_tn_align1", 5_500, 256, 512, 4)
+    assert calls.found() == {}
+    assert calls.column("call_cause") == ["misaligned"]
+
+
 def test_rows_alone_are_harmless() -> None:
     assert Calls().product(NVJET, 60_000, 5185, 1024, 2816).found() == {}
 

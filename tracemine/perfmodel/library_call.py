@@ -29,7 +29,9 @@ class Work:
     flops: int
     nbytes: int
     more_bytes: int = 0  # that it may have to move besides, at the high end
-    limited: bool = False  # whether the call must be limited by its arithmetic: then its launch is what it is now
+    limited: bool = (
+        False  # whether the call must take as long as its launch beyond it: of smaller ones nothing is known
+    )
     says: str
 
 
@@ -40,6 +42,7 @@ def _padded(call: LibraryCall, rates: Rates) -> Work:
         flops=call.padded_flops,
         nbytes=call.padded_bytes,
         more_bytes=call.copied_bytes,
+        limited=True,
         says="a product whose leading dimensions are padded to multiples of 16 bytes; high end: its factors are copied "
         "into padded ones in each call",
     )
@@ -67,15 +70,21 @@ def _in_float32(call: LibraryCall, rates: Rates) -> Work:
     )
 
 
+def _permuted_bytes(call: LibraryCall) -> int:
+    """What writing and reading the windows counts for: runs are short, so twice what they are."""
+    return 2 * 2 * call.unfolded_bytes
+
+
 def _unfolded(call: LibraryCall, rates: Rates) -> Work:
     """Windows are written, read, and multiplied: of float32 without TF32, which products do not use unless asked."""
     return Work(
         operation="product",
         arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
         flops=call.flops,
-        nbytes=call.nbytes + 2 * call.unfolded_bytes,
-        more_bytes=2 * call.unfolded_bytes,
-        says="windows unfolded and one batched product for all groups; high end: the windows are copied once more",
+        nbytes=call.nbytes + _permuted_bytes(call),
+        more_bytes=_permuted_bytes(call),
+        says="windows unfolded at half a copy's bandwidth (assumed), one batched product for all; high end: they "
+        "are copied twice",
     )
 
 
@@ -84,9 +93,9 @@ def _reshaped(call: LibraryCall, rates: Rates) -> Work:
         operation="product",
         arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
         flops=call.flops,
-        nbytes=call.nbytes + 2 * call.unfolded_bytes,
-        more_bytes=2 * call.unfolded_bytes,
-        says="patches laid out one by one and a product; high end: they are copied twice",
+        nbytes=call.nbytes + _permuted_bytes(call),
+        more_bytes=_permuted_bytes(call),
+        says="patches laid out at half a copy's bandwidth (assumed) and a product; high end: they are copied twice",
     )
 
 
@@ -142,7 +151,7 @@ def at_its_rate(call: LibraryCall | None, cause: str, measured_ns: float, rates:
         return Abstained("rate_unknown")
     if work.limited:
         own = rates.of(call.operation, ARITHMETIC.get(call.dtype, call.dtype))
-        if own is None or call.flops / own.flops_per_s * 1e9 < own.launch_ns:
+        if own is None or own.work_ns(call.flops, call.nbytes, rates.device.achieved_bytes_per_s) < own.launch_ns:
             return Abstained("at_its_rate")
         rate = replace(rate, launch_ns=max(rate.launch_ns, own.launch_ns))
     after = rate.ns(work.flops, work.nbytes, rates.device.achieved_bytes_per_s)

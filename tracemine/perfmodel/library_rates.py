@@ -66,6 +66,10 @@ class Rate:
     points: int
     source: str  # in words
 
+    def work_ns(self, flops: float, nbytes: float, bytes_per_s: float) -> float:
+        """What a call takes beyond its launch."""
+        return 1e9 * max(flops / self.flops_per_s, nbytes / bytes_per_s)
+
     def ns(self, flops: float, nbytes: float, bytes_per_s: float) -> Range:
         """Time of a call.
 
@@ -75,7 +79,7 @@ class Rate:
         >>> rate.ns(1e6, 4e9, 4e12).mid
         1003000
         """
-        mid = self.launch_ns + 1e9 * max(flops / self.flops_per_s, nbytes / bytes_per_s)
+        mid = self.launch_ns + self.work_ns(flops, nbytes, bytes_per_s)
         return outwards(self.low * mid, mid, self.high * mid)
 
 
