@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.timelines import Trace
-from tracemine.findings.lists import Lists, loop_work, step_share, step_work
+from tracemine.findings.lists import Call, Lists, bag_bytes, loop_work, step_share, step_work
 from tracemine.findings.record import Finding
 from tracemine.perfmodel import Pass
 from tracemine.pipeline import analysed, mined
@@ -224,6 +224,12 @@ def test_bags_of_one_width_move_as_many_bytes_in_one_launch() -> None:
     assert found.traffic_bytes is not None
     assert found.traffic_bytes.after == 2 * 6 * (32_768 * (64 * 4 + 8) + 8_192 * 8 + 8_192 * 64 * 4)
     assert found.gpu_saving_ns.low == 0
+
+
+def test_a_table_with_a_damaged_width_gives_no_bytes() -> None:
+    sizes = ((640,), (32,), (8,))
+    for shapes in ([[10, "x"], [32], [8]], [[10, -1], [32], [8]], [[10], [32], [8]], []):
+        assert bag_bytes(Call(0, "_embedding_bag", sizes, 4), shapes) is None
 
 
 def test_bags_of_different_widths_are_left_alone() -> None:

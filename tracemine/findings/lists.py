@@ -198,8 +198,10 @@ def bag_bytes(call: Call, shapes: Sequence[object]) -> tuple[int, int] | None:
     table = shapes[0] if shapes else None
     if call.sizes is None or len(call.sizes) < 3 or not isinstance(table, list) or len(table) != 2:
         return None
-    (indices,), (bags,) = call.sizes[1][:1], call.sizes[2][:1]
-    row = (call.item_bytes or 4) * int(table[1])
+    width = table[1]
+    if not isinstance(width, int) or not 0 <= width < _LONGEST:
+        return None
+    indices, bags, row = call.sizes[1][0], call.sizes[2][0], (call.item_bytes or 4) * width
     return indices * (row + 8) + 8 * bags, bags * row
 
 

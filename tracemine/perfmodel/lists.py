@@ -58,7 +58,7 @@ def listed_ns(curves: Curves, one: Pass) -> float:
     >>> curves = Curves.of(find_device("NVIDIA H200"))
     >>> elements, sizes = 39_326_720, (39_326_720,)
     >>> round(listed_ns(curves, Pass(reads=8 * elements, writes=6 * elements, sizes=sizes, lists=4)) / 1000)
-    169
+    165
     """
     largest = min(max(one.sizes, default=0), _CHUNK) / _CHUNK
     full = _HEAVY_CHUNK_NS if one.lists >= _HEAVY else _CHUNK_NS
