@@ -104,6 +104,11 @@ def _one_kernel(
     )
 
 
+def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """What a fused attention kernel takes is not modelled, so nothing is claimed."""
+    return Abstained("attention_not_priced")
+
+
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     durations = book.facts["activities"].dur_ns[matrix]
     nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
@@ -186,6 +191,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
 
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse,
+    "attention": _attention,
     "pin_memory": _pin,
     "close_gap": _close,
     "close_break": _close,
