@@ -156,10 +156,10 @@ def test_the_first_advice_that_fits_counts_and_else_the_fix(rule):
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: there are: fuse, close_gap, close_break, pin_memory"),
+        ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: there are: fuse, attention, close_gap, close_break, pin_memory"),
         ('status = "experimental"', 'status = "test"', ":2: status: 'test' is none of its values\n  hint: there are: experimental, stable, deprecated"),
         ('status = "experimental"', "status = 1", ':2: status: this is a whole number; it must be one of "experimental", "stable", "deprecated"'),
-        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"close_gap\", \"close_break\", \"pin_memory\""),
+        ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"attention\", \"close_gap\", \"close_break\", \"pin_memory\""),
         ('fix = "Use', 'fix = "" # "Use', ":5: fix: this is empty\n  hint: say it in a sentence"),
         ('saving = "fuse"', 'saving = "fuse', ":6: this is not TOML, column 15: Illegal character '\\n'"),
     ],
