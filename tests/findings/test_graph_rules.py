@@ -10,7 +10,7 @@ import pytest
 
 from tracemine.findings import Finding, find
 from tracemine.flow import Evidence
-from tracemine.matching import load_rules, mine
+from tracemine.matching import Matches, load_rules, mine
 from tracemine.pipeline import Analysis, analyse
 
 CAPTURE = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_prefill"
@@ -63,3 +63,17 @@ def test_without_dataflow_the_same_norms_are_found_by_name_and_order(analysis):
     (found,) = mine(rows, [rule for rule in load_rules() if rule.id == "rmsnorm_unfused"])
     assert found.evidence is not None
     assert found.evidence.tolist() == [-1] * 10
+
+
+def test_attention_that_is_spelled_out_is_counted_and_claims_nothing_while_its_fused_time_is_not_predicted(analysis):
+    (rule,) = (rule for rule in load_rules() if rule.id == "attention_unfused")
+    rows = np.arange(9, 12)
+    found = Matches(rule, rows, np.array([0, 3]), np.zeros(3, np.uint8), evidence=np.full(1, Evidence.PROVEN, np.int8))
+    others = mine(analysis.rows, load_rules())
+    alone = find(analysis.timeline, analysis.rows, [found], analysis.device, groups=analysis.groups)
+    assert (alone.findings, alone.dropped["attention_not_priced"]) == ((), 1)
+    without, beside = (
+        find(analysis.timeline, analysis.rows, each, analysis.device, groups=analysis.groups)
+        for each in (others, [*others, found])
+    )
+    assert beside.findings == without.findings

@@ -177,6 +177,11 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
     return one_table(reads, writes, float(durations_ns.sum()), book.curves)
 
 
+def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """What a fused attention kernel takes is not modelled, so nothing is claimed."""
+    return Abstained("attention_not_priced")
+
+
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     durations = book.facts["activities"].dur_ns[matrix]
     nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
@@ -278,6 +283,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
 ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse,
     "one_pass": _pass,
+    "attention": _attention,
     "pin_memory": _pin,
     "remove": _remove,
     "reach_rate": _reach,

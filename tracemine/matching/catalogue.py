@@ -21,6 +21,7 @@ from tracemine.rows import ROW_DOCS
 SAVING_TEXT: Final = {
     "fuse": "device time: one kernel in place of several moves each tensor once",
     "one_pass": "device time and launches: one pass over lists of tensors in place of many small kernels",
+    "attention": "device time: one attention kernel in place of products and a softmax; not predicted yet",
     "close_gap": "idle time of the device",
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",
@@ -57,8 +58,9 @@ before, and where nothing follows it is left out if it is not there. Paths are j
 `WHERE` joins by `AND` comparisons (`= <> < <= > >=`) of the columns below with each other, a whole number or a
 `'text'`, and `SAME INPUT (a, b)`: both read one value, or parts of it that lie over each other. What is not known
 does not hold. `ONLY READER (a, …)`: nothing but the match reads what these wrote; a result that is wanted after its
-step, or is there while something runs of which nobody says what it reads, may be read by others. Anything else is
-refused.
+step, or is there while something runs of which nobody says what it reads, may be read by others. Where the recorded
+memory does not tell how long results are there they go with their last reader, and the match is `consistent` at best.
+Anything else is refused.
 
 A node is in a match once, and all nodes of a match agree in the `partition_by` columns. Matches of one rule do not
 overlap: the one whose first node is earliest is taken, of several the one with the most nodes, then the one whose

@@ -74,7 +74,7 @@ def graph_of_table(cells: Cells, count: int) -> Graph:
         read_last=np.full(len(read), _VALUE_BYTES),
         read_evidence=sure[reader],
         tensors_of=lambda: tensors,
-        wanted_of=lambda: kept,
+        wanted_of=lambda: (kept, True),
     )
 
 

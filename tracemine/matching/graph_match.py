@@ -346,7 +346,10 @@ class _Search:
             for column in partial.columns():
                 inside += (self._edge(column, nodes) >= 0) & (column >= 0) & (nodes >= 0)
             kept &= (nodes < 0) | ((inside == readers[nodes]) & ~graph.wanted[nodes])
-        return partial.take(kept)
+        found = partial.take(kept)
+        if graph.lifetimes_told:
+            return found
+        return replace(found, evidence=np.minimum(found.evidence, np.int8(Evidence.CONSISTENT)))
 
     # --- choosing ----------------------------------------------------------------------------------------------------
 

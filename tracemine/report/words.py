@@ -37,6 +37,7 @@ EVIDENCE = {
 
 # Keys of a scan's `dropped` that read badly as they are.
 _DROPPED = {
+    "attention_not_priced": "spelled-out attentions whose fused time is not predicted",
     "below_threshold": "below --min-saving",
     "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",

@@ -7,7 +7,7 @@ read through them is read directly. An edge goes from a node to one that wrote w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -25,6 +25,8 @@ from tracemine.ops.infer.call import Call, Unknown
 from tracemine.rows.table import BoolArray, IntArray
 
 MOST_AXES: Final = 8  # a shape with more is not known
+_NEVER_TAKEN: Final = 0.2  # of what was made before the last step: so much that is never gone, and memory tells nothing
+_EMPTY: Final = ("aten::empty", "aten::new_empty")
 NO_AXIS: Final = np.iinfo(np.int64).min
 _MISFITS = (Unknown, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.DecodeError)
 _SIGNATURE = ("name", "input_shapes", "input_dtypes", "concrete_inputs")
@@ -72,7 +74,7 @@ class Graph:
     read_last: IntArray
     read_evidence: npt.NDArray[np.int8]
     tensors_of: Callable[[], NodeTensors]
-    wanted_of: Callable[[], BoolArray]
+    wanted_of: Callable[[], tuple[BoolArray, bool]]
 
     def __len__(self) -> int:
         return len(self.known)
@@ -85,6 +87,15 @@ class Graph:
     @cached_property
     def wanted(self) -> BoolArray:
         """Of each node whether somebody that no edge names may read what it writes: after its step, or unknown."""
+        return self._wanted[0]
+
+    @property
+    def lifetimes_told(self) -> bool:
+        """Whether the recorded memory tells how long results are there; else they go with their last reader."""
+        return self._wanted[1]
+
+    @cached_property
+    def _wanted(self) -> tuple[BoolArray, bool]:
         return self.wanted_of()
 
 
@@ -140,24 +151,58 @@ def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.i
     return edges.consumer[first], edges.producer[first], evidence[first].astype(np.int8), usable[first]
 
 
-def _wanted(flow: Flow) -> BoolArray:
-    """Nodes whose result is wanted after its step, or is there while something runs of which nobody says what it reads.
+def _wanted(flow: Flow) -> tuple[BoolArray, bool]:
+    """Nodes whose result is wanted after its step, or is there while something runs of which nobody says what it reads;
+    and whether the memory tells.
 
-    A kernel that no operator owns, a graph's replay and an operator without a schema may read whatever is there.
+    A kernel that no operator owns, a graph's replay and an operator without a schema may read whatever is there. Where
+    memory is not used again, that a result is there says nothing: what was made in the recording and read is then taken
+    to go with its last reader, as where no memory was recorded.
     """
+    flow = replace(flow, writes=replace(flow.writes, fresh=flow.writes.fresh | _into_empty(flow)))
     nodes, writes = flow.nodes, flow.writes
     count = len(nodes)
+    passing = np.isin(writes.buffer, writes.buffer[writes.fresh]) & flow.read_by_others
+    told = _memory_is_used_again(flow, passing)
+    live, gone = lasting(flow), writes.gone_node
+    if not told:
+        reader = np.full(len(writes), -1)
+        np.maximum.at(reader, flow.edges.write, flow.edges.consumer)
+        live, gone = writes.live_out & ~passing, np.where(passing, reader + 1, gone)
     step = np.maximum.accumulate(nodes.step_row)
     end = np.searchsorted(step, step, "right")
-    last = np.where(writes.gone_node < 0, end[writes.node], np.minimum(writes.gone_node, end[writes.node]))
+    last = np.where(gone < 0, end[writes.node], np.minimum(gone, end[writes.node]))
     silent = np.concatenate(([0], np.cumsum(~nodes.known)))  # of each node how many stand before it
     launched = np.zeros(count + 2, np.int64)
     launched[unowned(flow.timeline, flow) + 1] = 1
     launched = np.cumsum(launched)  # of each node and behind it, how often something ran up to right before it
     between = silent[last] - silent[writes.node + 1] + launched[last + 1] - launched[writes.node + 1]
     found = np.zeros(count, np.bool_)
-    found[writes.node[lasting(flow) | (between > 0)]] = True
+    found[writes.node[live | (between > 0)]] = True
+    return found, told and bool((flow.reads.evidence == Evidence.PROVEN).any())
+
+
+def _into_empty(flow: Flow) -> BoolArray:
+    """Which writes fill what `empty` gave during the recording, as a cast does: new results like others."""
+    tensors, ops = flow.timeline.tensors, flow.timeline.ops
+    names, texts = string_ids(ops.column("name"))
+    empties = np.array([*(text.startswith(_EMPTY) for text in texts), False], np.bool_)[np.append(names, -1)]
+    op_row = numbers(tensors.column("op_row"), -1)
+    op_row = np.where((op_row >= 0) & (op_row < ops.num_rows), op_row, -1)
+    storage = numbers(tensors.column("storage_id"))
+    given = np.unique(storage[booleans(tensors.column("is_output")) & empties[op_row]])
+    found: BoolArray = np.isin(storage[flow.writes.tensor_row], given)
     return found
+
+
+def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
+    """Whether what steps before the last have made is taken by something else, as a GPU's caching allocator does.
+
+    In recordings of GPUs all of it is; where memory comes from elsewhere a third and more is not.
+    """
+    step = np.maximum.accumulate(flow.nodes.step_row)
+    early = passing & (step[flow.writes.node] < step[-1])
+    return not early.any() or float((flow.writes.gone_node[early] < 0).mean()) < _NEVER_TAKEN
 
 
 def _tensors(flow: Flow) -> NodeTensors:
