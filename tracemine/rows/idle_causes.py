@@ -123,7 +123,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
         (freeing, "allocator"),
         (sync >= 0, "synchronisation"),
         (replays & (2 * (begin + gap - np.maximum(launch_begin, begin)) >= gap), "graph_launch"),
-        (np.isin(works, _ALLOCATIONS) & sets_up[row], "module_load"),
+        (sets_up[np.where(np.isin(works, _ALLOCATIONS), row, -1)], "module_load"),
         *((works == at, kind.cause) for at, kind in enumerate(WORK)),
         (first_launch & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap), "module_load"),
         (np.ones(len(gap), np.bool_), "host_bound"),
