@@ -329,3 +329,15 @@ def test_a_finding_outside_of_the_steps_says_so_and_is_never_of_nothing_a_step(r
     assert "34 times, 1.02 ms in all, outside of the steps" in text
     assert "0 ns a step" not in text
     assert "outside of the steps" not in drawn(report, SCAN)
+
+
+@pytest.mark.parametrize(
+    ("format_", "says"), [("kineto", "with_stack=True"), ("nsys", "--python-backtrace"), ("x", "")]
+)
+def test_the_advice_to_record_lines_is_of_the_profiler_that_recorded(format_: str, says: str) -> None:
+    bare = msgspec.structs.replace(NORM, module=None, source=())
+    trace = msgspec.structs.replace(SCAN.trace, format=format_)
+    text = drawn("markdown", msgspec.structs.replace(SCAN, findings=(bare,), trace=trace))
+    (line,) = [each for each in text.splitlines() if "no module or source line was recorded" in each]
+    assert says in line
+    assert ("with_stack" in line) is (format_ == "kineto")
