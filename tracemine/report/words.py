@@ -74,6 +74,8 @@ def unprofiled_text(summary: Summary) -> str:
     spread = "" if alone.low == alone.high else f" ({range_text(alone.low, alone.high)})"
     how = "timed alone" if alone.source == "captured" else "estimated"
     what = "" if step is not None else ", all that was recorded"
+    if alone.source == "recorded":
+        return f"as recorded {time_text(alone.mid)}, what recording cost is not known{what}"
     return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
 
 
