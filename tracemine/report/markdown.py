@@ -320,7 +320,7 @@ def _why_not(scan: Scan) -> Iterator[str]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:
     if not scan.reported:
-        yield f"**{no_findings(scan)}**"
+        yield f"**{prose(no_findings(scan))}**"
         yield prose(nothing_found(scan))
     if hidden:
         yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.reported)}`"
