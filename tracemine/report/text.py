@@ -222,6 +222,7 @@ def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
         shapes = variant.shapes if not finding.shapes else ""
         ops = _short_chain(variant.ops) if told_by_ops or not shapes else ""
         what = " ".join(text for text in (ops, shapes) if text)
+        what = ops if ops and len(what) > width - len(cost) - 2 else what
         yield Text(f"{cost}: {shorten(line(what), max(width - len(cost) - 2, 20))}")
     more = len(finding.variants) - _LINES_OF_VARIANTS
     if more > 0:
