@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
+from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings import Scan
 from tracemine.findings.environment import Environment, environment_of, library_of, waited_in
@@ -277,3 +278,30 @@ def test_the_fix_names_the_optimizer_that_the_trace_names(rule: str, optimizer: 
 def test_an_optimizer_whose_class_no_advice_asks_for_is_never_written_into_one() -> None:
     for rule in rules():
         assert "__import__" not in advice(rule, {"optimizer": "__import__('os')"})
+
+
+@pytest.mark.parametrize("rule", ["memory_bound_chain", "tiny_kernels", "launch_gap", "host_sync", "pageable_copy"])
+def test_what_tensorflow_launched_is_not_told_to_call_torch(rule: str) -> None:
+    assert "torch" not in advice(rule, {"tensorflow": True})
+    assert "torch" in advice(rule, {"tensorflow": False}) or ".detach()" in advice(rule, {"tensorflow": False})
+
+
+@pytest.mark.parametrize(
+    ("kernels", "operator", "is_tensorflow"),
+    [
+        (["void tensorflow::BiasNHWCKernel<Eigen::half>(int)"], None, True),
+        (["void Eigen::internal::EigenMetaKernel<long>(T1, T2)"], None, True),
+        (["void at::native::vectorized_elementwise_kernel<4>(int)"], None, False),
+        (["void Eigen::internal::EigenMetaKernel<long>(T1, T2)"], "aten::add", False),
+    ],
+)
+def test_tensorflow_is_told_by_its_kernels_where_no_operator_is_pytorchs(
+    kernels: list[str], operator: str | None, is_tensorflow: bool
+) -> None:
+    trace = Trace()
+    for at, name in enumerate(kernels):
+        trace.kernel(name, 1_000 * at, 500, op=None if operator is None else trace.op(operator, 1_000 * at, 900))
+    timeline = trace.timeline()
+    rows = row_sets(timeline)["activities"]
+    found = environment_of(timeline, rows, activity_facts(timeline, rows).optimizer)
+    assert found.facts["tensorflow"] is is_tensorflow

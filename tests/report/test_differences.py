@@ -106,3 +106,12 @@ def test_a_difference_of_nothing_is_drawn(form: str) -> None:
 def test_no_line_of_text_is_wider_than_the_terminal() -> None:
     for width in (60, 80, 120):
         assert max(map(len, drawn("text", evil(), width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("basis", "word"), [("estimated", "estimated"), ("recorded", "measured"), ("captured", "measured")]
+)
+def test_what_rests_on_estimated_steps_is_not_called_measured(basis: str, word: str) -> None:
+    found = " ".join(drawn("text", replace(ordinary(), basis=basis)).split())
+    assert found.count("; estimated: ") == (word == "estimated")
+    assert "less a step without the profiler" in found

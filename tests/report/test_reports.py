@@ -24,7 +24,7 @@ from tests.report.scans import (
     hostile,
     hostile_verdicts,
 )
-from tracemine.findings.record import NOTHING, Finding, Scan
+from tracemine.findings.record import NOTHING, Finding, Scan, Variant
 from tracemine.report import REPORTS, Options, render
 from tracemine.report.words import of_finding
 from tracemine.units import percent_text
@@ -329,3 +329,37 @@ def test_a_finding_outside_of_the_steps_says_so_and_is_never_of_nothing_a_step(r
     assert "34 times, 1.02 ms in all, outside of the steps" in text
     assert "0 ns a step" not in text
     assert "outside of the steps" not in drawn(report, SCAN)
+
+
+@pytest.mark.parametrize(
+    ("format_", "says"), [("kineto", "with_stack=True"), ("nsys", "--python-backtrace"), ("x", "")]
+)
+def test_the_advice_to_record_lines_is_of_the_profiler_that_recorded(format_: str, says: str) -> None:
+    bare = msgspec.structs.replace(NORM, module=None, source=())
+    trace = msgspec.structs.replace(SCAN.trace, format=format_)
+    text = drawn("markdown", msgspec.structs.replace(SCAN, findings=(bare,), trace=trace))
+    (line,) = [each for each in text.splitlines() if "no module or source line was recorded" in each]
+    assert says in line
+    assert ("with_stack" in line) is (format_ == "kineto")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "says"), [("NVIDIA H100", "NVIDIA H100 is not in the device table"), (None, "the trace names no GPU")]
+)
+def test_a_scan_without_estimates_says_whether_the_trace_names_a_gpu(gpu: str | None, says: str) -> None:
+    trace = msgspec.structs.replace(QUIET.trace, gpu=gpu, estimated_for=None)
+    text = " ".join(drawn("text", msgspec.structs.replace(QUIET, trace=trace)).split())
+    assert f"Savings of GPU time are not estimated: {says}." in text
+
+
+def test_variants_of_other_operators_show_their_operators() -> None:
+    one, two = (msgspec.structs.replace(variant, shapes="[7, 7]") for variant in NORM.variants[:2])
+    other = msgspec.structs.replace(two, ops=("aten::add", "aten::native_layer_norm"))
+
+    def text(*variants: Variant) -> str:
+        finding = msgspec.structs.replace(NORM, shapes=None, variants=variants)
+        return drawn("text", msgspec.structs.replace(SCAN, findings=(finding,)), width=160)
+
+    assert "add → native_layer_norm [7, 7]" in text(msgspec.structs.replace(one, ops=NORM.ops), other)
+    same = text(one, msgspec.structs.replace(two, ops=one.ops))
+    assert ": [7, 7]" in same

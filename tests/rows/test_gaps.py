@@ -447,6 +447,40 @@ def test_freeing_memory_that_waits_for_the_device_is_the_allocators() -> None:
     assert causes(trace) == ["allocator"]
 
 
+def test_an_allocation_in_the_first_call_of_a_librarys_operator_is_set_up() -> None:
+    trace = one_late_gap()
+    trace.call("cudaMalloc", 10_000, 200_000, op_row=trace.op("aten::cudnn_convolution", 9_000, 202_000))
+    assert causes(trace) == ["module_load"]
+
+
+def test_a_call_that_frees_memory_in_the_first_call_of_a_librarys_operator_is_set_up() -> None:
+    trace = Trace()
+    trace.kernel("a", 1000, 500_000, launch=(900, 50))
+    trace.call("cudaFree", 1010, 600_000, op_row=trace.op("aten::cudnn_convolution", 1005, 600_100))
+    trace.kernel("b", 640_000, 500, launch=(620_000, 5_000))
+    assert causes(trace) == ["module_load"]
+
+
+@pytest.mark.parametrize("inner", ["aten::cudnn_convolution", "aten::empty"])
+def test_the_same_in_a_later_call_or_by_the_allocator_itself_stays_the_allocators(inner: str) -> None:
+    trace = one_late_gap()
+    trace.op("aten::cudnn_convolution", 0, 100)
+    trace.call("cudaMalloc", 10_000, 200_000, op_row=trace.op(inner, 9_000, 202_000))
+    assert causes(trace) == ["allocator"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "cause"),
+    [("train|warmup|forward", "module_load"), ("Warm-up", "module_load"), ("train|step|forward", "allocator")],
+)
+def test_an_allocation_in_an_annotated_warm_up_is_set_up(mark: str, cause: str) -> None:
+    trace = one_late_gap()
+    around = trace.op(mark, 8_000, 210_000)
+    inner = trace.op("aten::empty", 9_000, 202_000, parent_row=around)
+    trace.call("cudaMalloc", 10_000, 200_000, op_row=inner)
+    assert causes(trace) == [cause]
+
+
 @pytest.mark.parametrize(
     ("operator", "cause"),
     [

@@ -20,6 +20,7 @@ _ENGINES = (
     ("vllm", re.compile(r"^(vllm|_C_cache_ops)::|(^|[/\\])vllm[/\\]")),
     ("sglang", re.compile(r"^(sgl_kernel|sglang)::|(^|[/\\])sglang[/\\]")),
 )
+_TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
 _FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
@@ -41,6 +42,7 @@ class Environment:
     """Facts of a whole trace."""
 
     engine: str | None  # that serves the model
+    tensorflow: bool
     amd: bool
     torch: tuple[int, int] | None  # as recorded; None: a profiler does not say
     compiled: bool
@@ -52,6 +54,7 @@ class Environment:
     def facts(self) -> dict[str, Fact]:
         return {
             "engine": self.engine,
+            "tensorflow": self.tensorflow,
             "amd": self.amd,
             "compiled": self.compiled,
             "replayed": self.replayed,
@@ -83,6 +86,8 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
     return Environment(
         engine=next((name for name, seen in _ENGINES if any(map(seen.search, (*names, *files)))), None),
+        tensorflow=not any(name.startswith("aten::") for name in names)
+        and any(map(_TENSORFLOW.search, categories(timeline.activities["name"]).values)),
         amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
         torch=_version(timeline.meta.versions.get("torch")),
         compiled=any(map(_COMPILED.search, names)),

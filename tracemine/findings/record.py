@@ -328,7 +328,8 @@ class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
     low: int
     mid: int
     high: int
-    source: str  # `captured`: timed alone, beside the recording; `estimated`
+    # `captured`: timed alone, beside the recording; `estimated`; `recorded`: with the profiler, whose cost is not known
+    source: str
     note: str | None = None  # what was guessed
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
 from tracemine.findings.facts import number
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
-from tracemine.perfmodel.unprofiled import captured, estimated
+from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Rows
 from tracemine.timeline import Timeline
@@ -80,7 +80,7 @@ class Steps:
         if of_step and timeline.meta.alone_step_ns:
             return captured(timeline.meta.alone_step_ns, recorded_ns)
         if self.slowdown is None:
-            return estimated(recorded_ns, (1.0, 1.0, 1.0), "as recorded: its cost is not known", of_step=of_step)
+            return as_recorded(recorded_ns, of_step=of_step)
         recorded, *alone = np.maximum(self.replayed_ns(np.array((1.0, *self.paces))), 1.0)
         most, usual, least = (max(each / recorded, busy_ns / max(recorded_ns, 1)) for each in alone)
         note = (

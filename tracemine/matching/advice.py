@@ -11,6 +11,7 @@ Facts = Mapping[str, Fact]
 
 # Facts that a condition may ask for, and what they say; those whose values are texts, with the texts that can be.
 FLAGS: Final = {
+    "tensorflow": "TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's",
     "amd": "the GPU is AMD's: ROCm, HIP",
     "compiled": "torch.compile has compiled part of what was recorded",
     "replayed": "part of what was recorded is a CUDA graph's",

@@ -123,7 +123,8 @@ def predicted_texts(difference: Difference) -> Iterator[str]:
         return
     what, measured = _done(found), found.measured_step_ns
     said = f"{_said(found.step_saving_ns)} less a step without the profiler, by {what}"
-    yield f"{said}; measured: {_said(measured)} less, {_MEASURED.get(difference.basis, difference.basis)}" + (
+    found_out = "estimated" if difference.basis == "estimated" else "measured"
+    yield f"{said}; {found_out}: {_said(measured)} less, {_MEASURED.get(difference.basis, difference.basis)}" + (
         _verdict(found.step_saving_ns, measured)
     )
     if found.gpu_saving_ns.high:

@@ -57,6 +57,12 @@ _MOST_ALIASES = 8
 _LONGEST_KERNEL = 160
 _BAR_WIDTH = 90
 
+# How each profiler records source lines, or what stands in their place.
+_RECORDS_LINES = {
+    "kineto": "record with `with_stack=True`",
+    "nsys": "`nsys profile --python-backtrace=cuda` records Python's lines, and NVTX ranges the modules",
+}
+
 
 def render(scan: Scan, out: TextIO, options: Options) -> None:
     """Write the head, a section for each of the first `options.top` findings, and what was left out."""
@@ -123,7 +129,7 @@ def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
     yield "### Why"
     yield from _blocks(finding.why)
     yield "### Where"
-    yield "\n".join(_where(finding))
+    yield "\n".join(_where(finding, scan))
     yield "### Evidence"
     yield f"*{prose(finding.evidence)}*: {EVIDENCE.get(finding.evidence, 'see the documentation')}."
     if finding.counters:
@@ -196,7 +202,7 @@ def _variants(finding: Finding, scan: Scan) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _where(finding: Finding) -> Iterator[str]:
+def _where(finding: Finding, scan: Scan) -> Iterator[str]:
     if finding.module:
         yield f"- module {code(finding.module)}"
     for source in finding.source:
@@ -207,7 +213,8 @@ def _where(finding: Finding) -> Iterator[str]:
     if finding.shapes or finding.dtype:
         yield f"- tensors {' '.join(code(text) for text in (finding.dtype, finding.shapes) if text)}"
     if not (finding.module or finding.source):
-        yield "- no module or source line was recorded: record with `with_stack=True`"
+        how = _RECORDS_LINES.get(scan.trace.format)
+        yield f"- no module or source line was recorded{'' if how is None else f': {how}'}"
 
 
 def _verdict(finding: Finding | Variant, verified: Verified) -> Iterator[str]:
@@ -330,7 +337,7 @@ def _why_not(scan: Scan) -> Iterator[str]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:
     if not scan.reported:
-        yield f"**{no_findings(scan)}**"
+        yield f"**{prose(no_findings(scan))}**"
         yield prose(nothing_found(scan))
     if hidden:
         yield f"{count_text(hidden, 'more finding')}: `--top {len(scan.reported)}`"

@@ -258,9 +258,13 @@ def _variants(finding: Finding, scan: Scan, width: int) -> Iterator[Text]:
     """Where there are several: how often each, what it costs, and its shapes."""
     if len(finding.variants) < 2:
         return
+    told_by_ops = len({variant.ops for variant in finding.variants}) > 1
     for variant in finding.variants[:_LINES_OF_VARIANTS]:
         cost = cost_text(finding, scan, variant)
-        what = variant.shapes if variant.shapes and not finding.shapes else _short_chain(variant.ops)
+        shapes = variant.shapes if not finding.shapes else ""
+        ops = _short_chain(variant.ops) if told_by_ops or not shapes else ""
+        what = " ".join(text for text in (ops, shapes) if text)
+        what = ops if ops and len(what) > width - len(cost) - 2 else what
         yield Text(f"{cost}: {shorten(line(what), max(width - len(cost) - 2, 20))}")
     more = len(finding.variants) - _LINES_OF_VARIANTS
     if more > 0:

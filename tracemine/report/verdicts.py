@@ -112,6 +112,7 @@ def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]
     console.print(table)
     told = [f"{level} {says}" for level, says in LEVELS.items() if any(v.level == level for v in found.verdicts)]
     console.print(Text(f"levels: {', '.join(told)}", style="dim"))
+    console.print(Text("times: of one occurrence; findings: each variant alone, by its own id", style="dim"))
     console.print()
     return columns
 
@@ -216,7 +217,8 @@ def summary_text(found: Verdicts) -> str:
     least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")
     whole, proved = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
     if whole:
-        says.append(f"{what}: {proved / whole:.0%} of {time_text(whole)} of GPU time that they were predicted to save")
+        share = f"{proved / whole:.0%} of {time_text(whole)} of GPU time over the trace"
+        says.append(f"{what}: {share} that they are predicted to save")
     if found.seconds is not None:
         says.append(f"{found.seconds:.0f} s")
     return " · ".join(says)

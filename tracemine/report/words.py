@@ -46,7 +46,7 @@ _DROPPED = {
     "of_the_recorder": "that exist only because an execution trace was recorded",
     "path_not_known": "pairs with something unknown between them",
     "spread_out": "spread over more than a hundred times their own time",
-    "device_unknown": "on a GPU that is not in the device table",
+    "device_unknown": "on a GPU that the trace does not name, or the device table does not have",
     "compute_bound": "bound by arithmetic",
     "bytes_unknown": "whose size is not recorded",
 }
@@ -81,6 +81,8 @@ def unprofiled_text(summary: Summary) -> str:
     spread = "" if alone.low == alone.high else f" ({range_text(alone.low, alone.high)})"
     how = "timed alone" if alone.source == "captured" else "estimated"
     what = "" if step is not None else ", all that was recorded"
+    if alone.source == "recorded":
+        return f"as recorded {time_text(alone.mid)}, what recording cost is not known{what}"
     return f"unprofiled {time_text(alone.mid)}{spread}, {how}{what}"
 
 
@@ -531,7 +533,12 @@ def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:
 def no_findings(scan: Scan) -> str:
     """What a scan without findings says first: nothing was found, or, for want of a GPU's name, not looked for."""
     if scan.trace.activities and scan.trace.estimated_for is None:
-        return "Savings of GPU time are not estimated: the GPU is not known. Say which it was: --gpu NAME."
+        if scan.trace.gpu:
+            return (
+                f"Savings of GPU time are not estimated: {scan.trace.gpu} is not in the device table. "
+                "Say which to estimate for: --gpu NAME."
+            )
+        return "Savings of GPU time are not estimated: the trace names no GPU. Say which it was: --gpu NAME."
     return "Nothing worth fusing or closing was found."
 
 

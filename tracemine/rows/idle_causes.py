@@ -20,7 +20,9 @@ It is decided by the first line that holds:
     allocator, module_load, compilation, data_loading
                        the host spent at least half of the gap in calls or operators of that kind
     module_load        at least half of the gap passed within the launch call, for 100 µs or more, and no kernel of that
-                       name was launched before: a module is loaded at the first launch that needs it
+                       name was launched before: a module is loaded at the first launch that needs it; or the
+                       allocation lies in the first call of a library's operator, or in what an annotation calls a
+                       warm-up: that is set-up, and no step has it again
     host_bound         the call was not made, or not done, when the device went idle
 
 The half: a host that waits for 8 µs and launches 140 µs later was behind without the wait. Taking the wait away closes
@@ -29,11 +31,14 @@ at most `blocked_ns` of the gap, so a gap that is called a synchronisation's is 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from tracemine.ops import lookup
 from tracemine.rows.activities import is_graph_launch
+from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, numbers, rows_of, take
 from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
 from tracemine.rows.host import WORK, Calls, Intervals, blocking_call, last_begun, named, threads
@@ -43,6 +48,9 @@ from tracemine.timeline import Timeline
 # From a launch call's return to its activity's start on an idle device: some 3 µs on NVIDIA, 25 µs on ROCm.
 _LONGEST_LAUNCH_NS = 50_000
 _LOADING_LAUNCH_NS = 100_000  # a launch that has nothing to load takes some five, and ten where it is recorded
+_LIBRARIES = frozenset({"gemm", "conv", "attention"})  # classes of operators that libraries with handles run
+_WARM_UP = re.compile(r"(?<![a-z])warm[-_ ]?up(?![a-z])", re.IGNORECASE)
+_ALLOCATIONS = [at for at, kind in enumerate(WORK) if kind.cause == "allocator"]
 CAUSES = (
     *("launch_latency", "host_bound", "synchronisation", "event_wait", "allocator", "module_load", "compilation"),
     *("data_loading", "graph_launch", "graph_replay", "graph_not_recorded", "unknown"),
@@ -101,6 +109,8 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     first_launch = _first_of_its_name(timeline)[following]
     works, row, spent = _work(timeline, calls, op_thread, launch, before, begin, begin + gap)
     works = np.where(undecided & (2 * spent >= gap), works, -1)
+    freeing = (sync >= 0) & _allocates(timeline)[sync]
+    sets_up = _sets_up(timeline)
     cause = _first_that_holds(
         (unresolved, "unknown"),
         (missing, "graph_not_recorded"),
@@ -109,9 +119,11 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
         (held_up & told_to_wait, "event_wait"),
         (held_up, "unknown"),
         (queued, "launch_latency"),
-        ((sync >= 0) & _allocates(timeline)[sync], "allocator"),
+        (freeing & sets_up[sync], "module_load"),
+        (freeing, "allocator"),
         (sync >= 0, "synchronisation"),
         (replays & (2 * (begin + gap - np.maximum(launch_begin, begin)) >= gap), "graph_launch"),
+        (sets_up[np.where(np.isin(works, _ALLOCATIONS), row, -1)], "module_load"),
         *((works == at, kind.cause) for at, kind in enumerate(WORK)),
         (first_launch & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap), "module_load"),
         (np.ones(len(gap), np.bool_), "host_bound"),
@@ -176,6 +188,25 @@ def _allocates(timeline: Timeline) -> BoolArray:
     (pattern,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
     found = named(categories(timeline.api.column("name")), pattern)
     return found if len(found) else np.zeros(1, np.bool_)
+
+
+def _sets_up(timeline: Timeline) -> BoolArray:
+    """Which rows of `api` lie directly in the first call of a library's operator, or below what says that it warms up.
+
+    A library makes its handle and its workspace at its first call; the allocator's own calls lie in `aten::empty` and
+    the like.
+    """
+    ops = timeline.ops
+    name, op_row = categories(ops.column("name")), rows_of(timeline.api.column("op_row"))
+    if not len(op_row) or not len(name.codes):
+        return np.zeros(len(op_row) + 1, np.bool_)
+    library = np.array([(found := lookup(text)) is not None and found.op_class in _LIBRARIES for text in name.values])
+    first = np.zeros(len(name.codes), np.bool_)
+    first[np.unique(name.codes, return_index=True)[1]] = True
+    first &= np.append(library, False)[name.codes]
+    warms = np.append([_WARM_UP.search(text) is not None for text in name.values], False)[name.codes].astype(np.bool_)
+    begins = first | (nearest(rows_of(ops.column("parent_row")), warms) >= 0)
+    return np.append(np.append(begins, False)[op_row], False)
 
 
 def _told_to_wait(calls: Calls, launch: IntArray) -> BoolArray:
