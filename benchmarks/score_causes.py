@@ -48,6 +48,7 @@ FOUND_AS: dict[str, str | None] = {
     "rotary_unfused": None,
     "tiny_kernels": None,
     "channels_last": "channels_last",
+    "attention_unfused": "attention",
     "cache_grown": "cache_cat",
     "embedding_bags_apart": "embedding_bags",
     "float32_without_tf32": "tf32",

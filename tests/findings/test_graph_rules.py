@@ -65,13 +65,13 @@ def test_without_dataflow_the_same_norms_are_found_by_name_and_order(analysis):
     assert found.evidence.tolist() == [-1] * 10
 
 
-def test_attention_that_is_spelled_out_is_counted_and_claims_nothing_while_its_fused_time_is_not_predicted(analysis):
+def test_attention_whose_sizes_do_not_fit_is_counted_and_claims_nothing(analysis):
     (rule,) = (rule for rule in load_rules() if rule.id == "attention_unfused")
     rows = np.arange(9, 12)
     found = Matches(rule, rows, np.array([0, 3]), np.zeros(3, np.uint8), evidence=np.full(1, Evidence.PROVEN, np.int8))
     others = mine(analysis.rows, load_rules())
     alone = find(analysis.timeline, analysis.rows, [found], analysis.device, groups=analysis.groups)
-    assert (alone.findings, alone.dropped["attention_not_priced"]) == ((), 1)
+    assert (alone.findings, alone.dropped["attention_sizes_unknown"]) == ((), 1)
     without, beside = (
         find(analysis.timeline, analysis.rows, each, analysis.device, groups=analysis.groups)
         for each in (others, [*others, found])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracemine.findings.attention import in_one_call, spelled
 from tracemine.findings.context import Book
 from tracemine.findings.facts import category, flags, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
@@ -178,8 +179,17 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
 
 
 def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    """What a fused attention kernel takes is not modelled, so nothing is claimed."""
-    return Abstained("attention_not_priced")
+    """Attention spelled out, in one fused call."""
+    facts, members = book.facts["activities"], np.sort(matrix[0])
+    durations = facts.dur_ns[matrix]
+    found = spelled(book.timeline, facts.op_row[members].tolist())
+    if found is None or book.rates is None:
+        return Abstained("attention_sizes_unknown" if found is None else "device_unknown")
+    capability = next((each.compute_capability for each in book.timeline.meta.devices), None)
+    written = number(book.rows["activities"], "bytes_written", null=0)[members]
+    scores = int(written[written >= found.call.score_bytes].sum())
+    estimate = in_one_call(found, book.rates, capability, book.environment.torch, scores)
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
 
 
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:

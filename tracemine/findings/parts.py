@@ -39,7 +39,7 @@ PARTS: Mapping[str, frozenset[str]] = {
     COMMUNICATION: frozenset({"collective"}),
 }
 # What a rule's findings are made of, whatever their classes are.
-OF_RULE = {"optimizer_unfused": "optimizer"}
+OF_RULE = {"attention_unfused": "attention", "optimizer_unfused": "optimizer"}
 _NAMES = tuple(PARTS)
 _MOST_OF_IT = 0.5  # of GPU time: a least that is known of less says nothing
 

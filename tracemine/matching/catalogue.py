@@ -21,7 +21,7 @@ from tracemine.rows import ROW_DOCS
 SAVING_TEXT: Final = {
     "fuse": "device time: one kernel in place of several moves each tensor once",
     "one_pass": "device time and launches: one pass over lists of tensors in place of many small kernels",
-    "attention": "device time: one attention kernel in place of products and a softmax; not predicted yet",
+    "attention": "device time: one attention kernel in place of products and a softmax",
     "close_gap": "idle time of the device",
     "close_break": "idle time of the device while the host is between two compiled graphs",
     "pin_memory": "device time of copies that pageable memory slows down",

@@ -37,7 +37,8 @@ EVIDENCE = {
 
 # Keys of a scan's `dropped` that read badly as they are.
 _DROPPED = {
-    "attention_not_priced": "spelled-out attentions whose fused time is not predicted",
+    "attention_sizes_unknown": "spelled-out attentions whose sizes are not recorded",
+    "no_fused_attention": "spelled-out attentions that no fused kernel takes",
     "below_threshold": "below --min-saving",
     "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",
