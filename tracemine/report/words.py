@@ -169,7 +169,8 @@ def payback_text(scan: Scan) -> str:
     if of is None:
         return ""
     takes = range_text(of.compile_low_ns, of.compile_high_ns)
-    return f"torch.compile takes {takes} once (others' figures): it pays after {of.low_steps:,}–{of.high_steps:,} steps"
+    low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
+    return f"torch.compile takes {takes} once (others' figures): it pays after {low}–{high} steps"
 
 
 def all_of(scan: Scan, name: str) -> Range:
