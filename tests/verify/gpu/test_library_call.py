@@ -42,6 +42,12 @@ CASES = [
 ]
 
 
+def test_padding_keeps_the_order_in_which_a_tensor_lies() -> None:
+    weight = torch.empty(37, 21).mT
+    (padded,) = WAYS["padded"].prepare([weight])
+    assert (tuple(padded.shape), padded.stride()) == ((24, 40), (1, 24))
+
+
 def made(way: str, eager: Callable[..., Any]) -> Way:
     return lambda inputs: eager(*WAYS[way].prepare(inputs))
 

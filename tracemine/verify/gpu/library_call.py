@@ -68,6 +68,8 @@ def _aligned(inputs: Tensors) -> list[torch.Tensor]:
     """Each of the last two dimensions filled up with zeros to a multiple of ALIGNED; a vector in its only one."""
 
     def filled(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() > 1 and tensor.stride(-2) == 1 != tensor.stride(-1):  # a weight as it is multiplied: transposed
+            return filled(tensor.mT).mT
         pad = [side for size in reversed(tensor.shape[-2:]) for side in (0, -size % ALIGNED)]
         return torch.nn.functional.pad(tensor, pad) if any(pad) else tensor
 

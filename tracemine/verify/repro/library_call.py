@@ -23,6 +23,10 @@ CALL_NOT_PROVED = "a library's call has no kernel that could be proved on a CPU"
 # gpu/library_call.py. Several rights are timed, and the fastest counts.
 WAYS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "channels_last": ("channels_last", "channels_last, cudnn.benchmark", "cudnn.benchmark"),
+    "float32_without_tf32": ("TF32",),
+    "grouped_convolution": ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark"),
+    "misaligned_product": ("padded",),
+    "no_tensor_cores": ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark"),
 }
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
