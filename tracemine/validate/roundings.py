@@ -86,6 +86,40 @@ class Mode(TorchDispatchMode):  # type: ignore[misc]
         return False
 
 
+class Signs:
+    """The signs of draws, one draw after another."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.generator = torch.Generator(device).manual_seed(0)
+        self.draw, self._turned = 0, False
+        self._states: list[torch.Tensor] = []  # in which each draw found the generator
+
+    def begin(self, draw: int) -> None:
+        """A draw: signs of its own, or those of an earlier one, turned."""
+        self.draw, self._turned = _TURNED.get(draw, draw), draw in _TURNED
+        if self._turned:
+            self.generator.set_state(self._states[self.draw])
+        else:
+            self._states.append(self.generator.get_state())
+
+    def add(self, tensor: torch.Tensor, off: torch.Tensor | None, call: int) -> None:
+        """Adds what was rounded off in one call, by its number.
+
+        In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err,
+        so that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
+        deviation that should be 0 does below a difference that should be, a program may err in the other alone.
+        """
+        draw, alone = self.draw, self.draw % 3 == 1
+        if alone and not _ERRS[call % len(_ERRS)][draw // 3 % 4]:
+            return
+        if tensor.is_complex():  # its parts, each with an error of its own
+            tensor = torch.view_as_real(tensor)
+        if off is not None and tensor.dtype == torch.float64:
+            shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
+            signs = torch.randint(0, 2, shape, generator=self.generator, device=off.device, dtype=torch.int8) * 2 - 1
+            tensor.add_(off * (-signs if self._turned else signs) * (math.sqrt(2) if alone else 1.0))
+
+
 class InDouble(Mode):
     """Runs a chain in float64: what it casts to a float stays wide.
 
@@ -305,40 +339,6 @@ def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:
     if base == "_log_softmax" and exact.dim():  # of the row's logarithm, which its largest number has been taken off
         return (_LAST_BITS * exact.amax(-1, keepdim=True).abs()).expand_as(exact).maximum(_ROUNDING * exact.abs())
     return _LAST_BITS * exact.abs() if base in _INEXACT else None
-
-
-class Signs:
-    """The signs of draws, one draw after another."""
-
-    def __init__(self, device: Any = "cpu") -> None:
-        self.generator = torch.Generator(device).manual_seed(0)
-        self.draw, self._turned = 0, False
-        self._states: list[torch.Tensor] = []  # in which each draw found the generator
-
-    def begin(self, draw: int) -> None:
-        """A draw: signs of its own, or those of an earlier one, turned."""
-        self.draw, self._turned = _TURNED.get(draw, draw), draw in _TURNED
-        if self._turned:
-            self.generator.set_state(self._states[self.draw])
-        else:
-            self._states.append(self.generator.get_state())
-
-    def add(self, tensor: torch.Tensor, off: torch.Tensor | None, call: int) -> None:
-        """Adds what was rounded off in one call, by its number.
-
-        In every third draw a row has one sign, for its errors may have one cause; in every third half of the calls err,
-        so that of two calls near each other either errs alone once. Where what one errs hides what the other did, as a
-        deviation that should be 0 does below a difference that should be, a program may err in the other alone.
-        """
-        draw, alone = self.draw, self.draw % 3 == 1
-        if alone and not _ERRS[call % len(_ERRS)][draw // 3 % 4]:
-            return
-        if tensor.is_complex():  # its parts, each with an error of its own
-            tensor = torch.view_as_real(tensor)
-        if off is not None and tensor.dtype == torch.float64:
-            shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
-            signs = torch.randint(0, 2, shape, generator=self.generator, device=off.device, dtype=torch.int8) * 2 - 1
-            tensor.add_(off * (-signs if self._turned else signs) * (math.sqrt(2) if alone else 1.0))
 
 
 def spread(
