@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.report.scans import GAP, NORM
-from tests.tickets.build import scan_of
+from tests.tickets.build import comparison, scan_of
 from tests.tickets.server import Refused, World, running
 from tracemine.report import render
 
@@ -71,11 +71,17 @@ def test_applied_twice_it_creates_once(run: Run, findings: Path, world: World) -
 def test_what_a_comparison_calls_fixed_is_closed(run: Run, findings: Path, world: World, tmp_path: Path) -> None:
     where = ("--project", "decoder", "--jira", world.address, "--jira-project", "PERF", "--apply")
     assert run("tickets", findings, *where)[0] == 0
-    diff = tmp_path / "diff.json"
-    diff.write_bytes(msgspec.json.encode({"changes": [{"status": "fixed", "before": [GAP], "after": []}]}))
-    code, out, _ = run("tickets", findings, *where, "--after", diff)
+    diff, after = tmp_path / "diff.json", tmp_path / "after.json"
+    diff.write_bytes(msgspec.json.encode(comparison({"status": "fixed", "before": [GAP], "after": []})))
+    code, out, err = run("tickets", findings, *where, "--after", diff)
+    assert (code, out) == (2, "")
+    assert f"{diff} says fixed of {GAP.fingerprint}, and the findings given still have it" in err.splitlines()[0]
+    text = StringIO()
+    render("json", scan_of(msgspec.structs.replace(NORM, variants=())), text)
+    after.write_text(text.getvalue(), encoding="utf-8")
+    code, out, _ = run("tickets", after, *where, "--after", diff)
     assert code == 0
-    assert out.splitlines()[0].startswith("close PERF-1  ")
+    assert out.splitlines()[-1].startswith("close PERF-1  ")
     assert [one["state"] for one in world.issues] == ["closed", "open"]
 
 

@@ -15,7 +15,7 @@ from tracemine.files import locked, make_folder, read_file, write_file, writing
 from tracemine.findings.record import Finding, Scan
 from tracemine.tickets.content import Details, draft
 from tracemine.tickets.document import Paragraph, Text
-from tracemine.tickets.fixed import Fixed, fixed_in, read_fixed
+from tracemine.tickets.fixed import fixed_before
 from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
 from tracemine.tickets.names import Names
 from tracemine.tickets.once import one_comment, one_ticket
@@ -56,12 +56,14 @@ def sync(
 ) -> list[Action]:
     """Say what to do so that each finding has its ticket, and, where `apply` is set, do it.
 
-    project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says,
-    a file or its content: what is `fixed` there is closed. most: how many tickets to create. details: what findings
-    do not say of the recording. locks: a folder for this machine's locks; the user's own where none is given.
+    project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says, a
+    file or its content, `scan` its later side: what is `fixed` there is closed. most: how many tickets to create.
+    details: what findings do not say of the recording. locks: a folder for this machine's locks; the user's own where
+    none is given.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
-    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none.
+    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, and for a
+    comparison of others than `scan`.
     """
     found = findings_of(scan, project, after=after, redact=redact, details=details)
     folder = _folder(locks, service.place, project)
@@ -94,13 +96,8 @@ def findings_of(
         else:
             text = draft(finding, scan, names, about)
             drafts.setdefault(text.mark.key, text)
-    return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in _fixed(after)))
-
-
-def _fixed(after: Path | Mapping[str, Any] | None) -> tuple[Fixed, ...]:
-    if after is None:
-        return ()
-    return fixed_in(after) if isinstance(after, Mapping) else read_fixed(after)
+    fixed = () if after is None else fixed_before(after, scan)
+    return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in fixed))
 
 
 def _no_ticket(finding: Finding) -> str | None:
