@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
-from tests.comparison.build import US, gap, item, side, sides
+from tests.comparison.build import RECORDED, US, gap, item, side, sides
 from tracemine.comparison import compared, diff
 from tracemine.comparison.baseline import (
     BASELINE_SCHEMA_VERSION,
@@ -23,7 +24,7 @@ from tracemine.comparison.baseline import (
     write_baseline,
 )
 from tracemine.comparison.compare import with_accepted
-from tracemine.comparison.gates import parse_gate
+from tracemine.comparison.gates import parse_gate, shut
 from tracemine.comparison.record import Side
 from tracemine.errors import InputError, UsageError
 from tracemine.pipeline import scan
@@ -156,6 +157,15 @@ def test_a_gate_is_shut_by_what_it_names_and_by_nothing_else() -> None:
     assert [line[-17:-1] for line in parse_gate("30us")(found)] == [C, A]
     assert [line[-17:-1] for line in parse_gate("4%")(found)] == [C]
     assert list(parse_gate("41us")(found)) == []
+
+
+def test_where_nothing_compares_every_gate_is_shut_and_none_is_where_none_is_given() -> None:
+    before = side(item(A, 100))
+    cut = side(item(A, 100), recorded=replace(RECORDED, cut_off=True))
+    gates = [parse_gate("new"), parse_gate("2%")]
+    assert list(shut(compared(before, cut), gates)) == ["unknown: nothing compares, as is said first"]
+    assert list(shut(compared(before, before), gates)) == []
+    assert list(shut(compared(before, cut), [])) == []
 
 
 def test_a_step_that_takes_longer_shuts_a_gate_without_any_finding() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracemine.cli.console import say, say_lines
 from tracemine.cli.diff import one_scan
 from tracemine.cli.scan import QuietOption, RulesOption, device_named
-from tracemine.errors import UsageError
+from tracemine.errors import InputError, Location, UsageError
 from tracemine.units import count_text
+
+if TYPE_CHECKING:
+    from tracemine.findings import Scan
 
 _LONGEST_NAME = 200
 
@@ -63,12 +66,26 @@ def write(
         raise UsageError("--project: is empty or too long", hint=f"a name of at most {_LONGEST_NAME} characters")
     accepted = read_baseline(output).accepted if output.exists() else ()
     asked = Options(rules=load_rules(*(rules or ())), device=None if gpu is None else device_named(gpu))
-    found = baseline_of(one_scan(trace, asked, quiet=quiet), name, accepted)
+    scan = one_scan(trace, asked, quiet=quiet)
+    _check_whole(scan, trace)
+    found = baseline_of(scan, name, accepted)
     write_baseline(found, output)
     if not quiet:
         kept = f", {count_text(len(accepted), 'accepted finding')} as before" if accepted else ""
         say(f"{output}: {count_text(len(found.findings), 'finding')} of {name}{kept}")
     return 0
+
+
+def _check_whole(scan: Scan, trace: str) -> None:
+    """Raises InputError for what no later scan could be compared with."""
+    if scan.recorded is not None and scan.recorded.cut_off:
+        says, hint = "is cut off, and no baseline", "copy or record the trace again, to its end"
+    elif not scan.trace.activities:
+        says = "holds no GPU activity, and is no baseline"
+        hint = "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+    else:
+        return
+    raise InputError(says, where=Location(trace), hint=hint)
 
 
 @app.command(short_help="Let a finding be new or worse.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tracemine.comparison.record import Change, Difference
 from tracemine.units import Threshold, parse_percent, parse_time, time_text
@@ -30,6 +30,13 @@ def parse_gate(text: str) -> Gate:
         known = ", ".join(WORDS)
         raise ValueError(f"{text!r} is none of {known}, and neither a time nor a share of the step") from None
     return lambda difference: _of_growth(difference, threshold)
+
+
+def shut(difference: Difference, gates: Sequence[Gate]) -> Iterator[str]:
+    """What shuts one of the gates, each once. Where nothing compares, whatever they ask is not known: they are shut."""
+    if gates and difference.incomparable:
+        yield "unknown: nothing compares, as is said first"
+    yield from dict.fromkeys(text for gate in gates for text in gate(difference))
 
 
 def _of_status(difference: Difference, status: str) -> Iterator[str]:
