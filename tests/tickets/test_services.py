@@ -174,6 +174,20 @@ def test_nothing_but_fixed_closes_a_ticket(run: Any, world: World, status: str) 
     assert carrying(world, GAP_KEY)[0]["state"] == "open"
 
 
+@pytest.mark.parametrize("redacted", [False, True])
+def test_redacted_tickets_and_others_are_never_mixed(run: Any, world: World, redacted: bool) -> None:
+    run(BOTH, redact=redacted)
+    before = [dict(one) for one in world.issues]
+    for apply in (False, True):
+        with pytest.raises(UsageError, match="this run would mix them") as error:
+            run(scan_of(with_saving(GAP, 9_000_000), NORM), redact=not redacted, apply=apply)
+        assert "another --project" in (error.value.hint or "")
+    assert world.issues == before
+    assert kinds(run(scan_of(with_saving(GAP, 9_000_000), NORM), redact=redacted))[GAP_KEY] == "update"
+    run(scan_of(NORM), redact=redacted, after=FIXED)
+    assert kinds(run(BOTH, redact=redacted)) == {NORM_KEY: "leave", GAP_KEY: "reopen"}  # it is remembered all the way
+
+
 def test_a_finding_that_a_scan_does_not_have_leaves_its_ticket_open(run: Any, world: World) -> None:
     run(BOTH)
     assert kinds(run(scan_of(NORM))) == {NORM_KEY: "leave"}

@@ -48,6 +48,7 @@ class Mark:
     aliases: tuple[str, ...] = ()  # keys too: what the finding is called where no module was recorded, for example
     figures: Figures | None = None
     revision: int = 0  # counts what was written to the ticket
+    redacted: bool = False  # pseudonyms stand in it for names of modules, files and functions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracemine.errors import ServiceError, TracemineError
+from tracemine.errors import ServiceError, TracemineError, UsageError
 from tracemine.files import locked, make_folder, read_file, write_file, writing
 from tracemine.findings.record import Finding, Scan
 from tracemine.tickets.content import Details, draft
@@ -62,14 +62,15 @@ def sync(
     none is given.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
-    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, and for a
-    comparison of others than `scan`.
+    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, for a
+    comparison of others than `scan`, and where the tickets there are redacted and these are not, or the reverse.
     """
     found = findings_of(scan, project, after=after, redact=redact, details=details)
     folder = _folder(locks, service.place, project)
     with _lock(folder) if apply else contextlib.nullcontext():
         prefix = f"{project}/"
         issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
+        _check_alike(issues, project, redact=redact)
         steps = plan(found, issues, most)
         if not apply:
             return [_action(step) for step in steps]
@@ -98,6 +99,18 @@ def findings_of(
             drafts.setdefault(text.mark.key, text)
     fixed = () if after is None else fixed_before(after, scan)
     return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in fixed))
+
+
+def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:
+    """Raises UsageError where a run would put names into redacted tickets, or leave them in others."""
+    other = next((issue for issue in issues if issue.mark.redacted != redact), None)
+    if other is None:
+        return
+    if redact:
+        says, hint = "has the names themselves", "leave --redact out, or give redacted tickets another --project"
+    else:
+        says, hint = "is redacted", "say --redact, or give tickets with names another --project"
+    raise UsageError(f"--redact: {other.name} of {project} {says}, and this run would mix them", hint=hint)
 
 
 def _no_ticket(finding: Finding) -> str | None:
@@ -149,7 +162,7 @@ def _mark(issue: Issue, now: Draft) -> Mark:
     """The ticket's key, which stays, and under what else it may be looked for."""
     names = dict.fromkeys((*issue.mark.aliases, now.mark.key, *now.mark.aliases))
     aliases = tuple(name for name in names if name != issue.mark.key)[:MOST_ALIASES]
-    return Mark(issue.mark.key, aliases, now.mark.figures, issue.mark.revision + 1)
+    return replace(now.mark, key=issue.mark.key, aliases=aliases, revision=issue.mark.revision + 1)
 
 
 def _action(step: Step) -> Action:
