@@ -221,3 +221,35 @@ def test_another_program_is_unknown_first_and_passes_no_gate(
     assert "  fixed" not in out
     assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
     assert run(capsys, "scan", chain, "-q", "--baseline", kept, "--fail-on", "new,worse")[0] == 1
+
+
+@pytest.mark.parametrize("gates", [("--fail-on", "moved,worse"), ("--fail-on", "moved", "--fail-on", "worse, 99%")])
+def test_commas_work_alike_in_every_fail_on(gates: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "diff", EAGER, EAGER, "-q", *gates)[0] == 0
+    code, _, err = run(capsys, "diff", COMPILED, EAGER, "-q", *gates, "--fail-on", "unknown,new")
+    assert (code, "--fail-on: new: " in err) == (1, True)
+    assert run(capsys, "diff", EAGER, EAGER, "-q", "--fail-on", "worse,newer")[0] == 2
+    assert run(capsys, "scan", EAGER, "-q", "--fail-on", "1s,high")[0] == 1
+    assert run(capsys, "scan", EAGER, "-q", "--fail-on", "1s, 100%")[0] == 0
+    code, _, err = run(capsys, "scan", EAGER, "-q", "--fail-on", "high,hihg")
+    assert (code, "'hihg' is not a time" in err) == (2, True)
+
+
+def test_a_baseline_makes_its_folder_and_is_of_one_project(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / ".tracemine/sub/decoder.json"
+    write = ("baseline", "write", EAGER, "-q", "-o", str(kept), "--project")
+    assert run(capsys, *write, "decoder")[0] == 0
+    before = kept.read_bytes()
+    code, _, err = run(capsys, *write, "encoder")
+    assert code == 2
+    assert err.startswith(f"--project: {kept} is a baseline of 'decoder', with what that one accepts")
+    assert kept.read_bytes() == before
+    assert run(capsys, *write, "decoder")[0] == 0
+    for label, says in (
+        ("../x", "'../x' is no label"),
+        ("-->", "'-->'"),
+        ("$(id)", "'$(id)'"),
+        ("dé", "'dé' is no label"),
+    ):
+        code, _, err = run(capsys, *write, label)
+        assert (code, says in err) == (2, True), label

@@ -11,12 +11,11 @@ from tracemine.cli.console import say, say_lines
 from tracemine.cli.diff import one_scan
 from tracemine.cli.scan import QuietOption, RulesOption, device_named
 from tracemine.errors import InputError, Location, UsageError
+from tracemine.files import make_folder, writing
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings import Scan
-
-_LONGEST_NAME = 200
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -41,7 +40,7 @@ def write(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The baseline. What is accepted in one there stays.")
     ],
-    project: Annotated[str, typer.Option("--project", metavar="NAME", help="What it is a baseline of.")],
+    project: Annotated[str, typer.Option("--project", metavar="LABEL", help="What it is a baseline of: a short name.")],
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="As in scan, for a trace whose GPU is not known.")
     ] = None,
@@ -60,19 +59,26 @@ def write(
     from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options
+    from tracemine.tickets.marks import check_project
 
-    name = " ".join(project.split())
-    if not name or len(name) > _LONGEST_NAME:
-        raise UsageError("--project: is empty or too long", hint=f"a name of at most {_LONGEST_NAME} characters")
-    accepted = read_baseline(output).accepted if output.exists() else ()
+    check_project(project)
+    there = read_baseline(output) if output.exists() else None
+    if there is not None and there.project != project:
+        raise UsageError(
+            f"--project: {output} is a baseline of {there.project!r}, with what that one accepts",
+            hint="name another file with --output, or delete this one",
+        )
+    accepted = there.accepted if there is not None else ()
     asked = Options(rules=load_rules(*(rules or ())), device=None if gpu is None else device_named(gpu))
     scan = one_scan(trace, asked, quiet=quiet)
     _check_whole(scan, trace)
-    found = baseline_of(scan, name, accepted)
+    found = baseline_of(scan, project, accepted)
+    with writing(output):
+        make_folder(output.parent)
     write_baseline(found, output)
     if not quiet:
         kept = f", {count_text(len(accepted), 'accepted finding')} as before" if accepted else ""
-        say(f"{output}: {count_text(len(found.findings), 'finding')} of {name}{kept}")
+        say(f"{output}: {count_text(len(found.findings), 'finding')} of {project}{kept}")
     return 0
 
 

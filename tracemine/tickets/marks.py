@@ -47,7 +47,7 @@ def check_project(project: str) -> None:
     """Raises UsageError for a label that cannot stand in a key."""
     if not _PROJECT.fullmatch(project):
         raise UsageError(
-            f"--project: {project[:80]!a} is no label",
+            f"--project: {project[:80]!r} is no label",
             hint="a label has up to 63 letters, digits, dots, underscores and single hyphens, and begins with neither",
         )
 
