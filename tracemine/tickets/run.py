@@ -25,6 +25,7 @@ from tracemine.tickets.service import Service
 
 _CREATED = "created.txt"
 _MOST_CREATED = 50
+_UNSEEN = "unless it has a ticket"
 _LARGEST_BYTES = 1 << 16
 MOST = 5  # tickets that a run creates, where nothing else is said
 
@@ -53,13 +54,14 @@ def sync(
     details: Details | None = None,
     locks: Path | None = None,
     progress: Progress | None = None,
+    actions: list[Action] | None = None,
 ) -> list[Action]:
     """Say what to do so that each finding has its ticket, and, where `apply` is set, do it.
 
     project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says, a
     file or its content, `scan` its later side: what is `fixed` there is closed. most: how many tickets to create.
     details: what findings do not say of the recording. locks: a folder for this machine's locks; the user's own where
-    none is given.
+    none is given. actions: a list to keep what is due and what is done in, for one who is interrupted meanwhile.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
     was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, for a
@@ -74,7 +76,13 @@ def sync(
         steps = plan(found, issues, most)
         if not apply:
             return [_action(step) for step in steps]
-        return _applied(service, steps, folder, progress)
+        return _applied(service, steps, folder, progress, [] if actions is None else actions)
+
+
+def unseen(scan: Scan, project: str, *, redact: bool = False, most: int = MOST) -> list[Action]:
+    """What a service would get that holds nothing yet: what it holds is not looked at. Arguments as of `sync`."""
+    steps = plan(findings_of(scan, project, redact=redact), (), most)
+    return [replace(_action(step), why=_UNSEEN if step.kind == "create" else step.why) for step in steps]
 
 
 def findings_of(
@@ -119,8 +127,10 @@ def _no_ticket(finding: Finding) -> str | None:
     return "refuted" if finding.refuted else None
 
 
-def _applied(service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None) -> list[Action]:
-    actions = [_action(step) for step in steps]
+def _applied(
+    service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None, actions: list[Action]
+) -> list[Action]:
+    actions[:] = [_action(step) for step in steps]
     for number, step in enumerate(steps):
         if progress is not None:
             progress(number, len(steps))
