@@ -253,3 +253,28 @@ def test_a_baseline_makes_its_folder_and_is_of_one_project(capsys: pytest.Captur
     ):
         code, _, err = run(capsys, *write, label)
         assert (code, says in err) == (2, True), label
+
+
+def test_a_file_of_tracemine_given_to_the_wrong_command_is_told_where_it_belongs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    findings, kept, diff = (str(tmp_path / f"{name}.json") for name in ("findings", "baseline", "diff"))
+    stored(tmp_path / "findings.json", EAGER)
+    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "diff", EAGER, COMPILED, "-q", "-f", "json", "-o", diff)[0] == 0
+    tickets = ("--project", "p", "--out", str(tmp_path / "out"))
+    for call, what, way_out in (
+        (("scan", findings), "holds findings, not a trace", "tracemine report FILE"),
+        (("scan", kept), "is a baseline", "scan TRACE --baseline FILE"),
+        (("report", kept), "is a baseline", "scan TRACE --baseline FILE"),
+        (("diff", kept, EAGER, "-q"), "is a baseline", "scan TRACE --baseline FILE"),
+        (("tickets", kept, *tickets), "is a baseline", "scan TRACE --baseline FILE"),
+        (("tickets", diff, *tickets), "is what tracemine diff printed", "--after FILE"),
+        (("report", diff), "is what tracemine diff printed", "--after FILE"),
+        (("scan", EAGER, "--baseline", findings), "is no baseline: it holds findings", "tracemine baseline write"),
+        (("scan", EAGER, "--baseline", diff), "is no baseline: it is what tracemine diff", "tracemine baseline write"),
+    ):
+        code, _, err = run(capsys, *call)
+        assert code == 2, call
+        assert what in err.splitlines()[0], call
+        assert way_out in err.splitlines()[1], call
