@@ -37,6 +37,7 @@ PART = {
 }
 FIXED = comparison(
     {"status": "fixed", "before": [PART], "after": [], "before_ns": 3_000_000, "after_ns": 0},
+    basis="recorded",
     predicted={
         "fixed": 1,
         "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
@@ -132,7 +133,7 @@ def test_a_comparison_that_says_fixed_closes_the_ticket_and_says_predicted_besid
     assert kinds(done) == {NORM_KEY: "leave", GAP_KEY: "close"}
     assert carrying(world, GAP_KEY)[0]["state"] == "closed"
     assert "It cost 3.00 ms a step and is gone; predicted to save 2.55 ms" in comments(world)[0]
-    assert "of the step 2.55 ms (1.00–3.00 ms) predicted, 2.40 ms measured" in comments(world)[0]
+    assert "of the step 2.55 ms (1.00–3.00 ms) predicted, 2.40 ms measured, with the profiler" in comments(world)[0]
     assert "of GPU time 0 ns (0 ns) predicted, -3.00 µs measured" in comments(world)[0]
     assert kinds(run(scan_of(NORM), after=FIXED)) == {NORM_KEY: "leave", GAP_KEY: "leave"}
     assert len(world.comments) == 1

@@ -100,7 +100,7 @@ def tickets(
     if github is None and jira is None:
         return 0
     try:
-        where = _service(github, github_url, jira, jira_project, jira_type)
+        where = _service(github, github_url, jira, jira_project, jira_type, quiet=quiet)
     except NoTokenError as error:
         if apply or after is not None:
             raise
@@ -164,13 +164,21 @@ def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
 
 
 def _service(
-    github: str | None, github_url: str | None, jira: str | None, jira_project: str | None, jira_type: str
+    github: str | None,
+    github_url: str | None,
+    jira: str | None,
+    jira_project: str | None,
+    jira_type: str,
+    *,
+    quiet: bool,
 ) -> GitHub | Jira:
     import tracemine.tickets as services
 
+    patience = services.Patience(tell=None if quiet else say)
     if github is not None:
-        return services.GitHub(github) if github_url is None else services.GitHub(github, url=github_url)
-    return services.Jira(jira or "", jira_project or "", kind=jira_type)
+        address = {} if github_url is None else {"url": github_url}
+        return services.GitHub(github, patience=patience, **address)
+    return services.Jira(jira or "", jira_project or "", kind=jira_type, patience=patience)
 
 
 @contextmanager

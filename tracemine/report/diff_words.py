@@ -18,7 +18,7 @@ _BASES = {
     "recorded": "as recorded",
     "estimated": "estimated without the profiler",
 }
-_MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estimated": "by the estimated steps"}
+BASES_MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estimated": "by the estimated steps"}
 _NOISE = {
     "given": "as --noise says",
     "measured": "the spread of the steps",
@@ -141,7 +141,7 @@ def predicted_texts(difference: Difference) -> Iterator[str]:
         return
     what, measured = _done(found), found.measured_step_ns
     said = f"{_said(found.step_saving_ns)} less a step without the profiler, by {what}"
-    yield f"{said}; measured: {_said(measured)} less, {_MEASURED.get(difference.basis, difference.basis)}" + (
+    yield f"{said}; measured: {_said(measured)} less, {BASES_MEASURED.get(difference.basis, difference.basis)}" + (
         _verdict(found.step_saving_ns, measured)
     )
     if found.gpu_saving_ns.high:

@@ -103,7 +103,7 @@ def _title(finding: Finding, names: Names) -> str:
     if names.redact:
         title = head
     saving = figures(finding)
-    says = f"{time_text(saving.saving_ns)} {saving.each}"
+    says = f"saves {time_text(saving.saving_ns)} {saving.each}"
     return f"{head or title}: {place} ({says})" if place else f"{title} ({says})"
 
 

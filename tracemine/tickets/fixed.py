@@ -14,11 +14,13 @@ from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import Range
+from tracemine.report.diff_words import BASES_MEASURED
 from tracemine.units import range_text, time_text
 
 _LARGEST_BYTES = 1 << 28
 _MOST_NS = 1 << 62
 _HINT = "tracemine diff BEFORE AFTER --format json writes one"
+_STEP = "the step"
 _AGAIN = "compare again, with these findings as AFTER: tracemine diff BEFORE AFTER --format json"
 _SAME_RECORDING = ("format", "steps", "span_ns", "gpu_busy_ns")  # measured: two recordings never agree in all of them
 
@@ -30,6 +32,7 @@ class Together:
     of: str
     predicted: Range
     measured_ns: int
+    how: str = ""  # it was measured: with the profiler, or without
 
     def __str__(self) -> str:
         """Both, in words.
@@ -39,7 +42,7 @@ class Together:
         """
         low, mid, high = self.predicted.low, self.predicted.mid, self.predicted.high
         predicted = f"{time_text(mid)} ({range_text(low, high)})"
-        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} measured"
+        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} measured{self.how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
     ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
     (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
     """
-    together = tuple(_together(comparison.get("predicted")))
+    together = tuple(_together(comparison.get("predicted"), comparison.get("basis")))
     each = "over the trace" if comparison.get("per") == "trace" else "a step"
     found = []
     for change in comparison["changes"]:
@@ -124,18 +127,19 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
     return tuple(found)
 
 
-def _together(predicted: object) -> Iterator[Together]:
+def _together(predicted: object, basis: object) -> Iterator[Together]:
     if not isinstance(predicted, dict):
         return
+    how = BASES_MEASURED.get(basis) if isinstance(basis, str) else None
     for of, said, measured in (
-        ("the step", "step_saving_ns", "measured_step_ns"),
+        (_STEP, "step_saving_ns", "measured_step_ns"),
         ("GPU time", "gpu_saving_ns", "measured_gpu_ns"),
     ):
         found = predicted.get(said)
         ends = [_ns(found.get(end)) for end in ("low", "mid", "high")] if isinstance(found, dict) else []
         known = [ns for ns in ends if ns is not None]
         if len(known) == 3 and (got := _ns(predicted.get(measured))) is not None:
-            yield Together(of, Range(*known), got)
+            yield Together(of, Range(*known), got, f", {how}" if how and of == _STEP else "")
 
 
 def _ns(found: object) -> int | None:
