@@ -106,6 +106,17 @@ def test_a_stored_scan_takes_the_same_verdicts(run: Run, stored: Path, results: 
     }
 
 
+def test_verdicts_beside_findings_are_named_where_they_are_not_asked_for(run: Run, stored: Path, results: Path) -> None:
+    assert "verdicts lie beside" not in run("report", stored)[2]
+    beside = stored.with_name(f"{stored.stem}.verdicts.json")
+    beside.write_text("{}", encoding="utf-8")
+    assert run("report", stored)[2] == (
+        f"{stored}: verdicts lie beside it and are not looked at: --evidence {beside}\n"
+    )
+    assert run("report", stored, "-q")[2] == ""
+    assert "verdicts lie beside" not in run("report", stored, "--evidence", results)[2]
+
+
 def test_verdicts_within_stored_findings_are_printed(run: Run, results: Path, tmp_path: Path) -> None:
     path = tmp_path / "judged.json"
     assert run("scan", TRACE, "--evidence", results, "--format", "json", "-o", path)[0] == 0
