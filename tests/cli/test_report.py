@@ -106,15 +106,17 @@ def test_a_stored_scan_takes_the_same_verdicts(run: Run, stored: Path, results: 
     }
 
 
-def test_verdicts_beside_findings_are_named_where_they_are_not_asked_for(run: Run, stored: Path, results: Path) -> None:
-    assert "verdicts lie beside" not in run("report", stored)[2]
-    beside = stored.with_name(f"{stored.stem}.verdicts.json")
+def test_verdicts_beside_findings_are_named_where_they_are_not_asked_for(
+    run: Run, stored: Path, results: Path, tmp_path: Path
+) -> None:
+    findings, beside = tmp_path / "f.json", tmp_path / "f.verdicts.json"
+    findings.write_bytes(stored.read_bytes())
+    assert "verdicts lie beside" not in run("report", findings)[2]
     beside.write_text("{}", encoding="utf-8")
-    assert run("report", stored)[2] == (
-        f"{stored}: verdicts lie beside it and are not looked at: --evidence {beside}\n"
-    )
-    assert run("report", stored, "-q")[2] == ""
-    assert "verdicts lie beside" not in run("report", stored, "--evidence", results)[2]
+    said = f"{findings}: verdicts lie beside it and are not looked at: --evidence {beside}\n"
+    assert run("report", findings)[2] == said
+    assert run("report", findings, "-q")[2] == ""
+    assert "verdicts lie beside" not in run("report", findings, "--evidence", results)[2]
 
 
 def test_verdicts_within_stored_findings_are_printed(run: Run, results: Path, tmp_path: Path) -> None:

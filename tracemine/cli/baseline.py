@@ -12,6 +12,7 @@ from tracemine.cli.diff import one_scan
 from tracemine.cli.scan import QuietOption, RulesOption, device_named
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import make_folder, writing
+from tracemine.tickets.marks import check_project
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def write(
     from tracemine.comparison.baseline import baseline_of, read_baseline, write_baseline
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options
-    from tracemine.tickets.marks import check_project
 
     check_project(project)
     there = read_baseline(output) if output.exists() else None

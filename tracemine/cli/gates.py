@@ -61,9 +61,7 @@ def gates_given(texts: Iterable[str]) -> list[Gate]:
 
 def fails(difference: Difference, gates: Sequence[Gate]) -> bool:
     """Whether a gate is shut; what shuts it is said, each once."""
-    from tracemine.comparison.gates import shut
-
-    lines = list(shut(difference, gates))
+    lines = dict.fromkeys(text for gate in gates for text in gate(difference))
     for text in lines:
         say(f"--fail-on: {text}")
     return bool(lines)

@@ -155,8 +155,9 @@ def read_baseline(path: Path) -> Baseline:
         found = msgspec.json.decode(content, type=Baseline)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         own = written_by_tracemine(content[:_HEAD_BYTES])
-        says, hint = (error, _HINT) if own is None else (f"it {own[0]}", f"make one of it: {_HINT}")
-        raise InputError(f"is no baseline: {says}", where=where, hint=hint) from None
+        if own is not None and "baseline" not in own[0]:
+            raise InputError(f"is no baseline: it {own[0]}", where=where, hint=f"make one of it: {_HINT}") from None
+        raise InputError(f"is no baseline: {error}", where=where, hint=_HINT) from None
     if found.schema_version != BASELINE_SCHEMA_VERSION:
         raise InputError(
             f"is a baseline of version {found.schema_version}; this tracemine reads {BASELINE_SCHEMA_VERSION}",
