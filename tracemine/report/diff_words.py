@@ -18,7 +18,7 @@ _BASES = {
     "recorded": "as recorded",
     "estimated": "estimated without the profiler",
 }
-BASES_MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estimated": "by the estimated steps"}
+_MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estimated": "by the estimated steps"}
 _NOISE = {
     "given": "as --noise says",
     "measured": "the spread of the steps",
@@ -111,6 +111,16 @@ def incomparable_texts(difference: Difference) -> Iterator[str]:
         yield f"nothing compares: {what} ({one.before} → {one.after}); {way_out}"
 
 
+def how_measured(basis: str) -> str:
+    """How it was found out by how much a step got shorter, behind the time.
+
+    >>> how_measured("recorded"), how_measured("estimated")
+    ('measured, with the profiler', 'estimated')
+    """
+    how = _MEASURED.get(basis)
+    return "estimated" if basis == "estimated" else f"measured, {how}" if how else "measured"
+
+
 def differs_texts(difference: Difference) -> Iterator[str]:
     """What else than the program is not the same, a line each."""
     for one in difference.differs:
@@ -141,7 +151,7 @@ def predicted_texts(difference: Difference) -> Iterator[str]:
         return
     what, measured = _done(found), found.measured_step_ns
     said = f"{_said(found.step_saving_ns)} less a step without the profiler, by {what}"
-    yield f"{said}; measured: {_said(measured)} less, {BASES_MEASURED.get(difference.basis, difference.basis)}" + (
+    yield f"{said}; measured: {_said(measured)} less, {_MEASURED.get(difference.basis, difference.basis)}" + (
         _verdict(found.step_saving_ns, measured)
     )
     if found.gpu_saving_ns.high:

@@ -14,7 +14,7 @@ from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import Range
-from tracemine.report.diff_words import BASES_MEASURED
+from tracemine.report.diff_words import how_measured
 from tracemine.units import range_text, time_text
 
 _LARGEST_BYTES = 1 << 28
@@ -32,7 +32,7 @@ class Together:
     of: str
     predicted: Range
     measured_ns: int
-    how: str = ""  # it was measured: with the profiler, or without
+    how: str = "measured"  # or how: with the profiler, or without; or that it was estimated
 
     def __str__(self) -> str:
         """Both, in words.
@@ -42,7 +42,7 @@ class Together:
         """
         low, mid, high = self.predicted.low, self.predicted.mid, self.predicted.high
         predicted = f"{time_text(mid)} ({range_text(low, high)})"
-        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} measured{self.how}"
+        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} {self.how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
 def _together(predicted: object, basis: object) -> Iterator[Together]:
     if not isinstance(predicted, dict):
         return
-    how = BASES_MEASURED.get(basis) if isinstance(basis, str) else None
+    how = how_measured(basis) if isinstance(basis, str) else "measured"
     for of, said, measured in (
         (_STEP, "step_saving_ns", "measured_step_ns"),
         ("GPU time", "gpu_saving_ns", "measured_gpu_ns"),
@@ -139,7 +139,7 @@ def _together(predicted: object, basis: object) -> Iterator[Together]:
         ends = [_ns(found.get(end)) for end in ("low", "mid", "high")] if isinstance(found, dict) else []
         known = [ns for ns in ends if ns is not None]
         if len(known) == 3 and (got := _ns(predicted.get(measured))) is not None:
-            yield Together(of, Range(*known), got, f", {how}" if how and of == _STEP else "")
+            yield Together(of, Range(*known), got, how if of == _STEP else "measured")
 
 
 def _ns(found: object) -> int | None:
