@@ -86,7 +86,7 @@ def test_measured_savings_take_the_place_of_predicted_ones(
 
 def test_measured_and_predicted_are_told_apart_at_a_glance(run: Run, results: Path) -> None:
     _, out, _ = run("scan", TRACE, "--evidence", results)
-    assert "of GPU time, measured" in out
+    assert "of the step's GPU time, measured" in out
     assert "refuted: what was predicted here is claimed by nobody" in out
     assert "this fusion loses" in out
     assert "1 of another GPU, 1 on no finding of this trace" in " ".join(out.split())
