@@ -85,7 +85,7 @@ def expected(name: str) -> Rows:
             until = max(until, row["start_ns"] + row["dur_ns"])
     else:
         for finding in report:
-            rows = [row for occurrence in finding.activities for row in occurrence]
+            rows = [row for occurrence in finding.activities for row in occurrence] if finding.on_gpu else []
             assert finding.per_step is not None
             saved = finding.per_step.step_saving_ns.mid
             add(finding.module, saved, len(rows), sum(activities[row]["dur_ns"] for row in rows))
@@ -102,6 +102,13 @@ def test_the_three_libraries_give_the_answer_that_the_trace_has(
     for library, code in zip(LIBRARIES, SECTIONS[name], strict=True):
         assert rows_of(ran(code, folder, monkeypatch)[QUESTIONS[name]]) == right, library
         assert capsys.readouterr().out
+
+
+def test_no_module_has_more_gpu_time_than_there_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tracemine.scan(ROOT / "fixtures" / "captures" / "decoder_prefill").scan.summary.gpu_time_ns
+    for code in SECTIONS["Savings by module, with the GPU time behind them"]:
+        rows = rows_of(ran(code, folder, monkeypatch)["by_module"])
+        assert sum(row[3] for row in rows) <= whole
 
 
 def test_another_gap_is_another_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

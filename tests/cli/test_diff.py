@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -147,3 +148,133 @@ def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     page = (FIXTURES.parent / "docs/diff.md").read_text(encoding="utf-8")
     shown = page.split("```text\n")[1].split("```")[0]
     assert run(capsys, "diff", EAGER, COMPILED, "-q")[1] == shown
+
+
+def cut(path: Path, share: float) -> str:
+    """The decoder's trace, ended before its content does."""
+    content = gzip.decompress(Path(EAGER).read_bytes())
+    path.write_bytes(content[: int(len(content) * share)])
+    return str(path)
+
+
+def empty(path: Path) -> str:
+    path.write_text('{"traceEvents": []}', encoding="utf-8")
+    return str(path)
+
+
+BROKEN = {
+    "of the cut file": lambda folder: cut(folder / "cut.json", 0.9),
+    "cut before any GPU activity": lambda folder: cut(folder / "cut.json", 0.1),
+    "of no GPU activity": lambda folder: empty(folder / "empty.json"),
+}
+
+
+@pytest.mark.parametrize("how", sorted(BROKEN))
+def test_what_is_cut_off_or_empty_is_unknown_first_and_passes_no_gate(
+    how: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    broken, kept = BROKEN[how](tmp_path), str(tmp_path / "b.json")
+    for form in ("text", "markdown"):
+        code, out, err = run(capsys, "diff", EAGER, broken, "-q", "--fail-on", "worse", "-f", form)
+        assert code == 1
+        assert "nothing compares: " in out.splitlines()[0 if form == "text" else 2]
+        assert "improved" not in out
+        assert "--fail-on: unknown: nothing compares" in err
+    assert run(capsys, "diff", EAGER, broken, "-q")[0] == 0
+    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    watched = ("scan", broken, "-q", "--baseline", kept)
+    assert run(capsys, *watched, "--fail-on", "new,worse,2%")[0] == 1
+    assert run(capsys, *watched)[0] == 0
+
+
+@pytest.mark.parametrize("how", sorted(BROKEN))
+def test_no_baseline_is_written_of_what_is_cut_off_or_empty(
+    how: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    broken, kept = BROKEN[how](tmp_path), tmp_path / "b.json"
+    code, _, err = run(capsys, "baseline", "write", broken, "-o", str(kept), "--project", "p", "-q")
+    assert code == 2
+    assert "no baseline\n  hint: " in err
+    assert not kept.exists()
+
+
+def test_a_scan_of_what_is_cut_off_says_so_first_and_advises_no_other_recording(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for share in (0.9, 0.1):
+        broken = cut(tmp_path / "cut.json", share)
+        for form in ("text", "markdown"):
+            _, out, _ = run(capsys, "scan", broken, "-q", "-f", form)
+            assert "The file is cut off" in "".join(out.splitlines()[0:3])
+            assert "record with activities=" not in out
+    assert "The file ends before any GPU activity." in out
+    assert "cut off" not in run(capsys, "scan", EAGER, "-q")[1]
+
+
+def test_another_program_is_unknown_first_and_passes_no_gate(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    chain, kept = str(FIXTURES / "kineto/chain.json.gz"), str(tmp_path / "b.json")
+    code, out, _ = run(capsys, "diff", EAGER, chain, "-q", "--fail-on", "new")
+    assert code == 1
+    assert out.startswith("unknown    nothing compares: the programs have nothing in common")
+    assert "  fixed" not in out
+    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "scan", chain, "-q", "--baseline", kept, "--fail-on", "new,worse")[0] == 1
+
+
+@pytest.mark.parametrize("gates", [("--fail-on", "moved,worse"), ("--fail-on", "moved", "--fail-on", "worse, 99%")])
+def test_commas_work_alike_in_every_fail_on(gates: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "diff", EAGER, EAGER, "-q", *gates)[0] == 0
+    code, _, err = run(capsys, "diff", COMPILED, EAGER, "-q", *gates, "--fail-on", "unknown,new")
+    assert (code, "--fail-on: new: " in err) == (1, True)
+    assert run(capsys, "diff", EAGER, EAGER, "-q", "--fail-on", "worse,newer")[0] == 2
+    assert run(capsys, "scan", EAGER, "-q", "--fail-on", "1s,high")[0] == 1
+    assert run(capsys, "scan", EAGER, "-q", "--fail-on", "1s, 100%")[0] == 0
+    code, _, err = run(capsys, "scan", EAGER, "-q", "--fail-on", "high,hihg")
+    assert (code, "'hihg' is not a time" in err) == (2, True)
+
+
+def test_a_baseline_makes_its_folder_and_is_of_one_project(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / ".tracemine/sub/decoder.json"
+    write = ("baseline", "write", EAGER, "-q", "-o", str(kept), "--project")
+    assert run(capsys, *write, "decoder")[0] == 0
+    before = kept.read_bytes()
+    code, _, err = run(capsys, *write, "encoder")
+    assert code == 2
+    assert err.startswith(f"--project: {kept} is a baseline of 'decoder', with what that one accepts")
+    assert kept.read_bytes() == before
+    assert run(capsys, *write, "decoder")[0] == 0
+    for label, says in (
+        ("../x", "'../x' is no label"),
+        ("-->", "'-->'"),
+        ("$(id)", "'$(id)'"),
+        ("dé", "'dé' is no label"),
+    ):
+        code, _, err = run(capsys, *write, label)
+        assert (code, says in err) == (2, True), label
+
+
+def test_a_file_of_tracemine_given_to_the_wrong_command_is_told_where_it_belongs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    findings, kept, diff = (str(tmp_path / f"{name}.json") for name in ("findings", "baseline", "diff"))
+    stored(tmp_path / "findings.json", EAGER)
+    assert run(capsys, "baseline", "write", EAGER, "-o", kept, "--project", "p", "-q")[0] == 0
+    assert run(capsys, "diff", EAGER, COMPILED, "-q", "-f", "json", "-o", diff)[0] == 0
+    tickets = ("--project", "p", "--out", str(tmp_path / "out"))
+    for call, what, way_out in (
+        (("scan", findings), "holds findings, not a trace", "tracemine report FILE"),
+        (("scan", kept), "is a baseline", "scan TRACE --baseline FILE"),
+        (("report", kept), "is a baseline", "scan TRACE --baseline FILE"),
+        (("diff", kept, EAGER, "-q"), "is a baseline", "scan TRACE --baseline FILE"),
+        (("tickets", kept, *tickets), "is a baseline", "scan TRACE --baseline FILE"),
+        (("tickets", diff, *tickets), "is what tracemine diff printed", "--after FILE"),
+        (("report", diff), "is what tracemine diff printed", "--after FILE"),
+        (("scan", EAGER, "--baseline", findings), "is no baseline: it holds findings", "tracemine baseline write"),
+        (("scan", EAGER, "--baseline", diff), "is no baseline: it is what tracemine diff", "tracemine baseline write"),
+    ):
+        code, _, err = run(capsys, *call)
+        assert code == 2, call
+        assert what in err.splitlines()[0], call
+        assert way_out in err.splitlines()[1], call

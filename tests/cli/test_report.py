@@ -86,7 +86,7 @@ def test_measured_savings_take_the_place_of_predicted_ones(
 
 def test_measured_and_predicted_are_told_apart_at_a_glance(run: Run, results: Path) -> None:
     _, out, _ = run("scan", TRACE, "--evidence", results)
-    assert "of GPU time, measured" in out
+    assert "of the step's GPU time, measured" in out
     assert "refuted: what was predicted here is claimed by nobody" in out
     assert "this fusion loses" in out
     assert "1 of another GPU, 1 on no finding of this trace" in " ".join(out.split())
@@ -104,6 +104,19 @@ def test_a_stored_scan_takes_the_same_verdicts(run: Run, stored: Path, results: 
     assert {k: f["gpu_saving_ns"] for k, f in found_by(out).items()} == {
         k: f["gpu_saving_ns"] for k, f in scanned.items()
     }
+
+
+def test_verdicts_beside_findings_are_named_where_they_are_not_asked_for(
+    run: Run, stored: Path, results: Path, tmp_path: Path
+) -> None:
+    findings, beside = tmp_path / "f.json", tmp_path / "f.verdicts.json"
+    findings.write_bytes(stored.read_bytes())
+    assert "verdicts lie beside" not in run("report", findings)[2]
+    beside.write_text("{}", encoding="utf-8")
+    said = f"{findings}: verdicts lie beside it and are not looked at: --evidence {beside}\n"
+    assert run("report", findings)[2] == said
+    assert run("report", findings, "-q")[2] == ""
+    assert "verdicts lie beside" not in run("report", findings, "--evidence", results)[2]
 
 
 def test_verdicts_within_stored_findings_are_printed(run: Run, results: Path, tmp_path: Path) -> None:

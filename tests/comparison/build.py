@@ -106,7 +106,7 @@ def sides(draw: st.DrawFn) -> Side:
         name=draw(st.sampled_from((None, "G", "H"))),
         steps=draw(st.sampled_from((0, 2, 3))),
         span_ns=span * US,
-        gpu_busy_ns=draw(st.integers(0, span)) * US,
+        gpu_busy_ns=draw(st.integers(1, span)) * US,
         alone_us=draw(st.one_of(st.none(), st.just((span // 3, span // 2, span)))),
         source=draw(st.sampled_from(("estimated", "captured"))),
         span_spread_ns=draw(st.one_of(st.none(), st.integers(0, span * US))),

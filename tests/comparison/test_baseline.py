@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
-from tests.comparison.build import US, gap, item, side, sides
+from tests.comparison.build import RECORDED, US, gap, item, side, sides
 from tracemine.comparison import compared, diff
 from tracemine.comparison.baseline import (
     BASELINE_SCHEMA_VERSION,
@@ -156,6 +157,14 @@ def test_a_gate_is_shut_by_what_it_names_and_by_nothing_else() -> None:
     assert [line[-17:-1] for line in parse_gate("30us")(found)] == [C, A]
     assert [line[-17:-1] for line in parse_gate("4%")(found)] == [C]
     assert list(parse_gate("41us")(found)) == []
+
+
+def test_where_nothing_compares_every_gate_is_shut() -> None:
+    before = side(item(A, 100))
+    cut = side(item(A, 100), recorded=replace(RECORDED, cut_off=True))
+    for gate in map(parse_gate, ("new", "2%")):
+        assert list(gate(compared(before, cut))) == ["unknown: nothing compares, as is said first"]
+        assert list(gate(compared(before, before))) == []
 
 
 def test_a_step_that_takes_longer_shuts_a_gate_without_any_finding() -> None:

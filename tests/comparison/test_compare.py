@@ -237,6 +237,50 @@ def test_a_scan_that_did_not_keep_what_operators_take_proves_nothing_gone() -> N
     assert any("not stored" in note for note in found.notes)
 
 
+def test_programs_that_have_nothing_in_common_are_unknown_first_and_everywhere() -> None:
+    decoder = side(item(A, 100, ("aten::mul",), module="Decoder_*.Norm_*"), gpu={"aten::mm": 400, "aten::mul": 100})
+    chain = side(item(B, 100, ("aten::log",), module="Chain_*"), gpu={"aten::log": 100, "aten::mul": 10})
+    found = compared(decoder, chain)
+    assert statuses(found) == {A: "unknown", B: "unknown"}
+    assert (found.step.status, found.gpu_work.status, found.predicted) == ("unknown", "unknown", None)
+    assert found.differs[0].what == "program"
+    assert [one.what for one in found.incomparable] == ["program"]
+
+
+def test_programs_with_a_class_or_a_finding_or_most_operators_in_common_compare() -> None:
+    gpu = {"aten::mm": 400, "aten::mul": 100}
+    before = side(item(A, 100, ("aten::mul",), module="Decoder_*.Norm_*"), gpu=gpu)
+    other = {"aten::log": 100}
+    for after in (
+        side(item(B, 90, ("aten::log",), module="OptimizedModule_*.Decoder_*"), gpu=other),
+        side(item(A, 90, ("aten::log",), module="Mine_*"), gpu=other),
+        side(gpu={"aten::mm": 300}),
+        side(gpu={"triton_tem_fused_mm_mul_0": 300}),
+        side(gpu={"my_kernel": 300}),  # it may do what any operators did
+    ):
+        assert not compared(before, after).incomparable, after
+    wrapped = side(item(A, 100, ("aten::mul",), module="OptimizedModule_*.Chain_*"), gpu=gpu)
+    after = side(item(B, 90, ("aten::log",), module="OptimizedModule_*.Decoder_*"), gpu=other)
+    assert [one.what for one in compared(wrapped, after).incomparable] == ["program"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        ({"recorded": replace(RECORDED, cut_off=True)}, "cut_off"),
+        ({"gpu": {}, "gpu_busy_ns": 0}, "gpu_activity"),
+    ],
+)
+def test_a_recording_that_is_cut_off_or_empty_says_nothing_of_any_finding(broken: dict[str, Any], what: str) -> None:
+    before, after = side(item(A, 100), item(B, 50)), side(item(A, 40), **broken)
+    for one, other in ((before, after), (after, before), (after, after)):
+        found = compared(one, other)
+        assert set(found.counts) <= {"unknown"}
+        assert {found.step.status, found.gpu_work.status} == {"unknown"}
+        assert found.differs[0].what == what
+    assert not compared(before, side(item(A, 40))).incomparable
+
+
 def test_without_steps_times_are_over_the_trace_and_it_is_said() -> None:
     found = compared(side(item(A, 100), steps=0), side(item(A, 50), steps=0))
     assert (found.per, statuses(found)) == ("trace", {A: "improved"})
@@ -370,6 +414,18 @@ def test_one_program_with_and_without_stacks_is_the_same() -> None:
     before, after = scan(FIXTURES / "kineto/decoder_prefill.json.gz"), scan(FIXTURES / "captures/decoder_prefill")
     for found in (diff(before, after), diff(after, before)):
         assert {"fixed", "new", "improved", "worse", "moved"}.isdisjoint(found.counts), found.counts
+
+
+@pytest.mark.parametrize("name", ["chain", "clean_gemms", "convnet_train", "compiled_loop"])
+def test_a_decoder_and_another_program_do_not_compare(name: str) -> None:
+    sides = [scan(FIXTURES / f"kineto/{one}.json.gz") for one in ("decoder_prefill", name)]
+    for before, after in (sides, sides[::-1]):
+        assert set(diff(before, after).counts) == {"unknown"}
+
+
+def test_prefill_and_decode_of_one_model_compare() -> None:
+    before, after = (scan(FIXTURES / f"kineto/decoder_{name}.json.gz") for name in ("prefill", "decode"))
+    assert not diff(before, after).incomparable
 
 
 def test_a_program_that_is_compiled_then_has_its_fusions_fixed() -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from tests.report.scans import GAP, NORM, SCAN
 from tests.tickets.server import World
+from tracemine.comparison import side_of
 from tracemine.findings.record import Finding, Identity, Range, Scan
 from tracemine.tickets import GitHub, Jira, Patience
 
@@ -38,6 +39,16 @@ def many(count: int) -> Scan:
 
 
 BOTH = scan_of(GAP, NORM)
+
+
+def comparison(*changes: dict[str, object], after: Scan = SCAN, **more: object) -> dict[str, object]:
+    """What is used of `tracemine diff --format json`, where `after` is the later side."""
+    about = msgspec.to_builtins(side_of(after).about)
+    return (
+        {"schema_version": 1, "per": "step", "before": about | {"span_ns": 1}, "after": about}
+        | more
+        | {"changes": list(changes)}
+    )
 
 
 def github(world: World, patience: Patience = FAST) -> GitHub:

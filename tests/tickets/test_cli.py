@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from tests.report.scans import GAP, NORM
-from tests.tickets.build import scan_of
+from tests.tickets.build import comparison, scan_of
 from tests.tickets.server import Refused, World, running
 from tracemine.report import render
+from tracemine.tickets import Draft, GitHub, Issue
 
 Run = Callable[..., tuple[int, str, str]]
 TRACE = "fixtures/kineto/decoder_prefill.json.gz"
@@ -49,9 +50,9 @@ def test_without_apply_it_says_what_it_would_do(run: Run, findings: Path, world:
     code, out, err = run("tickets", findings, *where)
     assert code == 0
     first, second = out.splitlines()
-    assert first == "create  The device waits for the host: item (2.55 ms a step): it has no ticket"
+    assert first == "create  The device waits for the host: item (saves 2.55 ms a step): it has no ticket"
     assert second.startswith(
-        "create  RMSNorm spelled out, operator by operator: model.layers.*.input_layernorm (19.0 µs"
+        "create  RMSNorm spelled out, operator by operator: model.layers.*.input_layernorm (saves 19.0 µs"
     )
     assert err == "nothing was changed: --apply does it\n"
     assert not world.issues
@@ -71,11 +72,17 @@ def test_applied_twice_it_creates_once(run: Run, findings: Path, world: World) -
 def test_what_a_comparison_calls_fixed_is_closed(run: Run, findings: Path, world: World, tmp_path: Path) -> None:
     where = ("--project", "decoder", "--jira", world.address, "--jira-project", "PERF", "--apply")
     assert run("tickets", findings, *where)[0] == 0
-    diff = tmp_path / "diff.json"
-    diff.write_bytes(msgspec.json.encode({"changes": [{"status": "fixed", "before": [GAP], "after": []}]}))
-    code, out, _ = run("tickets", findings, *where, "--after", diff)
+    diff, after = tmp_path / "diff.json", tmp_path / "after.json"
+    diff.write_bytes(msgspec.json.encode(comparison({"status": "fixed", "before": [GAP], "after": []})))
+    code, out, err = run("tickets", findings, *where, "--after", diff)
+    assert (code, out) == (2, "")
+    assert f"{diff} says fixed of {GAP.fingerprint}, and the findings given still have it" in err.splitlines()[0]
+    text = StringIO()
+    render("json", scan_of(msgspec.structs.replace(NORM, variants=())), text)
+    after.write_text(text.getvalue(), encoding="utf-8")
+    code, out, _ = run("tickets", after, *where, "--after", diff)
     assert code == 0
-    assert out.splitlines()[0].startswith("close PERF-1  ")
+    assert out.splitlines()[-1].startswith("close PERF-1  ")
     assert [one["state"] for one in world.issues] == ["closed", "open"]
 
 
@@ -124,7 +131,7 @@ def test_files_need_no_service_and_a_trace_has_times(run: Run, findings: Path, t
         (("--github", "nothing"), "is no repository"),
         (("--github", "a/b", "--github-url", "http://example.org"), "only https is spoken"),
         (("--out", "x", "--max", "-1"), "--max: -1 is negative"),
-        (("--github", "a/b"), "there is no token for api.github.com"),
+        (("--github", "a/b", "--apply"), "there is no token for api.github.com"),
     ],
 )
 def test_a_wrong_call_is_one_line(run: Run, findings: Path, arguments: tuple[str, ...], says: str) -> None:
@@ -145,6 +152,51 @@ def test_what_is_no_comparison_is_an_error_before_anything_is_done(
     assert code == 2
     assert err.startswith(f"{diff}: is no comparison")
     assert not world.requests
+
+
+def test_a_dry_run_needs_no_token_and_says_what_was_not_looked_at(run: Run, findings: Path) -> None:
+    code, out, err = run("tickets", findings, "--project", "decoder", "--github", "you/model")
+    assert code == 0
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["create", "create"]
+    assert "it has no ticket" not in out
+    assert err.startswith("what the service holds was not looked at: there is no token for api.github.com")
+    assert run("tickets", findings, "--project", "decoder", "--github", "you/model", "--apply")[0] == 2
+
+
+def test_that_nothing_asks_for_a_ticket_is_said(run: Run, findings: Path, world: World, tmp_path: Path) -> None:
+    clean, text = tmp_path / "clean.json", StringIO()
+    render("json", scan_of(), text)
+    clean.write_text(text.getvalue(), encoding="utf-8")
+    code, _, err = run("tickets", clean, "--project", "decoder", "--out", tmp_path / "out")
+    assert (code, err) == (0, "no finding asks for a ticket: no file was written\n")
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address)
+    code, _, err = run("tickets", clean, *where)
+    assert (code, err.splitlines()[0]) == (0, "no finding asks for a ticket, and there is none to change")
+
+
+def test_max_of_0_is_all_as_everywhere(run: Run, findings: Path, world: World) -> None:
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address)
+    creates = {n: run("tickets", findings, *where, "--max", n)[1].count("create  ") for n in (0, 1, 2)}
+    assert creates == {0: 2, 1: 1, 2: 2}
+
+
+def test_a_run_that_is_interrupted_lists_what_was_done_and_what_was_not(
+    run: Run, findings: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creating = GitHub.create
+
+    def create(self: GitHub, draft: Draft) -> Issue:
+        if world.issues:
+            raise KeyboardInterrupt
+        return creating(self, draft)
+
+    monkeypatch.setattr(GitHub, "create", create)
+    where = ("--project", "decoder", "--github", "you/model", "--github-url", world.address, "--apply")
+    code, out, err = run("tickets", findings, *where)
+    assert code == 130
+    assert out.splitlines()[0].startswith("create #1  The device waits")
+    assert out.splitlines()[1].endswith(", not done")
+    assert "run it again" in err
 
 
 def test_a_file_of_several_scans_is_refused(run: Run, findings: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_title_tells_tickets_of_one_rule_apart() -> None:
     titles = [one.title for one in findings_of(scan, "decoder").drafts]
     assert len(set(titles)) == len(titles) > 2
     assert "Decoder_*.DecoderLayer_*.RMSNorm_*" in titles[0]
-    assert re.search(r"\(\d+ µs a step\)$", titles[0])
+    assert re.search(r"\(saves \d+ µs a step\)$", titles[0])
 
 
 def test_kernels_are_short_and_have_times_where_the_recording_is_at_hand() -> None:
@@ -188,6 +188,23 @@ def test_redacted_tickets_name_no_module_file_or_function_and_always_say_the_sam
     open_text = markdown.body(draft(found, scan_of(found), Names("decoder"), Details()))
     assert "secretlib/secret_norm.py:7 in secret_forward" in open_text
     assert "site-packages" not in open_text
+
+
+def test_the_rules_own_words_are_never_redacted() -> None:
+    found = msgspec.structs.replace(
+        NORM,
+        title="RMSNorm spelled out, operator by operator: RMSNorm",
+        module="Decoder_*.RMSNorm_*",
+        source=(Source(file="secret.py", line=7, function="tensor"),),
+        variants=(),
+    )
+    one = draft(found, scan_of(found), Names("decoder", redact=True), Details())
+    assert one.title.startswith("RMSNorm spelled out, operator by operator: Module_")
+    assert "Decoder" not in one.title + markdown.body(one)
+    assert "The tensor is read five times." in markdown.body(one)
+    assert mark_in(markdown.body(one)).redacted  # type: ignore[union-attr]
+    plain = draft(found, scan_of(found), Names("decoder"), Details())
+    assert not mark_in(markdown.body(plain)).redacted  # type: ignore[union-attr]
 
 
 def test_files_are_named_by_identity_and_links_are_not_written_through(tmp_path: Path) -> None:

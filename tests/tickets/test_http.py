@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,3 +216,36 @@ def test_an_answer_that_drips_or_never_ends_is_given_up(world: World, monkeypatc
         pytest.raises(ServiceError, match="half an answer, and the rest too slowly; tried 8 times"),
     ):
         service.issues()
+
+
+def test_a_host_that_nobody_knows_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    waits: list[float] = []
+    patience = dataclasses.replace(QUICK, sleep=waits.append)
+    with (
+        GitHub("you/model", url="http://localhost:9", token=TOKEN, patience=patience) as service,
+        pytest.raises(ServiceError, match="localhost: no such host is known"),
+    ):
+        service.issues()
+    assert waits == []
+
+
+def test_a_web_page_in_place_of_an_answer_is_said_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "_read", lambda self, response: b"\n<!DOCTYPE html><title>Log in</title>")
+    with github(world, QUICK) as service, pytest.raises(ServiceError, match="answered with a web page") as failed:
+        service.issues()
+    assert "/api/v3" in (failed.value.hint or "")
+    assert len(world.requests) == 1
+
+
+def test_who_waits_is_told_before_each_wait(world: World) -> None:
+    world.faults.share, world.faults.kinds = 1.0, ("500 before",)
+    told: list[str] = []
+    patience = dataclasses.replace(QUICK, attempts=3, tell=told.append)
+    with github(world, patience) as service, pytest.raises(ServiceError):
+        service.issues()
+    assert [text.rpartition(" (")[2] for text in told] == ["2 of 3)", "3 of 3)"]
+    assert all("answered 5" in text and TOKEN not in text for text in told), told

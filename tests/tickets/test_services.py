@@ -10,9 +10,20 @@ import msgspec
 import pytest
 
 from tests.report.scans import GAP, NORM
-from tests.tickets.build import BOTH, GAP_KEY, NORM_KEY, SERVICES, carrying, many, named, scan_of, with_saving
+from tests.tickets.build import (
+    BOTH,
+    GAP_KEY,
+    NORM_KEY,
+    SERVICES,
+    carrying,
+    comparison,
+    many,
+    named,
+    scan_of,
+    with_saving,
+)
 from tests.tickets.server import World, running
-from tracemine.errors import ServiceError
+from tracemine.errors import ServiceError, UsageError
 from tracemine.findings.record import Scan
 from tracemine.tickets import Action, UnfinishedError, sync
 
@@ -24,18 +35,17 @@ PART = {
     "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
     "gpu_saving_ns": {"low": 0, "mid": 0, "high": 0},
 }
-FIXED = {
-    "schema_version": 1,
-    "per": "step",
-    "predicted": {
+FIXED = comparison(
+    {"status": "fixed", "before": [PART], "after": [], "before_ns": 3_000_000, "after_ns": 0},
+    basis="recorded",
+    predicted={
         "fixed": 1,
         "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
         "gpu_saving_ns": {"low": 0, "mid": 0, "high": 0},
         "measured_step_ns": {"low": 2_400_000, "mid": 2_400_000, "high": 2_400_000},
         "measured_gpu_ns": -3_000,
     },
-    "changes": [{"status": "fixed", "before": [PART], "after": [], "before_ns": 3_000_000, "after_ns": 0}],
-}
+)
 
 
 @pytest.fixture(params=sorted(SERVICES))
@@ -123,18 +133,60 @@ def test_a_comparison_that_says_fixed_closes_the_ticket_and_says_predicted_besid
     assert kinds(done) == {NORM_KEY: "leave", GAP_KEY: "close"}
     assert carrying(world, GAP_KEY)[0]["state"] == "closed"
     assert "It cost 3.00 ms a step and is gone; predicted to save 2.55 ms" in comments(world)[0]
-    assert "of the step 2.55 ms (1.00–3.00 ms) predicted, 2.40 ms measured" in comments(world)[0]
+    assert "of the step 2.55 ms (1.00–3.00 ms) predicted, 2.40 ms measured, with the profiler" in comments(world)[0]
     assert "of GPU time 0 ns (0 ns) predicted, -3.00 µs measured" in comments(world)[0]
     assert kinds(run(scan_of(NORM), after=FIXED)) == {NORM_KEY: "leave", GAP_KEY: "leave"}
     assert len(world.comments) == 1
+
+
+def of_step(scan: Scan, span_ns: int) -> Scan:
+    """A scan of another recording: its steps take so long."""
+    step = scan.summary.per_step
+    assert step is not None
+    step = msgspec.structs.replace(step, span_ns=span_ns)
+    return msgspec.structs.replace(scan, summary=msgspec.structs.replace(scan.summary, per_step=step))
+
+
+def test_a_comparison_that_ends_at_other_findings_closes_nothing(run: Any, world: World) -> None:
+    run(BOTH)
+    stale, backwards = of_step(scan_of(NORM), 2), of_step(scan_of(NORM), 1)
+    for scan, says in ((stale, "it is of other recordings"), (backwards, "they are its “before”")):
+        with pytest.raises(UsageError, match=f"does not end at the findings given: {says}; nothing is closed") as error:
+            run(scan, after=FIXED)
+        assert "tracemine diff BEFORE AFTER" in (error.value.hint or "")
+    with pytest.raises(UsageError, match="of other recordings"):  # a file of before that does not say of what it is
+        run(scan_of(NORM), after={"changes": FIXED["changes"]})
+    assert [one["state"] for one in world.issues] == ["open", "open"]
+    assert kinds(run(scan_of(NORM), after=FIXED)) == {NORM_KEY: "leave", GAP_KEY: "close"}
+
+
+def test_what_the_findings_still_have_is_not_closed_whatever_a_comparison_says(run: Any, world: World) -> None:
+    run(BOTH)
+    with pytest.raises(UsageError, match=f"says fixed of {GAP.fingerprint}, and the findings given still have it"):
+        run(BOTH, after=FIXED)
+    assert [one["state"] for one in world.issues] == ["open", "open"]
 
 
 @pytest.mark.parametrize("status", ["unknown", "improved", "same", "moved", "new", "worse", ""])
 def test_nothing_but_fixed_closes_a_ticket(run: Any, world: World, status: str) -> None:
     run(BOTH)
     change = {"status": status, "before": [PART], "after": []}
-    assert kinds(run(scan_of(NORM), after={"changes": [change]})) == {NORM_KEY: "leave"}
+    assert kinds(run(scan_of(NORM), after=comparison(change))) == {NORM_KEY: "leave"}
     assert carrying(world, GAP_KEY)[0]["state"] == "open"
+
+
+@pytest.mark.parametrize("redacted", [False, True])
+def test_redacted_tickets_and_others_are_never_mixed(run: Any, world: World, redacted: bool) -> None:
+    run(BOTH, redact=redacted)
+    before = [dict(one) for one in world.issues]
+    for apply in (False, True):
+        with pytest.raises(UsageError, match="this run would mix them") as error:
+            run(scan_of(with_saving(GAP, 9_000_000), NORM), redact=not redacted, apply=apply)
+        assert "another --project" in (error.value.hint or "")
+    assert world.issues == before
+    assert kinds(run(scan_of(with_saving(GAP, 9_000_000), NORM), redact=redacted))[GAP_KEY] == "update"
+    run(scan_of(NORM), redact=redacted, after=FIXED)
+    assert kinds(run(BOTH, redact=redacted)) == {NORM_KEY: "leave", GAP_KEY: "reopen"}  # it is remembered all the way
 
 
 def test_a_finding_that_a_scan_does_not_have_leaves_its_ticket_open(run: Any, world: World) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracemine.cli.console import say, say_lines
 from tracemine.cli.diff import one_scan
 from tracemine.cli.scan import QuietOption, RulesOption, device_named
-from tracemine.errors import UsageError
+from tracemine.errors import InputError, Location, UsageError
+from tracemine.files import make_folder, writing
+from tracemine.tickets.marks import check_project
 from tracemine.units import count_text
 
-_LONGEST_NAME = 200
+if TYPE_CHECKING:
+    from tracemine.findings import Scan
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -38,7 +41,7 @@ def write(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The baseline. What is accepted in one there stays.")
     ],
-    project: Annotated[str, typer.Option("--project", metavar="NAME", help="What it is a baseline of.")],
+    project: Annotated[str, typer.Option("--project", metavar="LABEL", help="What it is a baseline of: a short name.")],
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="As in scan, for a trace whose GPU is not known.")
     ] = None,
@@ -58,17 +61,37 @@ def write(
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options
 
-    name = " ".join(project.split())
-    if not name or len(name) > _LONGEST_NAME:
-        raise UsageError("--project: is empty or too long", hint=f"a name of at most {_LONGEST_NAME} characters")
-    accepted = read_baseline(output).accepted if output.exists() else ()
+    check_project(project)
+    there = read_baseline(output) if output.exists() else None
+    if there is not None and there.project != project:
+        raise UsageError(
+            f"--project: {output} is a baseline of {there.project!r}, with what that one accepts",
+            hint="name another file with --output, or delete this one",
+        )
+    accepted = there.accepted if there is not None else ()
     asked = Options(rules=load_rules(*(rules or ())), device=None if gpu is None else device_named(gpu))
-    found = baseline_of(one_scan(trace, asked, quiet=quiet), name, accepted)
+    scan = one_scan(trace, asked, quiet=quiet)
+    _check_whole(scan, trace)
+    found = baseline_of(scan, project, accepted)
+    with writing(output):
+        make_folder(output.parent)
     write_baseline(found, output)
     if not quiet:
         kept = f", {count_text(len(accepted), 'accepted finding')} as before" if accepted else ""
-        say(f"{output}: {count_text(len(found.findings), 'finding')} of {name}{kept}")
+        say(f"{output}: {count_text(len(found.findings), 'finding')} of {project}{kept}")
     return 0
+
+
+def _check_whole(scan: Scan, trace: str) -> None:
+    """Raises InputError for what no later scan could be compared with."""
+    if scan.recorded is not None and scan.recorded.cut_off:
+        says, hint = "is cut off, and no baseline", "copy or record the trace again, to its end"
+    elif not scan.trace.activities:
+        says = "holds no GPU activity, and is no baseline"
+        hint = "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+    else:
+        return
+    raise InputError(says, where=Location(trace), hint=hint)
 
 
 @app.command(short_help="Let a finding be new or worse.")

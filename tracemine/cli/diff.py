@@ -33,8 +33,8 @@ def diff(
         list[str] | None,
         typer.Option(
             metavar="new|worse|moved|unknown|%|TIME",
-            help="Exit with 1 if a finding is so, or is new or worse by so much of a step, or the step is. May be "
-            "repeated. New findings count where a report shows them.",
+            help="Exit with 1 if a finding is so, or is new or worse by so much of a step, or the step is. Several "
+            "with commas, or repeated. New findings count where a report shows them.",
         ),
     ] = None,
     noise: NoiseOption = "auto",

@@ -49,11 +49,11 @@ def noise_given(text: str) -> float | None:
 
 
 def gates_given(texts: Iterable[str]) -> list[Gate]:
-    """What --fail-on asks of a difference. Raises UsageError for what it cannot."""
+    """What --fail-on asks of a difference, several with commas too. Raises UsageError for what it cannot."""
     from tracemine.comparison.gates import WORDS, parse_gate
 
     try:
-        return [parse_gate(text) for text in texts]
+        return [parse_gate(one.strip()) for text in texts for one in text.split(",")]
     except ValueError as error:
         hint = f"write {', '.join(WORDS)}, a share of the step (2%) or a time (1ms)"
         raise UsageError(f"--fail-on: {error}", hint=hint) from None
@@ -90,4 +90,4 @@ def watch(baseline: Path, fail_on: str | None) -> Watch:
     """The baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
     from tracemine.comparison.baseline import read_baseline
 
-    return Watch(read_baseline(baseline), gates_given(fail_on.split(",") if fail_on else ()))
+    return Watch(read_baseline(baseline), gates_given([] if fail_on is None else [fail_on]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from io import StringIO
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracemine.cli.console import options, say_error, write
+from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import findings_files, stored_scans
 from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, check_report, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
@@ -51,7 +52,7 @@ def report(
     quiet: QuietOption = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR=1 does the same.")] = False,
 ) -> int:
-    """Print findings again, with the verdicts on them: predicted, measured, error, level, and what was not tested.
+    """Print findings again, with the verdicts that --evidence names: predicted, measured, error, level, not tested.
 
     Stored findings need no trace. What the step gains was found with it: where a verdict lowers the saving of GPU time
     it is lowered in proportion, and never raised; scan --evidence, which has the trace, says it exactly.
@@ -107,6 +108,8 @@ def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> I
             yield error
             continue
         if stored:
+            if evidence is None and not quiet:
+                _say_verdicts(files)
             yield from (_with(scan, evidence) for scan in stored)
             continue
         for trace in all_traces([given], quiet=quiet):
@@ -114,6 +117,14 @@ def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> I
                 yield trace if isinstance(trace, TracemineError) else _scan(trace, evidence, quiet=quiet)
             except TracemineError as error:
                 yield error
+
+
+def _say_verdicts(files: Sequence[Path]) -> None:
+    """Name the verdicts that verify wrote beside findings, and that are not asked for."""
+    for file in files:
+        beside = file.with_name(f"{file.stem}.verdicts.json")
+        if beside.is_file():
+            say(f"{file}: verdicts lie beside it and are not looked at: --evidence {shlex.quote(str(beside))}")
 
 
 def _with(scan: Scan, evidence: Evidence | None) -> Scan:

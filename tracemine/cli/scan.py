@@ -97,8 +97,8 @@ def scan(
         str | None,
         typer.Option(
             metavar="|".join((*reversed(SEVERITIES), "TIME", "%")),
-            help="Exit with 1 if a finding is so severe, or saves so much. With --baseline: as in diff, several with "
-            "commas between them.",
+            help="Exit with 1 if a finding is so severe, or saves so much; several with commas between them. With "
+            "--baseline: as in diff.",
         ),
     ] = None,
     gpu: Annotated[

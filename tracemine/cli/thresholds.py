@@ -30,8 +30,13 @@ def parse_threshold(option: str, text: str) -> Threshold:
 def parse_fail_on(text: str) -> Callable[[Scan], bool]:
     """Whether a scan has a finding of this severity or a higher one, or one that saves this much; none that is refuted.
 
-    Raises UsageError for anything else.
+    Several have commas between them: one is enough. Raises UsageError for anything else.
     """
+    every = [_fail_on(one.strip()) for one in text.split(",")]
+    return lambda scan: any(reached(scan) for reached in every)
+
+
+def _fail_on(text: str) -> Callable[[Scan], bool]:
     if text in SEVERITIES:
         reached = SEVERITIES[SEVERITIES.index(text) :]
         return lambda scan: any(f.severity in reached for f in scan.reported if not f.refuted)

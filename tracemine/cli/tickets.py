@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Scan
     from tracemine.tickets import Action, Details, GitHub, Jira
 
+_NO_FINDING = "no finding asks for a ticket"
 PathArgument = Annotated[
     Path, typer.Argument(metavar="FINDINGS.json|TRACE", help="What scan printed as JSON, or a trace.")
 ]
@@ -42,7 +43,14 @@ AfterOption = Annotated[
     ),
 ]
 RedactOption = Annotated[bool, typer.Option("--redact", help="Pseudonyms for modules, files and functions.")]
-MaxOption = Annotated[int, typer.Option("--max", metavar="N", help="Create so many tickets, those that save most.")]
+MaxOption = Annotated[
+    int,
+    typer.Option(
+        "--max",
+        metavar="N",
+        help="Create so many tickets of a service, those that save most, 0 for all. --out has all.",
+    ),
+]
 
 
 def tickets(
@@ -79,18 +87,30 @@ def tickets(
       tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
     """
     _check(out, github, github_url, jira, jira_project, most)
-    from tracemine.tickets import findings_of, sync, write_tickets
+    from tracemine.tickets import NoTokenError, findings_of, sync, unseen, write_tickets
 
     scan, details = _read(path, quiet=quiet)
+    most = most or len(scan.findings)
     if out is not None:
         found = findings_of(scan, project, redact=redact, details=details)
         paths = write_tickets(found.drafts, out)
         write("".join(f"{line(str(one))}\n" for one in paths))
+        if not paths and not quiet:
+            say(f"{_NO_FINDING}: no file was written")
     if github is None and jira is None:
         return 0
-    with _service(github, github_url, jira, jira_project, jira_type) as service, _saying() as said:
+    try:
+        where = _service(github, github_url, jira, jira_project, jira_type, quiet=quiet)
+    except NoTokenError as error:
+        if apply or after is not None:
+            raise
+        _print(unseen(scan, project, redact=redact, most=most), stopped=False)
+        if not quiet:
+            say(f"what the service holds was not looked at: {error}")
+        return 0
+    with where as service, _saying() as said:
         with reading(Path(service.place), quiet=quiet) as bar:
-            said += sync(
+            said[:] = sync(
                 scan,
                 service,
                 project,
@@ -100,7 +120,10 @@ def tickets(
                 most=most,
                 details=details,
                 progress=bar,
+                actions=said,
             )
+        if not said and not quiet:
+            say(f"{_NO_FINDING}, and there is none to change")
         if not apply and not quiet:
             say("nothing was changed: --apply does it")
     return 0
@@ -141,13 +164,21 @@ def _read(path: Path, *, quiet: bool) -> tuple[Scan, Details]:
 
 
 def _service(
-    github: str | None, github_url: str | None, jira: str | None, jira_project: str | None, jira_type: str
+    github: str | None,
+    github_url: str | None,
+    jira: str | None,
+    jira_project: str | None,
+    jira_type: str,
+    *,
+    quiet: bool,
 ) -> GitHub | Jira:
     import tracemine.tickets as services
 
+    patience = services.Patience(tell=None if quiet else say)
     if github is not None:
-        return services.GitHub(github) if github_url is None else services.GitHub(github, url=github_url)
-    return services.Jira(jira or "", jira_project or "", kind=jira_type)
+        address = {} if github_url is None else {"url": github_url}
+        return services.GitHub(github, patience=patience, **address)
+    return services.Jira(jira or "", jira_project or "", kind=jira_type, patience=patience)
 
 
 @contextmanager
@@ -161,6 +192,11 @@ def _saying() -> Iterator[list[Action]]:
     except UnfinishedError as error:
         said[:] = error.actions
         _print(said, stopped=True)
+        raise
+    except KeyboardInterrupt:
+        _print(said, stopped=True)
+        if said:
+            say("stopped: the first of those not done may be; run it again, it finds what was done and does the rest")
         raise
     _print(said, stopped=False)
 

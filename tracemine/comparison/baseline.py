@@ -20,10 +20,12 @@ from tracemine.comparison.sides import side_of
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file, write_file
 from tracemine.findings.record import Range, Scan, Spent
+from tracemine.formats.sniff import written_by_tracemine
 from tracemine.version import __version__
 
 BASELINE_SCHEMA_VERSION = 1
 _LARGEST_BYTES = 1 << 26
+_HEAD_BYTES = 1 << 16
 _MOST_NS = 1 << 62  # as in a timeline
 _MARK = re.compile(r"[0-9a-f]{16}")
 _SHORTEST_MARK = 4
@@ -152,6 +154,9 @@ def read_baseline(path: Path) -> Baseline:
     try:
         found = msgspec.json.decode(content, type=Baseline)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        own = written_by_tracemine(content[:_HEAD_BYTES])
+        if own is not None and "baseline" not in own[0]:
+            raise InputError(f"is no baseline: it {own[0]}", where=where, hint=f"make one of it: {_HINT}") from None
         raise InputError(f"is no baseline: {error}", where=where, hint=_HINT) from None
     if found.schema_version != BASELINE_SCHEMA_VERSION:
         raise InputError(

@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from tracemine.comparison.record import About, Differs, Item
+from tracemine.comparison.record import About, Differs, Item, Side
 from tracemine.findings.record import Recorded
 
 _OPERATORS_LOST = 0.1  # share of GPU time whose operator is known on one side alone
+_FEWEST_SHARED = 0.5  # share of GPU time whose operators the other side has too; with less it is another program
+_WORDS = re.compile(r"[A-Za-z]+(?:\d+[a-z]+)*")
+# Of kernels that a compiler named: what is said beside the operators in them.
+_BESIDE = frozenset(("triton", "poi", "red", "per", "tem", "fused", "to", "copy", "view", "unsafe", "aten"))
+_WRAPPERS = frozenset(("OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"))
 _YES_NO = {True: "recorded", False: "not recorded"}
+
+
+def incomparable(before: Side, after: Side, *, matched: bool) -> Iterator[Differs]:
+    """Why nothing of both compares. matched: whether a finding of one is in the other, by name;
+    that the device waits for the host says nothing.
+    """
+    sides = (before, after)
+    cut = [side.about.recorded is not None and side.about.recorded.cut_off for side in sides]
+    idle = [not side.about.gpu_busy_ns and not (side.spent is not None and side.spent.gpu_ns) for side in sides]
+    if any(cut):
+        yield Differs(what="cut_off", **_texts(cut, "cut off", "whole"), explains=True)
+    if any(idle):
+        yield Differs(what="gpu_activity", **_texts(idle, "none", "recorded"), explains=True)
+    elif not matched and _unrelated(before, after):
+        yield Differs(what="program", before=before.about.trace, after=after.about.trace, explains=True)
+
+
+def _texts(wrong: Sequence[bool], yes: str, no: str) -> dict[str, str]:
+    return dict(zip(("before", "after"), (yes if one else no for one in wrong), strict=True))
+
+
+def _unrelated(before: Side, after: Side) -> bool:
+    """Whether no class of a module is in both, and of one side less than half of its operators' time in the other."""
+    if before.spent is None or after.spent is None or _classes(before) & _classes(after):
+        return False
+    ours, theirs = before.spent.gpu_ns, after.spent.gpu_ns
+    shares = [_shared(ours, theirs), _shared(theirs, ours)]
+    return None not in shares and min(share for share in shares if share is not None) < _FEWEST_SHARED
+
+
+def _classes(side: Side) -> set[str]:
+    parts = {part.rstrip("*_") for item in side.items for part in (item.module or "").split(".")}
+    return parts - _WRAPPERS - {""}
+
+
+def _shared(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float | None:
+    """The share of our time whose operators are there too; None: no name says what runs.
+
+    Only those of PyTorch's operators say it, and those that a compiler made of operators: of these one is enough.
+    """
+    there = {word for name in theirs for word in _words(name)}
+    known = {name: ns for name, ns in ours.items() if _words(name)}
+    also = (ns for name, ns in known.items() if (set.issubset if _is_operator(name) else _meet)(_words(name), there))
+    return sum(also) / sum(known.values()) if any(known.values()) else None
+
+
+def _meet(ours: set[str], theirs: set[str]) -> bool:
+    return bool(ours & theirs)
+
+
+def _is_operator(name: str) -> bool:
+    return name.startswith("aten::")
+
+
+def _words(name: str) -> set[str]:
+    known = _is_operator(name) or name.startswith("triton_")
+    return set(_WORDS.findall(name)) - _BESIDE if known else set()
 
 
 def differing(before: About, after: About) -> Iterator[Differs]:

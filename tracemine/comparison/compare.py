@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from tracemine.comparison.comparable import differing, inputs, shapes
-from tracemine.comparison.matching import SIGNATURE, Component, components
+from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
+from tracemine.comparison.matching import BY_NAME, SIGNATURE, Component, components
 from tracemine.comparison.proof import Demand, Room, proven
 from tracemine.comparison.record import (
+    INCOMPARABLE,
     STATUSES,
     Change,
     Difference,
@@ -39,6 +40,11 @@ from tracemine.findings.record import NOTHING, Range, Scan
 from tracemine.units import count_text, time_text
 from tracemine.version import __version__
 
+_NOTHING_COMPARES = {
+    "cut_off": "a recording is cut off, and what came after the cut is not known",
+    "gpu_activity": "a recording holds no GPU activity",
+    "program": "the recordings are of unlike programs",
+}
 _LONGEST = 60  # characters of a place or a shape in a reason
 
 
@@ -67,6 +73,11 @@ class _Both:
     scales: tuple[Scale, Scale]
     noise: Noise
     differs: tuple[Differs, ...]
+
+    @property
+    def incomparable(self) -> Differs | None:
+        """Why nothing compares; None: it does."""
+        return next((one for one in self.differs if one.what in INCOMPARABLE), None)
 
     @property
     def explained(self) -> Differs | None:
@@ -135,7 +146,11 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
         after=after,
         scales=scales,
         noise=level,
-        differs=(*differing(before.about, after.about), *inputs(pairs)),
+        differs=(
+            *incomparable(before, after, matched=any(one.on_gpu and one.matched_by in BY_NAME for one in found)),
+            *differing(before.about, after.about),
+            *inputs(pairs),
+        ),
     )
     changes = sorted(_changes(found, both), key=_order)
     counts = Counter(change.status for change in changes)
@@ -218,6 +233,8 @@ def _believed(found: Sequence[_Matched], both: _Both) -> set[int]:
 
 
 def _status(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matched]) -> tuple[str, str | None]:
+    if (why := both.incomparable) is not None:
+        return "unknown", _NOTHING_COMPARES[why.what]
     if one.one_sided:
         return _one_sided(one, both, believed, found)
     if _per(both) == "unknown":
@@ -349,13 +366,17 @@ def _per(both: _Both) -> str:
 def _step(both: _Both, basis: str) -> StepChange:
     before, after = (scale.step_ns for scale in both.scales)
     noise = round(both.noise.span * max(before.mid, after.mid))
-    return _step_change(before, after, noise, known=_per(both) != "unknown")
+    return _step_change(before, after, noise, known=_known(both))
 
 
 def _gpu_work(both: _Both) -> StepChange:
     before, after = (Range(*(scale.gpu_busy_ns,) * 3) for scale in both.scales)
     noise = round(both.noise.gpu * max(before.mid, after.mid))
-    return _step_change(before, after, noise, known=_per(both) != "unknown")
+    return _step_change(before, after, noise, known=_known(both))
+
+
+def _known(both: _Both) -> bool:
+    return both.incomparable is None and _per(both) != "unknown"
 
 
 def _step_change(before: Range, after: Range, noise: int, *, known: bool) -> StepChange:

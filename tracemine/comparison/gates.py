@@ -14,7 +14,8 @@ _GROWN = ("new", "worse")
 
 
 def parse_gate(text: str) -> Gate:
-    """What yields a line for everything that one word, share of the step or time lets fail. Accepted changes never do.
+    """What yields a line for everything that one word, share of the step or time lets fail. Accepted changes never do;
+    where nothing compares everything does.
 
     Raises ValueError for anything else.
 
@@ -23,13 +24,24 @@ def parse_gate(text: str) -> Gate:
     ValueError: 'newer' is none of new, worse, moved, unknown, and neither a time nor a share of the step
     """
     if text in WORDS:
-        return lambda difference: _of_status(difference, text)
+        return _guarded(lambda difference: _of_status(difference, text))
     try:
         threshold = Threshold(share=parse_percent(text)) if "%" in text else Threshold(ns=parse_time(text))
     except ValueError:
         known = ", ".join(WORDS)
         raise ValueError(f"{text!r} is none of {known}, and neither a time nor a share of the step") from None
-    return lambda difference: _of_growth(difference, threshold)
+    return _guarded(lambda difference: _of_growth(difference, threshold))
+
+
+def _guarded(gate: Gate) -> Gate:
+    """The gate, shut where nothing compares too: what it asks is not known then."""
+
+    def guarded(difference: Difference) -> Iterator[str]:
+        if difference.incomparable:
+            yield "unknown: nothing compares, as is said first"
+        yield from gate(difference)
+
+    return guarded
 
 
 def _of_status(difference: Difference, status: str) -> Iterator[str]:

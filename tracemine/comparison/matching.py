@@ -13,6 +13,7 @@ from tracemine.comparison.record import Item
 from tracemine.comparison.sides import place
 
 IDENTITY, ALIAS, SIGNATURE = "identity", "alias", "signature"
+BY_NAME = (IDENTITY, ALIAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

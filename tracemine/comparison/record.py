@@ -27,6 +27,9 @@ __all__ = [
 
 DIFFERENCE_SCHEMA_VERSION = 1
 
+# What two recordings differ in where nothing of them compares.
+INCOMPARABLE = ("cut_off", "gpu_activity", "program")
+
 # What can become of a finding, as a report lists them: what went wrong first.
 STATUSES = {
     "new": "its cost was not there before",
@@ -85,7 +88,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 class Differs(msgspec.Struct, frozen=True, kw_only=True):
     """Something other than the program that is not the same on both sides."""
 
-    what: str  # `gpu`, `inputs`, `steps`, `operators`, `world_size`, `shapes`, `stacks`, `traced`, `torch` …
+    # Where nothing compares: `cut_off`, a file that ends before its content does; `gpu_activity`, a trace without any;
+    # `program`, two that have nothing in common. Else `gpu`, `inputs`, `steps`, `operators`, `shapes`, `torch` …
+    what: str
     before: str
     after: str
     explains: bool  # that findings come and go: those are `unknown` then
@@ -182,3 +187,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     totals_after: Totals
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def incomparable(self) -> tuple[Differs, ...]:
+        """Why nothing compares, and every change is `unknown`; empty: it does."""
+        return tuple(one for one in self.differs if one.what in INCOMPARABLE)

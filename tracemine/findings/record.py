@@ -380,6 +380,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     traced: bool  # an execution trace was written in the same window, which slows the host
     tensors: bool  # of an execution trace that was given
     operators: float  # share of GPU time whose operator is known
+    cut_off: bool = False  # the file ended before its content did: what came after is not known
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
         traced=ops["record_function_id"].null_count < ops.num_rows,
         tensors=meta.execution_trace is not None,
         operators=round(int(accounts.dur_ns[owned].sum()) / max(accounts.gpu_time_ns, 1), 4),
+        cut_off=meta.ingest.truncated,
     )
 
 

@@ -94,6 +94,50 @@ _NO_TRACE = _Look(lambda head: True, "is JSON, but no trace that can be read", _
 _JAX = _Look(lambda head: True, "is a JAX trace, which is not supported yet", _NO_REPORTS)
 
 
+# What tracemine itself writes, by keys that no trace has all of; the first that fits.
+_OWN = (
+    (
+        {"schema_version", "tracemine", "project", "about"},
+        "is a baseline, not a trace or its findings",
+        "compare a trace with it: tracemine scan TRACE --baseline FILE",
+    ),
+    (
+        {"schema_version", "tracemine", "before", "after"},
+        "is what tracemine diff printed, not a trace or its findings",
+        "close tickets by it: tracemine tickets FINDINGS --after FILE",
+    ),
+    (
+        {"schema_version", "trace", "summary"},
+        "holds findings, not a trace",
+        "print them with tracemine report FILE, compare with tracemine diff, keep with tracemine baseline write",
+    ),
+    (
+        {"schema_version", "trace", "verdicts"},
+        "holds verdicts, not a trace",
+        "name the trace or its findings, and this as --evidence of scan or report",
+    ),
+)
+
+
+def written_by_tracemine(head: bytes) -> tuple[str, str] | None:
+    """What a file is that a command of tracemine printed, and where it belongs; None: it is none, by how it begins.
+
+    >>> written_by_tracemine(b'{"schema_version": 1, "tracemine": "0", "before": {}, "after": {}, "changes": []}')[0]
+    'is what tracemine diff printed, not a trace or its findings'
+    """
+    text = head.lstrip()
+    return _own(_keys(text)) if text[:1] == b"{" else None
+
+
+def _own(keys: set[str]) -> tuple[str, str] | None:
+    return next(((what, hint) for wanted, what, hint in _OWN if wanted <= keys), None)
+
+
+def _keys(text: bytes) -> set[str]:
+    """Of a JSON object, up to a trace's events."""
+    return {key for key, _, _ in members(text, 1, len(text), upto="traceEvents")}
+
+
 def is_trace_json(head: bytes) -> bool:
     """Whether a file that begins so is taken for a Chrome trace: JSON, and none of the other known kinds of it.
 
@@ -136,7 +180,9 @@ def _look(head: bytes) -> _Look | None:
 
 def _other_json(text: bytes) -> _Look | None:
     """A JSON object that is known, and not Kineto's; keys may come in any order."""
-    keys = {key for key, _, _ in members(text, 1, len(text), upto="traceEvents")}
+    keys = _keys(text)
+    if own := _own(keys):
+        return _Look(lambda head: True, *own)
     if {"schema", "nodes"} <= keys:
         return _EXECUTION_TRACE
     before_events = text.partition(b'"traceEvents"')[0]

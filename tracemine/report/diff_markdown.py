@@ -10,6 +10,7 @@ from tracemine.report.diff_words import (
     change_text,
     counts_text,
     differs_texts,
+    incomparable_texts,
     marks,
     noise_text,
     per_text,
@@ -37,6 +38,8 @@ def render(difference: Difference, out: TextIO, options: Options) -> None:
 def _lines(difference: Difference, options: Options) -> Iterator[str]:
     per = per_text(difference)
     yield f"# {code(title(difference))}\n"
+    for text in incomparable_texts(difference):
+        yield f"**Unknown:** {prose(text)}.\n"
     yield f"{prose(sides_text(difference))}. Times are {per}.\n"
     span = "Step" if per == "a step" else "Span"
     yield f"- **{span}** {prose(step_text(difference.step))} ({basis_text(difference)})"

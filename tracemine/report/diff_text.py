@@ -13,6 +13,7 @@ from tracemine.report.diff_words import (
     change_text,
     counts_text,
     differs_texts,
+    incomparable_texts,
     marks,
     noise_text,
     per_text,
@@ -60,6 +61,8 @@ def render(difference: Difference, out: TextIO, options: Options) -> None:
 
 def _rows(difference: Difference, options: Options) -> Iterator[tuple[int, Text]]:
     """Paragraphs: how wide the label is, and the text with it."""
+    for text in incomparable_texts(difference):
+        yield _labelled("unknown", text)
     yield 0, Text(line(title(difference)), "bold")
     yield 0, Text(line(sides_text(difference)))
     per = per_text(difference)

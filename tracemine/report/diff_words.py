@@ -34,6 +34,15 @@ _DIFFERS = {
     "world_size": "processes",
     "devices": "active GPUs",
 }
+# What keeps two recordings from being compared, and the way out.
+_INCOMPARABLE = {
+    "cut_off": ("the file is cut off", "copy or record it again, to its end"),
+    "gpu_activity": (
+        "there is no GPU activity",
+        "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+    ),
+    "program": ("the programs have nothing in common", "name two recordings of one program"),
+}
 _SHORT = 16  # digits of a fingerprint; all of them
 
 
@@ -95,9 +104,28 @@ def basis_text(difference: Difference) -> str:
     return _BASES.get(difference.basis, difference.basis)
 
 
+def incomparable_texts(difference: Difference) -> Iterator[str]:
+    """Why nothing compares, and the way out, a line each; none where it does."""
+    for one in difference.incomparable:
+        what, way_out = _INCOMPARABLE[one.what]
+        yield f"nothing compares: {what} ({one.before} → {one.after}); {way_out}"
+
+
+def how_measured(basis: str) -> str:
+    """How it was found out by how much a step got shorter, behind the time.
+
+    >>> how_measured("recorded"), how_measured("estimated")
+    ('measured, with the profiler', 'estimated')
+    """
+    how = _MEASURED.get(basis)
+    return "estimated" if basis == "estimated" else f"measured, {how}" if how else "measured"
+
+
 def differs_texts(difference: Difference) -> Iterator[str]:
     """What else than the program is not the same, a line each."""
     for one in difference.differs:
+        if one in difference.incomparable:
+            continue  # said first
         why = "; what comes and goes is unknown" if one.explains else ""
         yield f"{_DIFFERS.get(one.what, one.what)}: {one.before} → {one.after}{why}"
 

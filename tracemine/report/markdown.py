@@ -22,6 +22,7 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
+    cut_off,
     dropped_text,
     error_text,
     evidence_text,
@@ -86,6 +87,8 @@ def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
 def _head(scan: Scan) -> Iterator[str]:
     summary = scan.summary
     yield f"# tracemine: {code(scan.trace.path)}"
+    if text := cut_off(scan):
+        yield f"**{prose(text)}**"
     yield prose(" · ".join(summary_parts(scan.trace)))
     if not scan.trace.activities:
         return

@@ -22,6 +22,7 @@ from tracemine.report.words import (
     chain,
     cost_text,
     counted_text,
+    cut_off,
     dropped_text,
     error_text,
     evidence_text,
@@ -134,6 +135,8 @@ def render(scan: Scan, out: TextIO, options: Options) -> None:
 
 def _head(scan: Scan, width: int) -> Iterator[_Row]:
     summary = scan.summary
+    if text := cut_off(scan):
+        yield _paragraph((text, "bold red"))
     if text := headline(scan):
         yield _paragraph((line(text), "bold"))
     yield _paragraph((line(scan.trace.path), "bold"))

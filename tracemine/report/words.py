@@ -532,8 +532,17 @@ def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:
     return f" (p50 {time_text(p50_ns)}, p99 {time_text(p99_ns)})"
 
 
+def cut_off(scan: Scan) -> str:
+    """What is said before all else of a file that ends before its content does; "" of any other."""
+    if scan.recorded is None or not scan.recorded.cut_off:
+        return ""
+    return "The file is cut off: what came after the cut is not known. Copy or record it again, to its end."
+
+
 def no_findings(scan: Scan) -> str:
     """What a scan without findings says first: nothing was found, or, for want of a GPU's name, not looked for."""
+    if cut_off(scan):
+        return "Nothing was found before the cut."
     if scan.trace.activities and scan.trace.estimated_for is None:
         if scan.trace.gpu:
             return (
@@ -547,6 +556,8 @@ def no_findings(scan: Scan) -> str:
 def nothing_found(scan: Scan) -> str:
     """Why a scan has no finding, in one sentence."""
     summary = scan.summary
+    if not scan.trace.activities and cut_off(scan):
+        return "The file ends before any GPU activity."
     if not scan.trace.activities:
         return "The trace holds no GPU activity: record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
     busy = percent_text(summary.gpu_busy_ns, summary.gpu_busy_ns + summary.gpu_idle_ns)

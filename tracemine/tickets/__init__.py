@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.http import Patience
     from tracemine.tickets.jira import Jira
-    from tracemine.tickets.record import Action, Draft, Figures, Issue
-    from tracemine.tickets.run import UnfinishedError, findings_of, sync
+    from tracemine.tickets.record import Action, Draft, Figures, Issue, NoTokenError
+    from tracemine.tickets.run import UnfinishedError, findings_of, sync, unseen
     from tracemine.tickets.written import write_tickets
 
 __all__ = [
@@ -35,10 +35,12 @@ __all__ = [
     "GitHub",
     "Issue",
     "Jira",
+    "NoTokenError",
     "Patience",
     "UnfinishedError",
     "findings_of",
     "sync",
+    "unseen",
     "write_tickets",
 ]
 
@@ -55,6 +57,8 @@ _PUBLIC = {
     "UnfinishedError": "run",
     "findings_of": "run",
     "sync": "run",
+    "unseen": "run",
+    "NoTokenError": "record",
     "write_tickets": "written",
 }
 

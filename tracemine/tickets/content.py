@@ -6,8 +6,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from tracemine.findings.record import Finding, Range, Scan, Variant
+from tracemine.matching import Rule, load_rules
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.escape import shorten
 from tracemine.report.words import (
@@ -47,8 +49,9 @@ class Details:
 def draft(finding: Finding, scan: Scan, names: Names, details: Details) -> Draft:
     """The ticket of a finding. Raises UsageError where its identity is none."""
     aliases = tuple(key_of(names.project, one) for one in finding.identity.aliases[:MOST_ALIASES])
-    mark = Mark(key_of(names.project, finding.identity.finding), aliases, figures(finding))
-    hidden = _hidden(finding)
+    key = key_of(names.project, finding.identity.finding)
+    mark = Mark(key, aliases, figures(finding), redacted=names.redact)
+    hidden = _hidden(finding) if names.redact else frozenset()
     text = tuple(_blocks(finding, scan, names, details))
     return Draft(mark, names.text(_title(finding, names), hidden), names.blocks(text, hidden))
 
@@ -62,7 +65,7 @@ def figures(finding: Finding) -> Figures:
 
 
 def _hidden(finding: Finding) -> frozenset[str]:
-    """Names that pseudonyms stand for: modules, their parts, files and functions."""
+    """Names that pseudonyms stand for: modules, their parts, files and functions, but for the rule's own words."""
     found: set[str] = set()
     every: tuple[Finding | Variant, ...] = (finding, *finding.variants)
     for one in every:
@@ -70,7 +73,25 @@ def _hidden(finding: Finding) -> frozenset[str]:
         for source in one.source:
             found.update(re.split(r"[\\/]", source.file))
             found.add(source.function)
-    return frozenset(found - EVERYONES - {""})
+    return frozenset(found - EVERYONES - _rule_words(finding) - {""})
+
+
+def _rule_words(finding: Finding) -> set[str]:
+    """What the finding's rule says whatever trace it is of: `RMSNorm` and `step` are nobody's secret there."""
+    rule = _rules().get(finding.rule)
+    texts = [_head(finding), *([rule.title, rule.why, rule.fix] if rule is not None else [])]
+    return {word for text in texts for word in re.findall(r"\w+", text)}
+
+
+@cache
+def _rules() -> Mapping[str, Rule]:
+    return {rule.id: rule for rule in load_rules()}
+
+
+def _head(finding: Finding) -> str:
+    """Its title without the module's class, in which it ends."""
+    head, _, tail = finding.title.rpartition(": ")
+    return head if head and tail in (finding.module or "") else finding.title
 
 
 def _title(finding: Finding, names: Names) -> str:
@@ -82,7 +103,7 @@ def _title(finding: Finding, names: Names) -> str:
     if names.redact:
         title = head
     saving = figures(finding)
-    says = f"{time_text(saving.saving_ns)} {saving.each}"
+    says = f"saves {time_text(saving.saving_ns)} {saving.each}"
     return f"{head or title}: {place} ({says})" if place else f"{title} ({says})"
 
 

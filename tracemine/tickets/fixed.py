@@ -9,14 +9,20 @@ from typing import Any
 
 import msgspec
 
-from tracemine.errors import InputError, Location
+from tracemine.comparison import side_of
+from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
+from tracemine.findings.record import Scan
 from tracemine.perfmodel import Range
+from tracemine.report.diff_words import how_measured
 from tracemine.units import range_text, time_text
 
 _LARGEST_BYTES = 1 << 28
 _MOST_NS = 1 << 62
 _HINT = "tracemine diff BEFORE AFTER --format json writes one"
+_STEP = "the step"
+_AGAIN = "compare again, with these findings as AFTER: tracemine diff BEFORE AFTER --format json"
+_SAME_RECORDING = ("format", "steps", "span_ns", "gpu_busy_ns")  # measured: two recordings never agree in all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,7 @@ class Together:
     of: str
     predicted: Range
     measured_ns: int
+    how: str = "measured"  # or how: with the profiler, or without; or that it was estimated
 
     def __str__(self) -> str:
         """Both, in words.
@@ -35,7 +42,7 @@ class Together:
         """
         low, mid, high = self.predicted.low, self.predicted.mid, self.predicted.high
         predicted = f"{time_text(mid)} ({range_text(low, high)})"
-        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} measured"
+        return f"of {self.of} {predicted} predicted, {time_text(self.measured_ns)} {self.how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,32 @@ class Fixed:
         return " ".join(parts)
 
 
-def read_fixed(path: Path) -> tuple[Fixed, ...]:
-    """The findings of a comparison that are `fixed`. Raises InputError where the file is none."""
+def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[Fixed, ...]:
+    """The findings that a comparison, of which `scan` is the later side, says are `fixed`.
+
+    Raises InputError where a file is no comparison; UsageError where its later side is another recording, or has what
+    the comparison says is fixed: nothing is closed then.
+    """
+    comparison = after if isinstance(after, Mapping) else _read(after)
+    name = "--after" if isinstance(after, Mapping) else f"--after: {after}"
+    fixed = fixed_in(comparison)
+    if not _is_of(comparison.get("after"), scan):
+        what = "they are its “before”" if _is_of(comparison.get("before"), scan) else "it is of other recordings"
+        raise UsageError(f"{name} does not end at the findings given: {what}; nothing is closed", hint=_AGAIN)
+    there = {name for finding in scan.findings for name in finding.names}
+    if back := [one.identity for one in fixed if one.identity in there]:
+        says = f"{name} says fixed of {back[0]}, and the findings given still have it; nothing is closed"
+        raise UsageError(says, hint=_AGAIN)
+    return fixed
+
+
+def _is_of(side: object, scan: Scan) -> bool:
+    """Whether a side of a comparison is this recording, whatever its file is called now."""
+    about = side_of(scan).about
+    return isinstance(side, dict) and all(side.get(name) == getattr(about, name) for name in _SAME_RECORDING)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
     where = Location(str(path))
     try:
         found = msgspec.json.decode(read_file(path, _LARGEST_BYTES))
@@ -74,7 +105,7 @@ def read_fixed(path: Path) -> tuple[Fixed, ...]:
         raise InputError("is no comparison: it has no list of changes", where=where, hint=_HINT)
     if not all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in found["changes"]):
         raise InputError("is no comparison: its changes have no status", where=where, hint=_HINT)
-    return fixed_in(found)
+    return found
 
 
 def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
@@ -84,7 +115,7 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
     ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
     (Fixed(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
     """
-    together = tuple(_together(comparison.get("predicted")))
+    together = tuple(_together(comparison.get("predicted"), comparison.get("basis")))
     each = "over the trace" if comparison.get("per") == "trace" else "a step"
     found = []
     for change in comparison["changes"]:
@@ -96,18 +127,19 @@ def fixed_in(comparison: Mapping[str, Any]) -> tuple[Fixed, ...]:
     return tuple(found)
 
 
-def _together(predicted: object) -> Iterator[Together]:
+def _together(predicted: object, basis: object) -> Iterator[Together]:
     if not isinstance(predicted, dict):
         return
+    how = how_measured(basis) if isinstance(basis, str) else "measured"
     for of, said, measured in (
-        ("the step", "step_saving_ns", "measured_step_ns"),
+        (_STEP, "step_saving_ns", "measured_step_ns"),
         ("GPU time", "gpu_saving_ns", "measured_gpu_ns"),
     ):
         found = predicted.get(said)
         ends = [_ns(found.get(end)) for end in ("low", "mid", "high")] if isinstance(found, dict) else []
         known = [ns for ns in ends if ns is not None]
         if len(known) == 3 and (got := _ns(predicted.get(measured))) is not None:
-            yield Together(of, Range(*known), got)
+            yield Together(of, Range(*known), got, how if of == _STEP else "measured")
 
 
 def _ns(found: object) -> int | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +22,7 @@ from tracemine.tickets.document import Block
 from tracemine.tickets.http import Client, Patience, Secret, origin_of
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
-from tracemine.tickets.record import Comment, Draft, Issue, Mark, State
+from tracemine.tickets.record import Comment, Draft, Issue, State
 from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
@@ -87,7 +88,7 @@ class GitHub:
         self._patch(issue, content)
 
     def end(self, issue: Issue, revision: int) -> None:
-        mark = Mark(issue.mark.key, issue.mark.aliases, issue.mark.figures, revision)
+        mark = replace(issue.mark, revision=revision)
         self._patch(issue, {"body": with_state(issue.body, mark), "state": "closed", "state_reason": "completed"})
 
     def withdraw(self, issue: Issue, winner: Issue) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class Patience:
     deadline_s: float = 120.0  # of one answer, however slowly it drips
     settle_s: float = 1.0  # between two looks for what was just created
     sleep: Callable[[float], None] = time.sleep
+    tell: Callable[[str], None] | None = None  # gets a line before each wait; None: nobody is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,9 @@ class Client:
                 answer = self._once(method, url, content)
             except (httpx.TransportError, httpx.DecodingError, _HalfAnswer) as error:
                 problem = _problem(error)
+                if _is_unknown_host(error):
+                    hint = "is the address right, and is this machine on the network?"
+                    raise ServiceError(f"{self._origin.host}: no such host is known", hint=hint) from None
                 if not repeatable and not isinstance(error, _NOT_SENT):
                     raise Unanswered(f"{what}: {problem}") from None
             else:
@@ -184,7 +189,7 @@ class Client:
                     raise Unanswered(f"{what}: {problem}")
                 wait_s = _asked_wait_s(answer)
             if attempt + 1 < self._patience.attempts:
-                self._wait(attempt, wait_s, what)
+                self._wait(attempt, wait_s, what, problem)
         raise ServiceError(
             f"{self._origin.host}: {what}: {problem}; tried {self._patience.attempts} times",
             hint="run it again later: what was done is found again",
@@ -205,6 +210,11 @@ class Client:
             try:
                 answer.json()
             except msgspec.DecodeError:
+                if answer.content.lstrip()[:1] == b"<":
+                    raise ServiceError(
+                        f"{self._origin.host}: {method} {line(url.path, 120)}: answered with a web page, as logins do",
+                        hint="is this the API's address (of GitHub Enterprise https://HOST/api/v3)?",
+                    ) from None
                 raise _HalfAnswer("half an answer") from None
         return answer
 
@@ -224,7 +234,7 @@ class Client:
                 raise _HalfAnswer("half an answer, and the rest too slowly")
         return bytes(content)
 
-    def _wait(self, attempt: int, asked_s: float | None, what: str) -> None:
+    def _wait(self, attempt: int, asked_s: float | None, what: str, problem: str) -> None:
         patience = self._patience
         if asked_s is not None and asked_s > patience.longest_wait_s:
             raise ServiceError(
@@ -232,7 +242,11 @@ class Client:
                 hint="run it again then: what was done is found again",
             )
         backoff_s = patience.backoff_s * 2**attempt * (0.5 + random.random())  # noqa: S311 - spreads requests
-        patience.sleep(max(asked_s or 0.0, min(backoff_s, patience.longest_wait_s)))
+        wait_s = max(asked_s or 0.0, min(backoff_s, patience.longest_wait_s))
+        if patience.tell is not None:
+            tries = f"{attempt + 2} of {patience.attempts}"
+            patience.tell(f"{self._origin.host}: {what}: {problem}; in {wait_s:,.0f} s it is tried again ({tries})")
+        patience.sleep(wait_s)
 
     def _says(self, answer: Answer) -> str:
         """What the service says of a refusal, in a line and without the token, should it repeat it."""
@@ -266,6 +280,15 @@ def _problem(error: Exception) -> str:
     if isinstance(error, httpx.ConnectError):
         return "no connection"
     return "the connection broke"
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether a name has no address: what is asked a moment later has none either."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return error.errno != socket.EAI_AGAIN
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _hint(status: int) -> str | None:

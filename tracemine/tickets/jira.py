@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any
@@ -102,7 +103,7 @@ class Jira:
 
     def end(self, issue: Issue, revision: int) -> None:
         self._move(issue, done=True, wishes=_OF_DONE)
-        mark = Mark(issue.mark.key, issue.mark.aliases, issue.mark.figures, revision)
+        mark = replace(issue.mark, revision=revision)
         self._put(issue, {"properties": _property(mark)})
 
     def withdraw(self, issue: Issue, winner: Issue) -> None:

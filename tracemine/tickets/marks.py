@@ -6,8 +6,9 @@
     (the text)
     <!-- tracemine-end -->
 
-A line counts where it is a whole line. Nothing that a trace says can be one: the text is written by markdown.py, which
-lets no `<!--` through. What people write before and after these lines is kept.
+In the first line `redacted` stands behind the key of a ticket with pseudonyms. A line counts where it is a whole line.
+Nothing that a trace says can be one: the text is written by markdown.py, which lets no `<!--` through. What people
+write before and after these lines is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOST_ALIASES = 8
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._]|-(?!-)){0,62}", re.ASCII)
 _IDENTITY = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}/[0-9a-f]{16}"
-_LINE = re.compile(rf"^<!-- tracemine: ({_KEY}) -->[ \t]*\r?$", re.MULTILINE)
+_LINE = re.compile(rf"^<!-- tracemine: ({_KEY})( redacted)? -->[ \t]*\r?$", re.MULTILINE)
 _ALSO = re.compile(rf"^<!-- tracemine-also: ({_KEY}(?: {_KEY})*) -->[ \t]*\r?$", re.MULTILINE)
 _STATE = re.compile(
     r"^<!-- tracemine-state: (\d{1,9})(?: saves (\d{1,19}) of (\d{1,19}) a (step|trace))? -->[ \t]*\r?$", re.MULTILINE
@@ -46,7 +47,7 @@ def check_project(project: str) -> None:
     """Raises UsageError for a label that cannot stand in a key."""
     if not _PROJECT.fullmatch(project):
         raise UsageError(
-            f"--project: {project[:80]!a} is no label",
+            f"--project: {project[:80]!r} is no label",
             hint="a label has up to 63 letters, digits, dots, underscores and single hyphens, and begins with neither",
         )
 
@@ -58,7 +59,7 @@ def mark_lines(mark: Mark) -> str:
     <!-- tracemine: decoder/80c2800cc9860f75 -->
     <!-- tracemine-state: 3 saves 236000 of 292365 a step -->
     """
-    lines = [f"<!-- tracemine: {mark.key} -->"]
+    lines = [f"<!-- tracemine: {mark.key}{' redacted' * mark.redacted} -->"]
     if mark.aliases:
         lines.append(f"<!-- tracemine-also: {' '.join(mark.aliases)} -->")
     return "\n".join([*lines, _state_line(mark)])
@@ -90,6 +91,7 @@ def mark_in(body: str) -> Mark | None:
         aliases=tuple(also[1].split(" "))[:MOST_ALIASES] if also else (),
         figures=figures,
         revision=int(state[1]) if state else 0,
+        redacted=found[2] is not None,
     )
 
 

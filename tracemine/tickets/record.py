@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from tracemine.errors import UsageError
 from tracemine.units import time_text
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ Kind = Literal["create", "update", "close", "reopen", "withdraw", "leave"]
 
 class Unanswered(Exception):
     """A request that must not be repeated blindly got no whole answer: it may have taken effect or not."""
+
+
+class NoTokenError(UsageError):
+    """There is no token for a service: it cannot even be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Mark:
     aliases: tuple[str, ...] = ()  # keys too: what the finding is called where no module was recorded, for example
     figures: Figures | None = None
     revision: int = 0  # counts what was written to the ticket
+    redacted: bool = False  # pseudonyms stand in it for names of modules, files and functions
 
 
 @dataclass(frozen=True, slots=True)

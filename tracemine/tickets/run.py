@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracemine.errors import ServiceError, TracemineError
+from tracemine.errors import ServiceError, TracemineError, UsageError
 from tracemine.files import locked, make_folder, read_file, write_file, writing
 from tracemine.findings.record import Finding, Scan
 from tracemine.tickets.content import Details, draft
 from tracemine.tickets.document import Paragraph, Text
-from tracemine.tickets.fixed import Fixed, fixed_in, read_fixed
+from tracemine.tickets.fixed import fixed_before
 from tracemine.tickets.marks import MOST_ALIASES, check_project, key_of
 from tracemine.tickets.names import Names
 from tracemine.tickets.once import one_comment, one_ticket
@@ -25,6 +25,7 @@ from tracemine.tickets.service import Service
 
 _CREATED = "created.txt"
 _MOST_CREATED = 50
+_UNSEEN = "unless it has a ticket"
 _LARGEST_BYTES = 1 << 16
 MOST = 5  # tickets that a run creates, where nothing else is said
 
@@ -53,25 +54,35 @@ def sync(
     details: Details | None = None,
     locks: Path | None = None,
     progress: Progress | None = None,
+    actions: list[Action] | None = None,
 ) -> list[Action]:
     """Say what to do so that each finding has its ticket, and, where `apply` is set, do it.
 
-    project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says,
-    a file or its content: what is `fixed` there is closed. most: how many tickets to create. details: what findings
-    do not say of the recording. locks: a folder for this machine's locks; the user's own where none is given.
+    project: the label that keeps tickets of one model apart from those of others. after: what `tracemine diff` says, a
+    file or its content, `scan` its later side: what is `fixed` there is closed. most: how many tickets to create.
+    details: what findings do not say of the recording. locks: a folder for this machine's locks; the user's own where
+    none is given. actions: a list to keep what is due and what is done in, for one who is interrupted meanwhile.
 
     Without `apply` nothing is changed: the service is only read. Raises UnfinishedError where it stops midway: what
-    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none.
+    was done stays done, and the next run finds it again; UsageError for a label or an identity that is none, for a
+    comparison of others than `scan`, and where the tickets there are redacted and these are not, or the reverse.
     """
     found = findings_of(scan, project, after=after, redact=redact, details=details)
     folder = _folder(locks, service.place, project)
     with _lock(folder) if apply else contextlib.nullcontext():
         prefix = f"{project}/"
         issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
+        _check_alike(issues, project, redact=redact)
         steps = plan(found, issues, most)
         if not apply:
             return [_action(step) for step in steps]
-        return _applied(service, steps, folder, progress)
+        return _applied(service, steps, folder, progress, [] if actions is None else actions)
+
+
+def unseen(scan: Scan, project: str, *, redact: bool = False, most: int = MOST) -> list[Action]:
+    """What a service would get that holds nothing yet: what it holds is not looked at. Arguments as of `sync`."""
+    steps = plan(findings_of(scan, project, redact=redact), (), most)
+    return [replace(_action(step), why=_UNSEEN if step.kind == "create" else step.why) for step in steps]
 
 
 def findings_of(
@@ -94,13 +105,20 @@ def findings_of(
         else:
             text = draft(finding, scan, names, about)
             drafts.setdefault(text.mark.key, text)
-    return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in _fixed(after)))
+    fixed = () if after is None else fixed_before(after, scan)
+    return Found(tuple(drafts.values()), others, tuple((f"{project}/{one.identity}", one) for one in fixed))
 
 
-def _fixed(after: Path | Mapping[str, Any] | None) -> tuple[Fixed, ...]:
-    if after is None:
-        return ()
-    return fixed_in(after) if isinstance(after, Mapping) else read_fixed(after)
+def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:
+    """Raises UsageError where a run would put names into redacted tickets, or leave them in others."""
+    other = next((issue for issue in issues if issue.mark.redacted != redact), None)
+    if other is None:
+        return
+    if redact:
+        says, hint = "has the names themselves", "leave --redact out, or give redacted tickets another --project"
+    else:
+        says, hint = "is redacted", "say --redact, or give tickets with names another --project"
+    raise UsageError(f"--redact: {other.name} of {project} {says}, and this run would mix them", hint=hint)
 
 
 def _no_ticket(finding: Finding) -> str | None:
@@ -109,8 +127,10 @@ def _no_ticket(finding: Finding) -> str | None:
     return "refuted" if finding.refuted else None
 
 
-def _applied(service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None) -> list[Action]:
-    actions = [_action(step) for step in steps]
+def _applied(
+    service: Service, steps: Sequence[Step], folder: Path, progress: Progress | None, actions: list[Action]
+) -> list[Action]:
+    actions[:] = [_action(step) for step in steps]
     for number, step in enumerate(steps):
         if progress is not None:
             progress(number, len(steps))
@@ -152,7 +172,7 @@ def _mark(issue: Issue, now: Draft) -> Mark:
     """The ticket's key, which stays, and under what else it may be looked for."""
     names = dict.fromkeys((*issue.mark.aliases, now.mark.key, *now.mark.aliases))
     aliases = tuple(name for name in names if name != issue.mark.key)[:MOST_ALIASES]
-    return Mark(issue.mark.key, aliases, now.mark.figures, issue.mark.revision + 1)
+    return replace(now.mark, key=issue.mark.key, aliases=aliases, revision=issue.mark.revision + 1)
 
 
 def _action(step: Step) -> Action:

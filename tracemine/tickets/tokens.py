@@ -13,8 +13,8 @@ from contextlib import suppress
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from tracemine.errors import UsageError
 from tracemine.tickets.http import Secret
+from tracemine.tickets.record import NoTokenError
 
 GITHUB = "https://api.github.com"
 _KEYRING = "tracemine"
@@ -29,7 +29,7 @@ def github_token(url: str, environment: Mapping[str, str] | None = None) -> Secr
     names = ("GH_TOKEN", "GITHUB_TOKEN") if public else ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
     token = next((known[name] for name in names if known.get(name)), None) or _kept(host)
     if token is None:
-        raise UsageError(
+        raise NoTokenError(
             f"there is no token for {host}", hint=f"set {names[0]} or {names[1]}, or: keyring set {_KEYRING} {host}"
         )
     return Secret(f"Bearer {token.strip()}")
@@ -42,7 +42,7 @@ def jira_token(url: str, environment: Mapping[str, str] | None = None) -> Secret
     email = known.get("JIRA_EMAIL")
     token = known.get("JIRA_API_TOKEN") or _kept(host)
     if not email or not token:
-        raise UsageError(
+        raise NoTokenError(
             f"there is no token for {host}",
             hint=f"set JIRA_EMAIL and JIRA_API_TOKEN (or for the latter: keyring set {_KEYRING} {host})",
         )
