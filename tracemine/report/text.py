@@ -381,7 +381,7 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
 
 def _foot(scan: Scan, hidden: int) -> Iterator[_Row]:
     if not scan.reported:
-        yield _paragraph((no_findings(scan), "bold"))
+        yield _paragraph((line(no_findings(scan)), "bold"))
         yield _paragraph(nothing_found(scan))
     if hidden:
         yield _paragraph(f"{count_text(hidden, 'more finding')}: --top {len(scan.reported)}")

@@ -24,7 +24,7 @@ def _images(strides: tuple[int, ...] | None = None, side: int = 14, trains: bool
 def test_the_rows_of_an_image_are_walked_as_one_where_they_lie_behind_each_other() -> None:
     text = generate(_images()).text
     assert "n2_walked, n3_walked = (1, n2 * n3) if x.stride(2) == n3 * x.stride(3) else (n2, n3)" in text
-    assert "rows, columns = n0 * n1 * n2_walked, n3_walked" in text
+    assert "n0 * n1 * n2_walked, n3_walked)" in text
 
 
 @pytest.mark.parametrize("strides", [(256 * 14 * 16, 14 * 16, 16, 1), (256 * 196, 1, 14 * 256, 256)])
