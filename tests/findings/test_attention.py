@@ -87,10 +87,12 @@ def test_where_sizes_do_not_fit_nothing_is_said(steps: list[dict[str, Any]]) -> 
     assert found(*steps) is None
 
 
-def priced(told: Spelled, capability: str | None = "9.0") -> Estimate | Abstained:
-    device = find_device("NVIDIA H200")
+def priced(
+    told: Spelled, capability: str | None = "9.0", *, gpu: str = "NVIDIA H200", amd: bool = False
+) -> Estimate | Abstained:
+    device = find_device(gpu)
     assert device is not None
-    return in_one_call(told, rates_of(device), capability, None, 12)
+    return in_one_call(told, rates_of(device), capability, None, 12, amd=amd)
 
 
 def test_training_is_priced_with_its_backward_pass_and_another_score_function_with_a_wider_interval() -> None:
@@ -119,3 +121,21 @@ def test_nothing_is_claimed_where_no_fused_kernel_takes_it_or_the_chip_is_not_kn
     assert priced(told) == Abstained("no_fused_attention")
     assert priced(half, None) == Abstained("device_unknown")
     assert priced(half, "new") == Abstained("device_unknown")
+
+
+def test_of_an_amd_gpu_no_backend_is_named_and_the_price_says_that_its_kernels_are_assumed() -> None:
+    told = found(PRODUCT, SOFTMAX, VALUES)
+    assert told is not None
+    ours, theirs = priced(told), priced(told, "9.4", gpu="AMD Instinct MI300X", amd=True)
+    assert isinstance(ours, Estimate)
+    assert isinstance(theirs, Estimate)
+    assert ours.assumptions == ("the cudnn backend takes it",)
+    assert theirs.assumptions == (
+        "its kernels are taken to do as well as NVIDIA's, of which alone some were measured (assumed)",
+    )
+    assert theirs.after_ns.high > 4 * theirs.after_ns.low
+    capped = found(PRODUCT, step("aten::tanh", SCORES), SOFTMAX, VALUES)
+    assert capped is not None
+    flex = priced(capped, "9.4", gpu="AMD Instinct MI300X", amd=True)
+    assert isinstance(flex, Estimate)
+    assert ["NVIDIA" in flex.assumptions[0], "flex_attention" in flex.assumptions[1]] == [True, True]

@@ -188,7 +188,8 @@ def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstaine
     capability = next((each.compute_capability for each in book.timeline.meta.devices), None)
     written = number(book.rows["activities"], "bytes_written", null=0)[members]
     scores = int(written[written >= found.call.score_bytes].sum())
-    estimate = in_one_call(found, book.rates, capability, book.environment.torch, scores)
+    environment = book.environment
+    estimate = in_one_call(found, book.rates, capability, environment.torch, scores, amd=environment.amd)
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
 
 
