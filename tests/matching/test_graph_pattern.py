@@ -224,6 +224,14 @@ WHERE = [
     ("a.out_layout = 'channels_last'", True),
     ("b.in1_layout = 'strided'", True),
     ("b.in1_layout = 'contiguous'", False),
+    ("a.out_memory[-1] = 3", True),  # channels innermost
+    ("a.out_memory = b.in0_memory", True),
+    ("a.out_memory <> a.out_shape", True),
+    ("a.out_memory[4] <> 2", False),
+    ("c.out_memory = c.out_shape", True),
+    ("b.in1_memory = b.in1_shape", False),  # there are gaps
+    ("b.in1_memory <> b.in1_shape", False),
+    ("b.out_memory <> a.out_memory", False),  # not known
     ("b.axis = -1", True),
     ("a.axis = -1", False),
     ("SAME INPUT (a, b)", False),
@@ -248,6 +256,46 @@ def test_where_compares_shapes_dtypes_layouts_and_axes_and_what_is_not_known_doe
     )
     (case,) = read_cases(loaded, DOCS)
     assert len(find(loaded, case.rows)) == holds
+
+
+STAYS = """
+match = "(act)-[reads]->{0,2}(add)-[reads]->(mm)"
+stays = ["mm", "add"]
+[define]
+mm = { op = "gemm" }
+add = { op = "add" }
+act = { op = "gelu" }
+"""
+
+
+def test_what_stays_is_needed_for_a_match_and_is_not_found(rule):
+    loaded = rule(STAYS)
+    lines = "## x\n|node|reads|op|expect|\n|-|-|-|-|\n|a|x|{0}||\n|b|a|add||\n|c|b|gelu|{1}|\n"
+    for op, matched in (("gemm", True), ("relu", False)):
+        (loaded.folder / "cases.md").write_text(lines.format(op, "act" if matched else ""), "utf-8")
+        (result,) = run_cases(loaded, DOCS)
+        assert not result.problems
+        (case,) = read_cases(loaded, DOCS)
+        assert find(loaded, case.rows).rows.tolist() == ([2] if matched else [])
+
+
+def test_a_match_of_which_all_stays_is_none(rule):
+    loaded = rule(STAYS.replace('act = { op = "gelu" }', "act = {}"))
+    (loaded.folder / "cases.md").write_text(
+        "## x\n|node|reads|op|expect|\n|-|-|-|-|\n|a|x|gemm||\n|b|a|add||\n|c|x|gemm||\n|d|c|gelu|act|\n", "utf-8"
+    )
+    (case,) = read_cases(loaded, DOCS)
+    found = find(loaded, case.rows)
+    assert (found.rows.tolist(), found.offsets.tolist(), len(found.evidence)) == ([3], [0, 1], 1)
+
+
+def test_a_rule_of_which_all_stays_is_refused(rule):
+    with pytest.raises(RuleError) as error:
+        rule(STAYS.replace('["mm", "add"]', '["mm", "add", "act"]'))
+    assert "nothing is left of a match" in str(error.value)
+    with pytest.raises(RuleError) as error:
+        rule(STAYS.replace('["mm", "add"]', '["softmax"]'))
+    assert "'softmax' is none of its values" in str(error.value)
 
 
 def test_of_a_rule_with_both_the_row_pattern_counts_only_where_reads_are_unknown_or_guessed(rule):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.pipeline import analysed
-from tracemine.rows.operands import appended, weight_cast
+from tracemine.rows.operands import appended, in_evaluation, weight_cast
 from tracemine.rows.table import Column, Flags, Numbers
 
 LINEAR = ("aten::linear", "[[8,64],[32,64],[32]]", '["float","float","float"]')
@@ -98,3 +98,26 @@ def test_the_width_is_the_last_extent_of_the_first_tensor() -> None:
 
 def columns(trace: Trace) -> dict[str, Column]:
     return analysed(trace.timeline()).rows["activities"].columns
+
+
+@pytest.mark.parametrize(("name", "training", "evaluated"), [
+    ("native_batch_norm", "False", True),
+    ("cudnn_batch_norm", "False", True),
+    ("native_batch_norm", "True", False),
+    ("native_batch_norm", "", False),
+    ("native_layer_norm", "False", False),
+])  # fmt: skip
+def test_a_batch_norm_says_whether_it_is_in_training(name: str, training: str, evaluated: bool) -> None:
+    trace = Trace()
+    shapes, types = [[2, 8, 4, 4], *[[8]] * 4, [], [], []], [*["float"] * 5, *["Scalar"] * 3]
+    concrete = ["", "", "", "", "", training, "0.1", "1e-05"]
+    op = trace.op(f"aten::{name}", 0, 900, shapes, types, concrete=concrete)
+    trace.kernel("k", 500, 100, launch=(10, 10), op=op)
+    column = columns(trace)["running_statistics"]
+    assert isinstance(column, Flags)
+    assert column.values.tolist() == [evaluated]
+
+
+@pytest.mark.parametrize("text", ["", "7", "{", "[]", '["False"]'])
+def test_arguments_that_do_not_say_are_not_in_evaluation(text: str) -> None:
+    assert not in_evaluation(text)

@@ -67,7 +67,8 @@ overlap: the one whose first node is earliest is taken, of several the one with 
 nodes are earlier. From one node at most {WAYS} partial matches are followed; where there are more, none is. The
 evidence of a match is that of its weakest edge: `proven`, `consistent` or `adjacent`. Where it is not known who reads
 what, nothing matches. Of a rule with both the `pattern` counts there, and where what one of its rows reads is a
-guess; else the graph has decided. `match` may be a list of patterns: what an earlier one has taken is taken.
+guess; else the graph has decided. `match` may be a list of patterns: what an earlier one has taken is taken. `stays`
+names labels: what has one of them is needed for a match, and is not what is found.
 
 In cases.md a table with a column `reads` is a graph, a line an operator in order of time: `node` names it, `reads`
 names nodes above it, in the order of its arguments, or tensors from outside. Beside the rows' columns there are those
@@ -180,6 +181,8 @@ def _called(rule: Rule) -> str:
 def _matched(rule: Rule) -> str:
     partition = ", ".join(rule.partition_by) or "nothing"
     lines = [f"{'' if n else 'match':9} {text}" for match in rule.match for n, text in _lines(match)]
+    if rule.stays:
+        lines.append(f"stays     {', '.join(rule.stays)}")
     if rule.pattern is not None:
         lines.append(f"pattern   {rule.pattern.text}")
     width = max(len(variable) for variable in rule.define)

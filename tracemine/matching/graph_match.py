@@ -489,6 +489,8 @@ def _entry(side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors
 
 def _shape(side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors) -> tuple[IntArray, IntArray]:
     entry = _entry(side, vertices, tensors)
+    if side.column.endswith("_memory"):
+        return _memory(entry, tensors)
     return tensors.shape[entry], tensors.rank[entry]
 
 
@@ -506,6 +508,11 @@ def _numbers_of(
     what = side.column.partition("_")[2]
     entry = _entry(side, vertices, tensors)
     rank = tensors.rank[entry]
+    if what == "memory":
+        sizes, rank = _memory(entry, tensors)
+        index = cast("int", side.index)
+        inside = (index < rank) if index >= 0 else (-index <= rank)
+        return sizes[np.arange(count), np.where(inside, MOST_AXES + (index - rank if index >= 0 else index), 0)], inside
     if what == "rank":
         return rank, rank >= 0
     if what == "shape":
@@ -532,6 +539,17 @@ def _layouts(entry: IntArray, tensors: NodeTensors) -> IntArray:
         own = _dense(shape, strides, [front + 1, *range(MOST_AXES - 1, front + 1, -1), front])
         last &= np.where(rank == axes, own, True)
     return np.where(tensors.has_strides[entry], np.where(contiguous, 0, np.where(last, 1, 2)), _NONE)
+
+
+def _memory(entry: IntArray, tensors: NodeTensors) -> tuple[IntArray, IntArray]:
+    """Sizes above 1 in the order in which each tensor lies, and how many; −1: it has gaps, or is not known."""
+    shape, strides = tensors.shape[entry], tensors.strides[entry]
+    wide = shape > 1
+    order = np.argsort(np.where(wide, -strides, np.iinfo(np.int64).min), axis=1, kind="stable")
+    shape, strides = (np.take_along_axis(each, order, axis=1) for each in (shape, strides))
+    dense = _dense(shape, strides, range(MOST_AXES - 1, -1, -1)) & tensors.has_strides[entry]
+    rank = np.where(dense & ~(shape == 0).any(axis=1), wide.sum(axis=1), _NONE)
+    return np.where((shape > 1) & (rank >= 0)[:, None], shape, _NONE), rank
 
 
 def _dense(shape: IntArray, strides: IntArray, axes: Sequence[int]) -> BoolArray:

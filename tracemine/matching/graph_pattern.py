@@ -40,6 +40,7 @@ COLUMNS: Final = {
     **{f"{place}_rank": "number" for place in PLACES},
     **{f"{place}_dtype": "text" for place in PLACES},
     **{f"{place}_layout": "text" for place in PLACES},
+    **{f"{place}_memory": "shape" for place in PLACES},
     "axis": "number",
 }
 COLUMN_SAYS: Final = {
@@ -48,6 +49,8 @@ COLUMN_SAYS: Final = {
     "in0_rank": "how many axes it has",
     "in0_dtype": "its dtype as the trace names it: `float32`, `bfloat16`",
     "in0_layout": "`contiguous`, `channels_last` (and not contiguous), or `strided`: anything else",
+    "in0_memory": "its sizes in the order in which they lie, outermost first, without those of 1; known where it lies "
+    "without gaps, in whatever order of axes",
     "axis": "the one axis along which the operator works (softmax, cat, a reduction over one), counted from the end: "
     "−1 is the last",
 }

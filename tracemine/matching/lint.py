@@ -85,7 +85,7 @@ def every_case_passes(linted: _Linted) -> _Found:
 
 def every_variable_is_shown(linted: _Linted) -> _Found:
     shown = {variable for case in linted.cases for expected in case.expected for variable in expected}
-    for variable in linted.rule.variables:
+    for variable in linted.rule.found:
         if linted.cases and variable not in shown:
             key = f"define.{variable}" if variable in linted.rule.define else "match"
             yield key, f"no case expects {variable!r}"

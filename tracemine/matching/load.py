@@ -55,6 +55,7 @@ _KEYS = (
         "order_by",
         "pattern",
         "match",
+        "stays",
         "after_match",
         "define",
         "measures",
@@ -163,11 +164,20 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         order_by=_order_by(file, columns),
         pattern=pattern,
         match=match,
+        stays=_stays(file, match),
         after_match=after_match,
         define=define,
         measures=_measures(file, variables, columns),
         where=Location(str(path)),
     )
+
+
+def _stays(file: _RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
+    """Labels of the graph patterns; something that has none of them is in each."""
+    stays = file.choices("stays", dict.fromkeys(label for each in match for label in each.labels), ())
+    if stays and any(set(each.labels) <= set(stays) for each in match):
+        raise file.wrong("stays", "nothing is left of a match", "leave out a label of what goes")
+    return stays
 
 
 def _left(file: _RuleFile) -> tuple[float, float, float]:

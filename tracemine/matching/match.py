@@ -104,7 +104,22 @@ class _Part:
 def _in_graph(rule: Rule, pattern: GraphPattern, rows: Rows, without: BoolArray | None) -> _Part:
     found = find_in_graph(pattern, rule.define, rows, rule.partition_by, without=without)
     place = np.array([rule.variables.index(name) for name in pattern.variables], np.uint8)
-    return _Part(found.rows, found.offsets, place[found.variables], found.evidence, found.left_out)
+    part = _Part(found.rows, found.offsets, place[found.variables], found.evidence, found.left_out)
+    return _without_what_stays(rule, part, rows) if rule.stays else part
+
+
+def _without_what_stays(rule: Rule, part: _Part, rows: Rows) -> _Part:
+    """Matches without the rows that have a label of `stays`; those of which nothing is left are none."""
+    goes = np.ones(len(part.rows), np.bool_)
+    for label in rule.stays:
+        passed = np.ones(rows.count, np.bool_)
+        for test in rule.define[label]:
+            passed &= column_holds(test, rows.columns[test.column], slice(0, rows.count))
+        goes &= ~passed[part.rows]
+    offsets = np.concatenate(([0], np.cumsum(goes)))[part.offsets]
+    left = np.diff(offsets) > 0
+    offsets = np.append(offsets[:-1][left], offsets[-1])
+    return _Part(part.rows[goes], offsets, part.variables[goes], part.evidence[left], part.left_out)
 
 
 def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray | None:

@@ -90,6 +90,9 @@ class Rule:
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
     left: tuple[float, float, float] | None = None  # low, mid, high share of its time that "remove" leaves
     match: tuple[GraphPattern, ...] = ()  # over who reads what, an earlier one first; `pattern` is where nobody knows
+    stays: tuple[
+        str, ...
+    ] = ()  # of a graph's match what has one of these labels stays as it is: it is not what is found
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
 
     @property
@@ -112,6 +115,11 @@ class Rule:
     def variables(self) -> tuple[str, ...]:
         """What can bind a row: the row pattern's variables, then those of the graph pattern."""
         return tuple(dict.fromkeys([*self.row_define, *(name for each in self.match for name in each.variables)]))
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The variables that can bind what is found."""
+        return tuple(name for name in self.variables if name not in self.stays)
 
     @property
     def columns(self) -> tuple[str, ...]:

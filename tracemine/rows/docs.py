@@ -48,6 +48,7 @@ _ACTIVITIES = (
     ColumnDoc("width", "numbers", "last extent of `shape`", _NO_SHAPES + "; or it has no axes"),
     ColumnDoc("weight_cast", "flags", "a copy from float32 to half width that autocast makes of a weight or bias, within `linear`, `addmm` or a convolution: told by the argument whose shape it has, and not where the input has the same"),
     ColumnDoc("appended", "flags", "a `cat` of two tensors of three axes or more that differ in the last but one, where the second has at most eight rows and the first at least 16 times as many: a few rows are appended to many"),
+    ColumnDoc("running_statistics", "flags", "a BatchNorm that was recorded with `training=False`: it normalises by its running statistics"),
     ColumnDoc("module", "categories", "nn.Modules around the operator, outermost first, joined by `.`", "no stacks were recorded, or outside any module"),
     ColumnDoc("source", "categories", "`file:line function` of the innermost Python frame outside the framework; the line is where the function begins", _NO_STACKS),
     ColumnDoc("device", "numbers", "device ordinal", "the export does not say"),

@@ -22,6 +22,8 @@ _WEIGHTS: Final = {
     **dict.fromkeys((f"conv_transpose{n}d" for n in (1, 2, 3)), ((1, 2), 0)),
     "addmm": ((0, 2), 1),
 }
+_BATCH_NORMS: Final = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+_TRAINING: Final = 5  # the argument of these that says whether statistics are the batch's
 _HALVES: Final = ("float16", "bfloat16")
 _GROWS = 16  # times as long as what is appended
 _MOST_ROWS = 8
@@ -29,13 +31,13 @@ _LEAST_AXES = 3
 
 
 def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`width`, `weight_cast` and `appended`.
+    """`width`, `weight_cast`, `appended` and `running_statistics`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
     >>> sorted(operand_columns(empty, activity_rows(empty)))
-    ['appended', 'weight_cast', 'width']
+    ['appended', 'running_statistics', 'weight_cast', 'width']
     """
     op_row = rows_of(timeline.activities.column("op_row"))
     names, shapes = (categories(timeline.ops.column(name)) for name in ("name", "input_shapes"))
@@ -45,10 +47,14 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     cats = _named(names, "aten::cat")
     appends = np.array([*(appended(text) for text in shapes.values), False], np.bool_)
     own = take(shapes, op_row).codes
+    norms = np.logical_or.reduce([_named(names, f"aten::{name}") for name in _BATCH_NORMS])
+    given = categories(timeline.ops.column("concrete_inputs"))
+    evaluated = np.array([*(in_evaluation(text) for text in given.values), False], np.bool_)
     return {
         "width": Numbers(np.maximum(widths, 0), widths >= 0),
         "weight_cast": Flags(_weight_casts(timeline, names, shapes, op_row)),
         "appended": Flags(cats[op_row] & appends[own]),
+        "running_statistics": Flags(norms[op_row] & evaluated[take(given, op_row).codes]),
     }
 
 
@@ -121,6 +127,16 @@ def appended(text: str) -> bool:
         return False
     differ = [at for at, (a, b) in enumerate(zip(many, few, strict=True)) if a != b]
     return differ == [len(many) - 2] and 0 < few[-2] <= _MOST_ROWS and _GROWS * few[-2] <= many[-2]
+
+
+def in_evaluation(text: str) -> bool:
+    """Whether a BatchNorm's recorded arguments say that it is not in training.
+
+    >>> in_evaluation('["","","","","","False","0.1","1e-05"]'), in_evaluation('["","","","","","True","0.1","1e-05"]')
+    (True, False)
+    """
+    given = _decoded(text)
+    return len(given) > _TRAINING and given[_TRAINING] == "False"
 
 
 def _last(shape: str) -> int:
