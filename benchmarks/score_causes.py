@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +109,19 @@ def causes_of(rule: str, cause: str, ops: Iterable[str]) -> list[str]:
 
 
 def told_by(folder: Path) -> Told:
-    """What a scan of a capture says."""
-    from tracemine.pipeline import scan
+    """What a scan of a capture says, with what its step takes alone where step.json beside it tells."""
+    from msgspec.structs import replace as with_fields
 
+    from tracemine.formats import open_trace
+    from tracemine.pipeline import analysed, mined
+
+    timeline, beside = open_trace(folder), folder.parent / "step.json"
+    alone_ns = json.loads(beside.read_text()).get("step_ns") if beside.is_file() else None
+    if alone_ns is not None:
+        timeline = replace(timeline, meta=with_fields(timeline.meta, alone_step_ns=int(alone_ns)))
     causes: dict[str, list[str]] = {}
     savings: dict[str, tuple[int, int, int]] = {}
-    for finding in scan(folder).findings:
+    for finding in mined(analysed(timeline)).findings:
         if not finding.reported:
             continue
         for cause in causes_of(finding.rule, finding.cause, finding.ops):

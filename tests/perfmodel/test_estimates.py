@@ -204,11 +204,21 @@ def test_of_time_in_which_the_device_may_have_been_busy_nothing_comes_back() -> 
 
 
 def test_the_pace_is_the_least_at_which_a_step_takes_as_long_as_alone() -> None:
-    paces = np.array([1.0, 2.0, 4.0, 8.0])
-    assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 3_000_000).usual == 3.0
-    # The device sets the pace from 2 on: a step alone that is measured as a little shorter yet says no more.
-    assert fitted_slowdown(paces, np.array([8e6, 4e6, 4e6, 4e6]), 3_900_000).usual < 2.0
-    assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 9_000_000).usual == 1.0
+    paces, others = np.array([1.0, 2.0, 4.0, 8.0]), SLOWDOWNS["both"]
+    assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 3_000_000, others).usual == 3.0
+    assert fitted_slowdown(paces, np.array([8e6, 4e6, 2e6, 1e6]), 9_000_000, others).usual == 1.0
+
+
+@pytest.mark.parametrize("alone_ns", [3_900_000, 4_000_000, 4_100_000])
+def test_where_the_device_sets_the_pace_a_host_is_as_fast_as_with_other_models_but_no_slower_than_the_step_tells(
+    alone_ns: int,
+) -> None:
+    paces, others = np.array([1.0, 2.0, 4.0, 8.0]), SLOWDOWNS["both"]
+    for step_ns in ([8e6, 4e6, 4e6, 4e6], [4e6, 4e6, 4e6, 4e6]):
+        fitted = fitted_slowdown(paces, np.array(step_ns), alone_ns, others)
+        assert (fitted.usual, fitted.most) == (others.usual, others.most)
+    slow = fitted_slowdown(paces, np.array([40e6, 20e6, 10e6, 4e6]), alone_ns, others)
+    assert slow.usual > others.usual
 
 
 def test_reasons_that_have_nothing_to_do_with_each_other_are_not_all_at_their_worst_at_once() -> None:

@@ -183,7 +183,7 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
     alone_ns = timeline.meta.alone_step_ns
     if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
         step_ns = steps.replayed_ns(_PACES) / timeline.steps.num_rows
-        return replace(steps, slowdown=fitted_slowdown(_PACES, step_ns, alone_ns))
+        return replace(steps, slowdown=fitted_slowdown(_PACES, step_ns, alone_ns, slowdown))
     return steps
 
 
