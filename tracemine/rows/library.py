@@ -25,6 +25,7 @@ from tracemine.timeline import Timeline
 
 LEAST_PERCENT: Final = 3  # of GPU time: what calls alike must take to be looked into. The one place that says so
 _INPUTS = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_LONGEST_NS: Final = 1 << 62
 _MOST_KERNELS: Final = 4095  # of one call: beyond, as many
 _HALF: Final = frozenset({"float16", "bfloat16"})
 # The device table's peak that the fastest units offer a type, first that is stated.
@@ -136,7 +137,7 @@ class _Calls:
         library = np.array([*(_is_library(each) for each in name.values), False], np.bool_)
         self.inside: BoolArray = library[name.codes]
         self.number: IntArray = np.where(self.inside, op_row + 1, 0)
-        self.total = np.bincount(self.number, weights=dur).astype(np.int64)[self.number] if len(dur) else dur
+        self.total = np.bincount(self.number, weights=dur).clip(max=_LONGEST_NS).astype(np.int64)[self.number] if len(dur) else dur
         self.op = Categories(np.where(self.inside, name.codes, -1).astype(np.int32), name.values)
         self.inputs = [take(categories(timeline.ops[each]), op_row) for each in _INPUTS]
         self._dur = dur

@@ -47,7 +47,8 @@ def read(folder: Path) -> tuple[Flow, Groups, Scan]:
 def test_what_lies_between_two_products_is_one_finding_and_has_a_kernel(read: tuple[Flow, Groups, Scan]) -> None:
     flow, groups, scan = read
     (finding,) = fusable(scan.findings)
-    assert len(finding.activities) == 2  # steps
+    # Two steps; on a busy machine one may be spread over more than a hundred times its own time.
+    assert len(finding.activities) + scan.dropped.get("spread_out", 0) == 2
     chain = Rebuilder(flow, groups).rebuild(finding.activities[0], "chain").chain
     names = [call.operator.removeprefix("aten::") for call in chain.calls]
     assert names == ["gelu", "mul", "add", "mul", "_to_copy"]
