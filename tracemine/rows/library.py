@@ -137,7 +137,11 @@ class _Calls:
         library = np.array([*(_is_library(each) for each in name.values), False], np.bool_)
         self.inside: BoolArray = library[name.codes]
         self.number: IntArray = np.where(self.inside, op_row + 1, 0)
-        self.total = np.bincount(self.number, weights=dur).clip(max=_LONGEST_NS).astype(np.int64)[self.number] if len(dur) else dur
+        self.total = (
+            np.bincount(self.number, weights=dur).clip(max=_LONGEST_NS).astype(np.int64)[self.number]
+            if len(dur)
+            else dur
+        )
         self.op = Categories(np.where(self.inside, name.codes, -1).astype(np.int32), name.values)
         self.inputs = [take(categories(timeline.ops[each]), op_row) for each in _INPUTS]
         self._dur = dur
