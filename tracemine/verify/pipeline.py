@@ -21,7 +21,6 @@ from tracemine.codegen.graph import Graph, Unsupported, settled
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.operators import ulp_of
 from tracemine.codegen.triton.source import generate
-from tracemine.columns import string_ids
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.grouping import apart
 from tracemine.findings.record import CALL, PINNED, Finding
@@ -38,6 +37,7 @@ from tracemine.verify.library.outcome import outcome
 from tracemine.verify.library.prove import LIBRARY_ULP, Sizes, job
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
@@ -49,7 +49,6 @@ from tracemine.verify.workers.provers import Machines, Provers, at_once
 GPU_LIMIT_S = 60.0  # a chain
 BATCH = 24  # findings that are compiled before the first of them is timed
 _MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's chain
-_LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _MARK = re.compile(r"[0-9a-f]{16}")
 
 # The fingerprints that a variant may go by in the trace; None: not known.
@@ -378,11 +377,7 @@ def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool
 
 def recorded_kernels(rebuilt: Rebuilt, flow: Flow) -> list[tuple[str, list[int] | None]]:
     """Name and grid of each kernel that a chain had in the trace."""
-    activities = flow.timeline.activities
-    codes, names = string_ids(activities.column("name"))
-    grids = activities.column("grid").take(list(rebuilt.activities)).to_pylist()
-    kernels = [names[codes[row]][:_LONGEST_NAME] for row in rebuilt.activities]
-    return list(zip(kernels, grids, strict=True))
+    return kernels_of(flow.timeline, rebuilt.activities)
 
 
 def chain_text(

@@ -52,8 +52,25 @@ def test_the_call_around_a_layout_conversion_is_told_with_its_arguments_and_all_
         assert call.text.startswith(f"{call.operator.replace('::', '.')}({call.tensors[0][0]}, ")
         assert any("nchwToNhwc" in name or "nhwcToNchw" in name for name, _ in call.kernels)
         assert len(call.kernels) > 1
-        assert {name for name, _ in call.kernels} <= {name[:200] for name in names}
+        assert {name for name, _ in call.kernels} <= set(names)
         assert {kind for _, _, kind, _ in call.tensors} <= {"float16", "float32", "bfloat16"}
+
+
+def test_a_kernel_of_a_long_name_is_held_against_the_whole_name() -> None:
+    from tracemine.pipeline import analyse, mined
+
+    analysis = analyse(TRAINING)
+    (found,) = [each for each in mined(analysis).findings if each.rule == "channels_last"]
+    call = library_call(found, Recorded(analysis.dataflow))
+    assert call is not None
+    activities = analysis.timeline.activities
+    long = activities.column("name").to_pylist()[found.activities[0][0]] + "<float, 4>" * 100
+    named = pa.array([long] * activities.num_rows).dictionary_encode().cast(activities.schema.field("name").type)
+    renamed = activities.set_column(activities.column_names.index("name"), "name", named)
+    timeline = replace(analysis.timeline, activities=renamed)
+    again = library_call(found, Recorded(replace(analysis.dataflow, timeline=timeline)))
+    assert again is not None
+    assert [name for name, _ in again.kernels] == [long] * len(call.kernels)
 
 
 def test_other_rules_findings_are_no_calls_and_a_call_without_shapes_says_what_is_missing() -> None:

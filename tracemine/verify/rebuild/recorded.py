@@ -15,11 +15,13 @@ from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
+from tracemine.timeline import Timeline
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
 from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
 from tracemine.verify.rebuild.view_recovery import Look
 
 _MOST_PARENTS = 8
+_LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor
 _TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
 
@@ -185,6 +187,13 @@ class Recorded:
         begin, end = np.searchsorted(parents, [op_row, op_row + 1]).tolist()
         rows: list[int] = order[begin:end].tolist()
         return rows
+
+    def within(self, op_row: int) -> list[int]:
+        """A call and all calls inside it."""
+        found = [op_row]
+        for row in found:  # grows as it goes
+            found += self._inside(row)
+        return found
 
     def _near(self, op_row: int) -> Near | None:
         shapes, types = _decoded(self._text("input_shapes", op_row)), _list(self._text("input_dtypes", op_row)) or ()
@@ -353,6 +362,13 @@ class Recorded:
 def _row(column: tuple[Any, Any, Any], row: int) -> tuple[int, ...] | None:
     values, begin, present = column
     return tuple(values[begin[row] : begin[row + 1]].tolist()) if present[row] else None
+
+
+def kernels_of(timeline: Timeline, activities: Sequence[int]) -> list[tuple[str, list[int] | None]]:
+    """Name and grid of each activity."""
+    codes, names = string_ids(timeline.activities.column("name"))
+    grids = timeline.activities.column("grid").take(list(activities)).to_pylist()
+    return [(names[codes[row]][:_LONGEST_NAME], grid) for row, grid in zip(activities, grids, strict=True)]
 
 
 def _list(text: str | None) -> tuple[str, ...] | None:

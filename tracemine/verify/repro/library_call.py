@@ -14,7 +14,7 @@ from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.rebuild.arguments import Names, NotRecorded, given
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded
+from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, kernels_of
 from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, folded, literal_text, one_line, recorded_rows, title_text
 
@@ -30,7 +30,6 @@ WAYS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
-_LONGEST_NAME = 200
 _WIDTH = 100
 _LARGEST_ELEMENTS = 1 << 31
 
@@ -65,25 +64,15 @@ def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
         raise NotRecorded("no operator owns its kernels")
     while (parent := int(above[row])) >= 0 and codes[parent] >= 0 and names[codes[parent]] in _AROUND:
         row = parent
-    inside = {row}
-    for below in range(row + 1, len(above)):  # operators stand in order of their begin
-        if int(above[below]) not in inside:
-            if int(above[below]) < row:
-                break
-            continue
-        inside.add(below)
-    rows = np.flatnonzero(np.isin(owner, sorted(inside))).tolist()
+    rows = np.flatnonzero(np.isin(owner, recorded.within(row))).tolist()
     facts = recorded.call(row, rows)
     tensors, text, assumptions = _written(facts, _overload(facts))
-    kernel, kernel_names = string_ids(activities.column("name"))
-    grids = activities.column("grid").take(rows).to_pylist()
-    durations = activities.column("dur_ns").take(rows).to_pylist()
     return LibraryCall(
         operator=facts.operator,
         tensors=tensors,
         text=text,
-        kernels=tuple((kernel_names[kernel[at]][:_LONGEST_NAME], grid) for at, grid in zip(rows, grids, strict=True)),
-        traced_ns=sum(durations),
+        kernels=tuple(kernels_of(recorded.timeline, rows)),
+        traced_ns=sum(activities.column("dur_ns").take(rows).to_pylist()),
         ways=ways,
         assumptions=assumptions,
     )
