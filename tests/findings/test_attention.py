@@ -9,6 +9,7 @@ import pytest
 from tests.findings.build import kernel, timeline_of
 from tracemine.devices import find_device
 from tracemine.findings.attention import Spelled, in_one_call, spelled
+from tracemine.findings.lists import Lists
 from tracemine.perfmodel import Abstained, Attention, Estimate, rates_of
 
 HEADS, QUERIES, KEYS, WIDTH = 96, 512, 384, 64
@@ -27,7 +28,7 @@ VALUES = step(BMM, SCORES, (HEADS, KEYS, WIDTH))
 
 def found(*steps: dict[str, Any]) -> Spelled | None:
     timeline = timeline_of([kernel(n * 20_000, 10_000, **each) for n, each in enumerate(steps)])
-    return spelled(timeline, timeline.activities.column("op_row").to_pylist())
+    return spelled(Lists(timeline), timeline.activities.column("op_row").to_pylist())
 
 
 def test_the_products_on_both_sides_of_the_softmax_tell_the_sizes() -> None:

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
-
-from tracemine.columns import string_ids
+from tracemine.findings.lists import Lists
 from tracemine.ops import dtype
 from tracemine.perfmodel import NOTHING, Abstained, Attention, Estimate, Range, Rates, attention_ns, backend_of
 from tracemine.perfmodel.ranges import outwards
-from tracemine.timeline import Timeline
 
 _PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # place of the first factor
 _SOFTMAX, _BACKWARD = ("aten::_softmax", "aten::softmax"), "aten::_softmax_backward_data"
@@ -39,14 +36,13 @@ class Spelled:
     other_scores: bool  # its scores go through a function that the fused call does not have
 
 
-def spelled(timeline: Timeline, op_rows: Sequence[int]) -> Spelled | None:
+def spelled(lists: Lists, op_rows: Sequence[int]) -> Spelled | None:
     """What one occurrence computes, by its operators in the order of time; None where shapes do not tell.
 
     The first product before the softmax gives the scores, the first one behind it takes the probabilities.
     """
-    codes, names = string_ids(timeline.ops.column("name"))
-    rows = [row for row in dict.fromkeys(op_rows) if row >= 0 and codes[row] >= 0]
-    told = [names[codes[row]] for row in rows]
+    rows = [row for row in dict.fromkeys(op_rows) if row >= 0 and lists.name(row)]
+    told = [lists.name(row) for row in rows]
     at = next((k for k, name in enumerate(told) if name in _SOFTMAX), None)
     if at is None:
         return None
@@ -54,7 +50,7 @@ def spelled(timeline: Timeline, op_rows: Sequence[int]) -> Spelled | None:
     after = [k for k in range(at, len(rows)) if told[k] in _PRODUCTS]
     if not before or not after:
         return None
-    scores, values = (_factors(timeline, rows[k], _PRODUCTS[told[k]]) for k in (before[-1], after[0]))
+    scores, values = (_factors(lists, rows[k], _PRODUCTS[told[k]]) for k in (before[-1], after[0]))
     if scores is None or values is None:
         return None
     (heads, queries, width), (_, _, keys) = scores[0], scores[1]
@@ -68,13 +64,10 @@ def spelled(timeline: Timeline, op_rows: Sequence[int]) -> Spelled | None:
     return Spelled(call=call, trained=_BACKWARD in told, other_scores=bool(between & _OTHER_SCORES))
 
 
-def _factors(timeline: Timeline, row: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...], str] | None:
+def _factors(lists: Lists, row: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...], str] | None:
     """Shapes of a product's two factors, and their dtype."""
-    texts = [timeline.ops.column(name)[row].as_py() for name in ("input_shapes", "input_dtypes")]
-    try:
-        shapes, types = (msgspec.json.decode(text or "[]", type=list[Any]) for text in texts)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    shapes: list[Any] = lists.shapes(row)
+    types = lists.types(row)
     if len(shapes) < place + 2 or len(types) < place + 2:
         return None
     one, other = shapes[place : place + 2]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from tracemine.devices import Device
@@ -18,7 +17,7 @@ from tracemine.findings.context import Book
 from tracemine.findings.facts import category, number
 from tracemine.findings.record import Finding
 from tracemine.ops.infer import infer
-from tracemine.rows.activities import distinct
+from tracemine.rows.activities import decoded_inputs, distinct
 from tracemine.rows.arrow import categories, take
 from tracemine.rows.table import BoolArray, Categories, FloatArray, IntArray
 
@@ -92,13 +91,11 @@ def _call_ns(call: Sequence[str | None], device: Device) -> float:
     """How long the FLOPs of a call take at the device's peak; −1 where they are not known."""
     name, *recorded, dtype = call
     peak = device.flops_per_s.get(_PEAKS.get(dtype or "", ""))
-    if name is None or peak is None or None in recorded[:2]:
+    shapes, dtypes, strides, concrete = recorded
+    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
+    if name is None or peak is None or inputs is None:
         return -1.0
-    try:
-        shapes, dtypes, strides, concrete = (None if text is None else msgspec.json.decode(text) for text in recorded)
-    except (msgspec.DecodeError, RecursionError):
-        return -1.0
-    flops = infer(name, shapes or (), dtypes or (), strides, concrete).flops
+    flops = infer(name, *inputs).flops
     return -1.0 if flops is None else flops * _S / peak
 
 

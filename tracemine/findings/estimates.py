@@ -182,7 +182,7 @@ def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstaine
     """Attention spelled out, in one fused call."""
     facts, members = book.facts["activities"], np.sort(matrix[0])
     durations = facts.dur_ns[matrix]
-    found = spelled(book.timeline, facts.op_row[members].tolist())
+    found = spelled(book.lists, facts.op_row[members].tolist())
     if found is None or book.rates is None:
         return Abstained("attention_sizes_unknown" if found is None else "device_unknown")
     capability = next((each.compute_capability for each in book.timeline.meta.devices), None)

@@ -96,18 +96,25 @@ class Lists:
         return [self._call(row, name_of[row]) for row in found if row >= 0]
 
     def _call(self, row: int, kernel: str) -> Call:
-        name = str(self._name_texts[self._names[row]]) if self._names[row] >= 0 else ""
-        types = _decoded(self._dtype_texts[self._dtypes[row]] if self._dtypes[row] >= 0 else None) or []
+        types = self.types(row)
         known = [dtype(each) for each in types if isinstance(each, str)]
         item = next((itemsize(each) for each in known if each is not None), None)
         if item is None and (element := _ELEMENT.search(kernel)):
             item = itemsize(dtype(element[1]) or "")
         shapes = _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None)
-        return Call(row, name.removeprefix("aten::"), _sizes(shapes, types), item)
+        return Call(row, self.name(row).removeprefix("aten::"), _sizes(shapes, types), item)
+
+    def name(self, row: int) -> str:
+        """The operator that was called; "" where none is named."""
+        return str(self._name_texts[self._names[row]]) if self._names[row] >= 0 else ""
 
     def shapes(self, row: int) -> list[object]:
         """The recorded shapes of a call's inputs."""
         return _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None) or []
+
+    def types(self, row: int) -> list[object]:
+        """The recorded types of a call's inputs."""
+        return _decoded(self._dtype_texts[self._dtypes[row]] if self._dtypes[row] >= 0 else None) or []
 
     @cached_property
     def _tensors(self) -> tuple[IntArray, dict[str, IntArray]]:

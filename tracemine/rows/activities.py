@@ -206,16 +206,30 @@ def _traffic(
     element_bytes: str | None,
 ) -> tuple[int | None, int | None]:
     """Bytes that a call must read and write; None where what was recorded does not tell."""
-    if op is None or shapes is None or dtypes is None:
+    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
+    if op is None or inputs is None:
         return None, None
+    # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count bytes.
+    found = infer(op, *inputs, _OF_WIDTH.get(element_bytes or ""))
+    return found.bytes_read, found.bytes_written
+
+
+def decoded_inputs(
+    shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
+) -> tuple[Any, Any, Any, Any] | None:
+    """A call's inputs as `infer` takes them; None where shapes or dtypes were not recorded, or one is damaged.
+
+    >>> decoded_inputs("[[2, 3]]", '["float"]', None, None)
+    ([[2, 3]], ['float'], None, None)
+    """
+    if shapes is None or dtypes is None:
+        return None
     try:
         sizes, types = msgspec.json.decode(shapes), msgspec.json.decode(dtypes)
         steps, values = (None if text is None else msgspec.json.decode(text) for text in (strides, concrete))
     except (msgspec.DecodeError, RecursionError):
-        return None, None
-    # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count bytes.
-    found = infer(op, sizes, types, steps, values, _OF_WIDTH.get(element_bytes or ""))
-    return found.bytes_read, found.bytes_written
+        return None
+    return sizes, types, steps, values
 
 
 def _operation(op: str) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-import msgspec
 import numpy as np
 
 from tracemine.devices import Device, find_device
 from tracemine.ops import lookup
 from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
-from tracemine.rows.activities import distinct
+from tracemine.rows.activities import decoded_inputs, distinct
 from tracemine.rows.arrow import categories, coded, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
@@ -194,14 +193,8 @@ def _is_library(name: str) -> bool:
 def _read(
     op: str | None, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
 ) -> LibraryCall | None:
-    if op is None or shapes is None or dtypes is None:
-        return None
-    try:
-        steps, values = (None if text is None else msgspec.json.decode(text) for text in (strides, concrete))
-        sizes, types = msgspec.json.decode(shapes), msgspec.json.decode(dtypes)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return library_call(op, sizes, types, steps, values)
+    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
+    return None if op is None or inputs is None else library_call(op, *inputs)
 
 
 def _in_tf32(call: LibraryCall, kernel: str) -> bool:

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from tracemine.verify.gpu.graphs import wall_times
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.gpu.profiling import traced
-from tracemine.verify.gpu.timing import judged, times
+from tracemine.verify.gpu.timing import by_profiler
 
 
 def examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
@@ -55,20 +54,5 @@ def examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]
         host.copy_(sent)
     if found["right"]["faults"]:
         return found
-    timed = times(calls, lambda: None, began + seconds)
-    found["times"] = {
-        **timed,
-        "judged": {state: judged(samples) for state, samples in timed["samples"].items()},
-        "wall_ns": wall_times({name: calls[name] for name in ("eager", "fused")}),
-        "graph_ns": {},
-        "other_clock_ns": {},
-        "unstable": [],
-        "least_ns": 0,
-        "too_fast": [],
-        "left_out": {},
-        "compile_failed": "a copy is not compiled",
-        "bytes": nbytes,
-        "device": found["device"],
-        "torch": torch.__version__,
-    }
+    found["times"] = by_profiler(calls, began + seconds, {}, "a copy is not compiled") | {"bytes": nbytes}
     return found

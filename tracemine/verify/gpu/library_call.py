@@ -18,9 +18,8 @@ import torch
 
 from tracemine.verify.gpu.compiling import compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs, widened
-from tracemine.verify.gpu.graphs import wall_times
 from tracemine.verify.gpu.profiling import replayed
-from tracemine.verify.gpu.timing import block, judged, times
+from tracemine.verify.gpu.timing import block, by_profiler
 
 ALIGNED = 8  # elements of 16 bits: what one load of a tensor core's operand takes
 # What a dtype's products are rounded to on their way in, and up to which whole numbers it holds all. cuDNN computes
@@ -209,21 +208,8 @@ def examined_call(
     variants |= {name: partial(work, *own) for name, work in made.items()}
     half = torch.randn(max(sum(t.numel() * t.element_size() for t in inputs) // 8, 1), device="cuda")
     other = torch.empty_like(half)
-    timed = times({**variants, "copy": lambda: torch.neg(half, out=other)}, lambda: None, began + seconds)
-    found["times"] = {
-        **timed,
-        "judged": {state: judged(samples) for state, samples in timed["samples"].items()},
-        "wall_ns": wall_times({name: variants[name] for name in ("eager", "fused")}),
-        "graph_ns": {},
-        "other_clock_ns": {},
-        "unstable": [],
-        "least_ns": 0,
-        "too_fast": [],
-        "left_out": failed,
-        "compile_failed": failed.get("compiled"),
-        "device": found["device"],
-        "torch": torch.__version__,
-    }
+    variants["copy"] = lambda: torch.neg(half, out=other)
+    found["times"] = by_profiler(variants, began + seconds, failed, failed.get("compiled"))
     return found
 
 
