@@ -218,6 +218,24 @@ def test_lists_that_the_profiler_cut_are_one_tensor_for_each_gradient() -> None:
     assert reads["mm#2", 1] == ({"_foreach_add_#1"}, WRITTEN, SURE)
 
 
+def test_a_fused_step_takes_what_a_scaler_gives_it_beside_its_lists() -> None:
+    """Whether the gradients are finite is a tensor by itself, which an operator made before."""
+    run = Training()
+    lists, numbers = [([], LIST)] * 6, [([], SCALAR)] * 5
+    found = ([1], FLOAT)
+    fused = ("aten::_fused_adamw_", *lists, *numbers, ([], ""), ([], ""), found, found)
+    for number in (1, 2):
+        run.call("aten::relu", found)
+        _step(run, ("aten::_foreach_add_", ([], LIST), ([], SCALAR)), fused, number=number)
+    reads = run.reads()
+    assert {
+        writer for (reader, _), (writers, *_) in reads.items() if reader == "_fused_adamw_" for writer in writers
+    } >= {
+        "mm#1",
+        "relu",
+    }
+
+
 @pytest.mark.parametrize("clipped", [True, False])
 def test_gradients_that_were_perhaps_written_in_between_are_a_guess(clipped: bool) -> None:
     """Clipping multiplies a list of them, which the profiler may have cut."""

@@ -240,7 +240,8 @@ class Simulation:
     def _bind(
         self, need: Need, wiring: Wiring, taken: list[Token], *, apart: bool, recorded: bool, update: Update | None
     ) -> tuple[Token, str]:
-        if update is not None:
+        # A fused step also takes single tensors (a gradient scaler's): those are bound as any operator's are.
+        if update is not None and (not update.lists or need.position in wiring.call.lists):
             return self._lasting.update(update, need, len(taken), wiring)
         if self._hints.reads:
             found = self._told(need, wiring, taken)
