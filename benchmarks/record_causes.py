@@ -2,8 +2,8 @@
 
 In OUT/NAME: `step.json` (what a step takes with nothing recording, and the step after its fixes), `before/` and
 `after/` (what tracemine.capture writes, with stacks and an execution trace) and `recorded.json`. `--models` records the
-models of causes/models.py instead, `--part` one part of the programs; `--passes compiled` times models under
-torch.compile.
+models of causes/models.py instead, `--part` one part of the programs; record_compiled.py adds what torch.compile makes
+of the models.
 
 All steps are timed first, in a process that never records, for one that has recorded stays slower. What is there is
 left alone, so that the same call goes on where one ended. What fails is said in its JSON and on a line, and the rest
@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 RECORDED = 2  # steps in a trace
 TIMED_S, MEANS, ROUNDS = 0.03, 3, 2  # how long steps run for a mean, how many of these at a time, and in turn
-LIMIT_S = {"step": 60, "recorded": 60, "compiled": 150}  # of one program
+LIMIT_S = {"step": 60, "recorded": 60}  # of one program
 Making = Callable[[], Callable[[], Any]]
 
 
@@ -86,22 +86,7 @@ def recorded(one: Any, out: Path) -> dict[str, Any]:
     return {"steps": RECORDED}
 
 
-def compiled(one: Any, _: Path) -> dict[str, Any]:
-    """The step before, under torch.compile."""
-    import torch
-
-    from benchmarks.causes import parts
-
-    torch._dynamo.reset()
-    parts.COMPILED = True
-    try:
-        times = pipelined_ns(warmed(one.before, 4))
-    finally:
-        parts.COMPILED = False
-    return {"compiled_ns": int(statistics.median(times)), "means_ns": times}
-
-
-PASSES = {"step": timed, "recorded": recorded, "compiled": compiled}
+PASSES = {"step": timed, "recorded": recorded}
 
 
 def works(chosen: argparse.Namespace) -> Sequence[Any]:
@@ -176,8 +161,6 @@ def main() -> None:
     parser.add_argument("--part", choices=("build", "held"), help="of the programs (both)")
     parser.add_argument("--passes", nargs="*", choices=PASSES, default=["step", "recorded"])
     chosen = parser.parse_args()
-    if "compiled" in chosen.passes and not chosen.models:
-        parser.error("programs are not compiled: --models is wanted")
     chosen.out.mkdir(parents=True, exist_ok=True)
     until = time.time() + chosen.seconds
     context = multiprocessing.get_context("spawn")

@@ -5,7 +5,7 @@ report shows are held against those of its label. A row a cause: programs that h
 and in how many programs it was told though it is not there. Then each error by name, and programs without a recording,
 which count for nothing. `--savings` adds what the findings of the causes that were mended are said to save a step,
 beside what the step after is faster by. `--models` does that for the models of causes/models.py, whose fixes are
-applied together, and says what torch.compile saved where `--passes compiled` timed it.
+applied together, and says what torch.compile saved where record_compiled.py timed it.
 
 FOUND_AS says which finding tells of which cause. A rule that it does not know ends the script: what is not named would
 count as silence.
