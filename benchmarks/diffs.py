@@ -6,7 +6,8 @@ results/diffs.toml is the list: a pair a table, before and after below one of th
 judged with the reason, and what holds for all others. TRACES are public ones (TRACEMINE_COMPAT_TRACES); RECORDINGS are
 those of record_steps.py and record_models.py, a folder a GPU. Pairs that are not there are counted and left out.
 
-Prints each disagreement, then how many findings agree. A disagreement stays in the list until one of both is mended.
+Prints each disagreement with its figures, then how many findings agree, how many are called unknown where something was
+judged (an abstention), and how many are called something else. A disagreement stays until one of both is mended.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tracemine import pipeline
 from tracemine.comparison import Change, Difference, diff
 from tracemine.findings import Scan
 from tracemine.formats import recording_in
+from tracemine.units import time_text
 
 LIST = Path(__file__).parent / "results/diffs.toml"
 
@@ -32,7 +34,7 @@ def main() -> None:
         raise SystemExit(__doc__)
     roots = [Path(given) for given in sys.argv[1:]]
     agreed: Counter[str] = Counter()
-    disagreed: list[str] = []
+    disagreed: list[tuple[str, str]] = []
     missing = 0
     for pair in tomllib.loads(LIST.read_text(encoding="utf-8"))["pair"]:
         paths = [found(roots, pair[side]) for side in ("before", "after")]
@@ -44,11 +46,13 @@ def main() -> None:
             if text is None:
                 agreed[status] += 1
             else:
-                disagreed.append(f"{pair['before']} → {pair['after']}: {text}")
-    print("\n".join(disagreed))
+                disagreed.append((status, f"{pair['before']} → {pair['after']}: {text}"))
+    print(*(text for _, text in disagreed), sep="\n")
     total = sum(agreed.values()) + len(disagreed)
     share = 100 * sum(agreed.values()) / max(total, 1)
+    abstained = sum(status == "unknown" for status, _ in disagreed)
     print(f"\n{sum(agreed.values())} of {total} findings as judged ({share:.1f} %); {missing} pairs are not there")
+    print(f"{abstained} unknown where something was judged, {len(disagreed) - abstained} something else")
     print("agreed: " + ", ".join(f"{count} {status}" for status, count in agreed.most_common()))
 
 
@@ -62,7 +66,8 @@ def compared(pair: dict[str, Any], difference: Difference) -> Iterator[tuple[str
         expected = rest if mark is None else [judged[mark]["status"]]
         if mark is not None:
             seen.add(mark)
-        said = f"{change.status}, judged {' or '.join(expected)}: {change.title} ({marks(change)[0]})"
+        figures = f"{time_text(change.before_ns)} → {time_text(change.after_ns)}, noise {time_text(change.noise_ns)}"
+        said = f"{change.status}, judged {' or '.join(expected)}: {change.title} ({marks(change)[0]}; {figures})"
         yield change.status, None if change.status in expected else said
     for mark in judged.keys() - seen:
         yield "", f"not found, judged {judged[mark]['status']}: {mark}"

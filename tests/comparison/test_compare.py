@@ -60,6 +60,37 @@ def test_a_finding_that_is_gone_while_its_operators_take_as_long_is_unknown_and_
     assert "account for, its operators take as long as before; “Finding bbb" in reason(found, A)
 
 
+def _divided(after_us: int, *, traced: bool, spent_us: int = 150) -> Difference:
+    """A norm and a chain of its operators on one side, on the other the norm alone."""
+    norm, chain = item(A, 100, ("aten::mul", "aten::add"), rule="norm"), item(B, 50, ("aten::mul",))
+    after = item(A, after_us, ("aten::mul", "aten::add"), rule="norm")
+    recorded = replace(RECORDED, traced=traced)
+    return compared(side(norm, chain), side(after, gpu={"aten::mul": spent_us}, recorded=recorded))
+
+
+def test_what_is_one_finding_where_more_was_recorded_is_the_same() -> None:
+    found = _divided(150, traced=True)
+    assert statuses(found) == {A: "same", B: "same"}
+    assert [(len(one.before), len(one.after), one.before_ns) for one in found.changes] == [(2, 1, 150 * US)]
+    assert found.counts == {"same": 1}
+
+
+@pytest.mark.parametrize(
+    ("after_us", "spent_us", "traced"),
+    [
+        (150, 150, False),  # recorded alike: nothing explains that they are one
+        (120, 150, True),  # together they cost more than it does
+        (150, 100, True),  # the operators take less: it is gone
+    ],
+)
+def test_what_is_gone_is_not_called_the_same_without_all_the_evidence(
+    after_us: int, spent_us: int, traced: bool
+) -> None:
+    found = _divided(after_us, traced=traced, spent_us=spent_us)
+    assert statuses(found)[B] in ("unknown", "fixed")
+    assert len(found.changes) == 2
+
+
 def test_half_of_what_it_cost_is_enough_and_less_is_not() -> None:
     for left, status in ((150, "fixed"), (151, "unknown")):
         found = compared(side(item(A, 100), gpu={"aten::mul": 200}), side(gpu={"aten::mul": left}))

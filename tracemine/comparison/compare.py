@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
 from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
-from tracemine.comparison.matching import BY_NAME, SIGNATURE, Component, components
+from tracemine.comparison.matched import Matched, held_elsewhere, matched
+from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
 from tracemine.comparison.proof import Demand, Room, proven
 from tracemine.comparison.record import (
     INCOMPARABLE,
@@ -29,8 +31,8 @@ from tracemine.comparison.scale import (
     ESTIMATED,
     Scale,
     basis_of,
-    noise_ns,
     noise_of,
+    recorded_alike,
     scale_of,
     spent_ns,
     total,
@@ -89,46 +91,6 @@ class _Both:
         return next((one for one in self.differs if one.what == what), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Matched:
-    """A component with its findings and costs."""
-
-    before: tuple[Item, ...]
-    after: tuple[Item, ...]
-    matched_by: str | None
-    costs: tuple[Range, Range]
-    noise_ns: int
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        return (*self.before, *self.after)
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.items[0].on_gpu
-
-    @property
-    def one_sided(self) -> bool:
-        return not self.before or not self.after
-
-    @property
-    def less_ns(self) -> int:
-        """By how much it costs less, at least; negative: more, at least; 0: that is not known."""
-        before, after = self.costs
-        if before.low >= after.high:
-            return before.low - after.high
-        return min(before.high - after.low, 0)
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        """In an order that is the same whichever side is which."""
-        return tuple(sorted({op for item in self.items for op in item.ops}))
-
-    @property
-    def mark(self) -> str:
-        return min(item.fingerprint for item in self.items)
-
-
 def compared(before: Side, after: Side, *, noise: float | None = None) -> Difference:
     """As `diff`, of what was kept of two scans: a baseline has no more."""
     basis = basis_of(before.about, after.about)
@@ -136,9 +98,10 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
     level = noise_of(before.about, after.about, noise)
     one, other = before.about.recorded, after.about.recorded
     alike = one is not None and other is not None and one.stacks == other.stacks
+    match = partial(matched, scales=scales, noise=level)
     found = [
-        _matched(component, before, after, scales, level)
-        for component in components(before.items, after.items, alike=alike)
+        match([before.items[i] for i in one.before], [after.items[j] for j in one.after], one.matched_by)
+        for one in components(before.items, after.items, alike=alike)
     ]
     pairs = [(each.before, each.after) for each in found if each.on_gpu and not each.one_sided]
     both = _Both(
@@ -152,6 +115,12 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
             *inputs(pairs),
         ),
     )
+    if not recorded_alike(before.about, after.about):
+        found = held_elsewhere(
+            found,
+            _believed(found, both),
+            lambda one, part: match([*one.before, *part.before], [*one.after, *part.after], one.matched_by),
+        )
     changes = sorted(_changes(found, both), key=_order)
     counts = Counter(change.status for change in changes)
     step, work = _step(both, basis), _gpu_work(both)
@@ -174,28 +143,10 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
     )
 
 
-def _matched(component: Component, before: Side, after: Side, scales: tuple[Scale, Scale], noise: Noise) -> _Matched:
-    ours = tuple(before.items[i] for i in component.before)
-    theirs = tuple(after.items[j] for j in component.after)
-    costs = (
-        sum((scales[0].of(item) for item in ours), NOTHING),
-        sum((scales[1].of(item) for item in theirs), NOTHING),
-    )
-    on_gpu = (*ours, *theirs)[0].on_gpu
-    largest = max(cost.mid for cost in costs)
-    return _Matched(
-        before=ours,
-        after=theirs,
-        matched_by=component.matched_by,
-        costs=costs,
-        noise_ns=noise_ns(noise, largest, scales, on_gpu=on_gpu),
-    )
-
-
 # --- judged ----------------------------------------------------------------------------------------------------------
 
 
-def _changes(found: Sequence[_Matched], both: _Both) -> Iterator[Change]:
+def _changes(found: Sequence[Matched], both: _Both) -> Iterator[Change]:
     believed = _believed(found, both)
     for number, one in enumerate(found):
         status, reason = _status(one, both, number in believed, found)
@@ -215,7 +166,7 @@ def _changes(found: Sequence[_Matched], both: _Both) -> Iterator[Change]:
         )
 
 
-def _believed(found: Sequence[_Matched], both: _Both) -> set[int]:
+def _believed(found: Sequence[Matched], both: _Both) -> set[int]:
     """The changes that what operators took bears out."""
     believed: set[int] = set()
     for on_gpu in (True, False):
@@ -232,7 +183,7 @@ def _believed(found: Sequence[_Matched], both: _Both) -> set[int]:
     return believed
 
 
-def _status(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matched]) -> tuple[str, str | None]:
+def _status(one: Matched, both: _Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
     if (why := both.incomparable) is not None:
         return "unknown", _NOTHING_COMPARES[why.what]
     if one.one_sided:
@@ -250,13 +201,13 @@ def _status(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matched
     return ("improved" if one.less_ns > 0 else "worse"), None
 
 
-def _overlapping(one: _Matched) -> str | None:
+def _overlapping(one: Matched) -> str | None:
     """Where the middle of both estimates differ by more than noise, that their intervals have times in common."""
     apart = abs(one.costs[0].mid - one.costs[1].mid) > one.noise_ns
     return "within what the estimated steps leave open" if apart else None
 
 
-def _one_sided(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matched]) -> tuple[str, str | None]:
+def _one_sided(one: Matched, both: _Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
     """Gone or come; where that may only seem so, unknown."""
     cost = max(one.costs, key=lambda each: each.mid)
     gone = bool(one.before)
@@ -276,7 +227,7 @@ def _one_sided(one: _Matched, both: _Both, believed: bool, found: Sequence[_Matc
     return ("fixed" if gone else "new"), None
 
 
-def _still_there(one: _Matched, gone: bool, instead: str | None) -> str:
+def _still_there(one: Matched, gone: bool, instead: str | None) -> str:
     if one.on_gpu:
         what = "but for what other changes account for, its operators "
         what += "take as long as before" if gone else "took as long before"
@@ -289,7 +240,7 @@ def _still_there(one: _Matched, gone: bool, instead: str | None) -> str:
     )
 
 
-def _instead(one: _Matched, found: Sequence[_Matched]) -> str | None:
+def _instead(one: Matched, found: Sequence[Matched]) -> str | None:
     """The title of the finding on the other side that has most more there, of those on the same operators."""
     sign = -1 if one.before else 1
     others = [
@@ -306,7 +257,7 @@ def _instead(one: _Matched, found: Sequence[_Matched]) -> str | None:
     return max(most.items, key=lambda item: item.measured_ns).title
 
 
-def _moved(one: _Matched) -> str | None:
+def _moved(one: Matched) -> str | None:
     """What is known of both sides and has nothing in common; None: nothing."""
     ours, theirs = shapes(one.before), shapes(one.after)
     if one.on_gpu and ours and theirs and not ours & theirs:
@@ -316,7 +267,7 @@ def _moved(one: _Matched) -> str | None:
     return _differing("data type", one, lambda item: item.dtype) or _differing("place", one, place)
 
 
-def _differing(what: str, one: _Matched, of: Callable[[Item], str | None]) -> str | None:
+def _differing(what: str, one: Matched, of: Callable[[Item], str | None]) -> str | None:
     ours, theirs = ({of(item) for item in items} for items in (one.before, one.after))
     if None in ours | theirs or ours & theirs:
         return None
