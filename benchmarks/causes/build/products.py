@@ -178,7 +178,7 @@ def grouped_images(fixed: bool) -> Step:
 
     def products(x: Tensor) -> Tensor:
         batch, channels, high, wide = x.shape
-        windows = F.unfold(x, 7, padding=3).view(batch, 8, -1, high * wide).permute(1, 0, 3, 2)
+        windows = F.unfold(x, 7, padding=3).reshape(batch, 8, -1, high * wide).permute(1, 0, 3, 2)
         out = torch.bmm(windows.reshape(8, batch * high * wide, -1), weight)
         out = out.view(8, batch, high, wide, channels // 8).permute(1, 0, 4, 2, 3).reshape(x.shape)
         return out + layer.bias[:, None, None]
