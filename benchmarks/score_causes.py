@@ -58,6 +58,7 @@ FOUND_AS: dict[str, str | None] = {
     "gradient_zeroing": "zero_grad",
     "grouped_convolution": "grouped_convolution",
     "layout_leak": "permuted_stream",
+    "loop_invariant": "loop_invariant",
     "library_below_rate": "small_products",
     "misaligned_product": "misaligned",
     "no_tensor_cores": "grouped_convolution",

@@ -129,6 +129,8 @@ def test_what_is_wrong_is_said_with_file_line_and_key(rule, tmp_path, old, new, 
         ('text = "a"\nwhen = { amd = "yes" }', "this is a string; it must be true or false", None),
         ('text = "a"\nwhen = { engine = 3 }', "this is a whole number; it must be true, false, a string, or a list of strings", None),
         ('text = "a"\nwhen = { amd = true }\nwhy = "b"', "a rule has no such key", None),
+        ('text = "a"\nwhen = { amd = true }\ntitle = " "', "this is no title", 'title = "…"'),
+        ('text = "a"\nwhen = { amd = true }\ntitle = 3', "this is no title", 'title = "…"'),
     ],
 )  # fmt: skip
 def test_an_advice_that_cannot_be_used_is_said(rule, advice, message, hint):
@@ -151,6 +153,14 @@ def test_the_first_advice_that_fits_counts_and_else_the_fix(rule):
         ({}, found.fix),
     ):
         assert advised(found.advice, found.fix, facts, "(x)") == text
+
+
+def test_an_advice_may_have_a_title_of_its_own(rule):
+    found = rule(
+        GOOD + '\n[[advice]]\nwhen = { amd = true }\ntext = "a"\ntitle = " Of HIP "\n'
+        '[[advice]]\nwhen = { replayed = true }\ntext = "b"\n'
+    )
+    assert [each.title for each in found.advice] == ["Of HIP", None]
 
 
 def test_what_is_removed_leaves_the_share_that_the_rule_states_and_calls_nothing(rule):

@@ -40,6 +40,7 @@ from tracemine.perfmodel import (
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
 
+_TAKEN_AS_SAME = "numbers that were not recorded, and tensors from before the recording, stay as they are (assumed)"
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"
 _RECORDED_CAUSES = frozenset(
     {"launch_latency", "host_bound", "synchronisation", "allocator", "compilation", "data_loading", "graph_launch"}
@@ -203,7 +204,13 @@ def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
 def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = book.facts["activities"].dur_ns[matrix]
-    return _on_gpu(book, matrix, removed(float(durations.sum(axis=1).mean()), rule.left), durations, Evidence.PROVEN)
+    estimate, evidence = removed(float(durations.sum(axis=1).mean()), rule.left), Evidence.PROVEN
+    if rule.of_invariants:
+        told = text_at(category(book.rows["activities"], "invariant_evidence"), int(matrix[0, 0]))
+        evidence = Evidence[(told or "adjacent").upper()]
+    if evidence < Evidence.PROVEN:
+        estimate = replace(estimate, assumptions=(*estimate.assumptions, _TAKEN_AS_SAME))
+    return _on_gpu(book, matrix, estimate, durations, evidence)
 
 
 def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:

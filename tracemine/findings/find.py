@@ -167,9 +167,10 @@ def _of_rule(
         first = named[_first(classes)][0]
         aliases = dict.fromkeys(alias for each in (first, *(each for each, _ in named)) for alias in each.aliases)
         facts[mark] = _facts(book, rule, classes, named_rows)
-        finding = _finding(book, rule, Identity(mark, tuple(aliases)), classes)
         savings = [one.gpu_saving_ns for one in classes]
         chosen = fitting(rule.advice, book.environment.facts | facts[mark])
+        titled = rule if chosen is None or chosen.title is None else dataclasses.replace(rule, title=chosen.title)
+        finding = _finding(book, titled, Identity(mark, tuple(aliases)), classes)
         call = rule.call if chosen is None or chosen.call is None else chosen.call
         yield Reported(finding, rule, [one.matrix for one in classes], savings, _first(classes), call)
 
@@ -191,6 +192,7 @@ def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArra
     if rule.rows != "gaps":
         found["training"] = book.training
         found["loop"] = text_at(category(book.rows["activities"], "sweep_kind"), int(rows[0]))
+        found["invariant"] = text_at(category(book.rows["activities"], "invariant_kind"), int(rows[0]))
         found["fused_step"] = any(book.environment.has_fused_step(label.optimizer) for label in labels)
         return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(book, classes)}
     waited = waited_in(book.timeline, book.rows["gaps"], rows.tolist())
@@ -324,6 +326,7 @@ def _classes(
     columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
     columns += [weakest] if rule.match else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
+    columns += [category(rows, "invariant_evidence").codes] if rule.of_invariants else []
     if rule.saving == "fuse" and book.groups is not None:
         kind = (book.groups.kernel + 1) * len(Evidence) + book.groups.evidence
         figures = (

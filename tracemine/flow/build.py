@@ -68,7 +68,7 @@ def _flow(timeline: Timeline) -> Flow:
     if not recorded:
         made = tensors.storage[tensors.is_output & ~calls.aliased]  # `empty` makes one, and `copy_` writes it
         made_here = np.isin(tensors.storage[writes.tensor_row], made)
-        writes = replace(writes, gone_node=_gone_when_read(writes, edges, made_here))
+        writes = replace(writes, made=made_here, gone_node=_gone_when_read(writes, edges, made_here))
     writes = replace(writes, live_out=_live_out(nodes, writes.node, writes.gone_node))
     silent = np.zeros(len(nodes), np.bool_)
     silent[calls.member[calls.silent]] = True
@@ -310,6 +310,7 @@ def _walk(
     write_at: list[int] = []
     write_node: list[int] = []
     write_buffer: list[int] = []
+    write_made: list[bool] = []
     columns = (
         *(what, happenings.node, tensors.storage[row], tensors.begin[row], tensors.end[row]),
         *(layout, need_not, happenings.inner),
@@ -337,6 +338,7 @@ def _walk(
             write_at.append(at)
             write_node.append(node)
             write_buffer.append(writers.buffer(storage))
+            write_made.append(writers.is_made(storage))
             writers.write(storage, begin, end, strided)
 
     reads = np.array(read_at, np.int64)
@@ -373,6 +375,7 @@ def _walk(
         end_byte=tensors.end[row[written]],
         bytes=tensors.bytes[row[written]],
         fresh=tensors.is_output[row[written]] & ~calls.aliased[row[written]],
+        made=np.array(write_made, np.bool_)[kept],
         gone_node=np.array(writers.gone, np.int64)[kept],
         live_out=np.zeros(len(node), np.bool_),
     )

@@ -89,6 +89,7 @@ class Writes:
     end_byte: IntArray
     bytes: IntArray
     fresh: BoolArray  # a new buffer's first content; else written in place or through out=
+    made: BoolArray  # its buffer was allocated during the recording
     gone_node: IntArray  # the first node that no longer finds it (overwritten, or memory used again); −1: never gone
     live_out: BoolArray  # still there at the end of its step, or of the recording: it may be wanted later
 

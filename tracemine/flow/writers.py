@@ -94,6 +94,10 @@ class LastWriters:
         """Something that does not say what it writes has had the storage."""
         self._storage(storage).uncertain = True
 
+    def is_made(self, storage: int) -> bool:
+        """Whether what the id means now was allocated during the recording."""
+        return self._storage(storage).born
+
     def is_empty(self, storage: int, begin: int, end: int) -> bool:
         """Whether a read of these bytes would find nothing: allocated, and never written."""
         held = self._storage(storage)

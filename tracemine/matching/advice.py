@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tracemine.rows.invariants import KINDS
+
 Fact = bool | str | None  # None: not known; no condition holds of it
 Facts = Mapping[str, Fact]
 
@@ -33,6 +35,7 @@ TEXTS: Final = {
     "loop": ("what a loop over tensors does to each, as `sweep_kind` says it", ("zero", "norm", "average", "update")),
     "library": ("the library in whose files the line is", ("transformers", "diffusers")),
     "operation": ("the one operator that is named, without `aten::`", None),
+    "invariant": ("what work gives that is the same in every step, as `invariant_kind` says it", KINDS),
 }
 PLACEHOLDER: Final = "{blockers}"
 OPTIMIZER: Final = "{optimizer}"  # in a text that asks for one of several classes
@@ -45,6 +48,7 @@ class Advice:
     when: Mapping[str, bool | tuple[str, ...]]
     text: str
     call: str | None = None  # None: as its rule says
+    title: str | None = None  # likewise
 
     def fits(self, facts: Facts) -> bool:
         return all(_holds(facts.get(name), wanted) for name, wanted in self.when.items())

@@ -8,7 +8,7 @@ from inspect import cleandoc
 from typing import Final
 
 from tracemine.errors import UsageError
-from tracemine.matching.advice import FLAGS, PLACEHOLDER, TEXTS, when_text
+from tracemine.matching.advice import FLAGS, PLACEHOLDER, TEXTS, Advice, when_text
 from tracemine.matching.cases import CaseResult, read_cases, run_cases
 from tracemine.matching.graph_match import WAYS
 from tracemine.matching.graph_pattern import COLUMN_SAYS, MOST_REPEATED, GraphPattern
@@ -151,7 +151,7 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
     parts += [
         f"**Why.** {written(rule.why)}",
         f"**Fix.** {written(rule.fix.replace(PLACEHOLDER, ''))}",
-        *(f"**Fix where {when_text(one.when)}.** {written(one.text.replace(PLACEHOLDER, ''))}" for one in rule.advice),
+        *(_advice_text(one, written) for one in rule.advice),
         f"**Saves** {SAVING_TEXT[rule.saving]}.{_called(rule)}{_left(rule)}",
     ]
     for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
@@ -163,6 +163,11 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
     if rule.references:
         parts.append(f"**References.**\n\n{_bullets([written(f'<{reference}>') for reference in rule.references])}")
     return "\n\n".join(parts) + "\n"
+
+
+def _advice_text(one: Advice, written: Callable[[str], str]) -> str:
+    title = "" if one.title is None else f" “{written(one.title)}”:"
+    return f"**Fix where {when_text(one.when)}.**{title} {written(one.text.replace(PLACEHOLDER, ''))}"
 
 
 def _left(rule: Rule) -> str:
@@ -250,9 +255,8 @@ def _facts_text() -> str:
         "\nA rule has one fix, and may have others where the trace or the finding's place asks for them: `[[advice]]` "
         "tables with `when` and `text`, of which the first that fits counts. `when` asks for facts: those below "
         f"`{list(FLAGS)[-1]}` have texts, the others hold or do not; what is not known does not hold. `{PLACEHOLDER}` "
-        "in a text stands for what would break the capture of a CUDA graph.\n\n| fact | says |\n|---|---|\n"
-        + "\n".join(lines)
-        + "\n"
+        "in a text stands for what would break the capture of a CUDA graph. A table may have a `title` as well."
+        "\n\n| fact | says |\n|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 

@@ -196,8 +196,8 @@ def _advice(file: _RuleFile) -> tuple[Advice, ...]:
     for table in file.value("advice", list, "a list of tables, each `[[advice]]`", []):
         if not isinstance(table, dict):
             raise file.wrong("advice", f"this is {toml_type(table)}; it must be a table", "write [[advice]]")
-        file.only(("when", "text", "call"), table, "advice.")
-        text, when, call = table.get("text"), table.get("when"), table.get("call")
+        file.only(("when", "text", "call", "title"), table, "advice.")
+        text, when, call, title = (table.get(key) for key in ("text", "when", "call", "title"))
         if not isinstance(text, str) or not text.strip():
             raise file.wrong("advice.text", "an advice has a text", 'text = "…"')
         if not isinstance(when, dict) or not when:
@@ -205,7 +205,10 @@ def _advice(file: _RuleFile) -> tuple[Advice, ...]:
         file.only((*FLAGS, *TEXTS), when, "advice.when.")
         if call is not None and call not in CALLS:
             raise file.wrong("advice.call", f"{call!r} is none of its values", nearest(str(call), tuple(CALLS)))
-        found.append(Advice({name: _wanted(file, name, value) for name, value in when.items()}, text.strip(), call))
+        if title is not None and (not isinstance(title, str) or not title.strip()):
+            raise file.wrong("advice.title", "this is no title", 'title = "…"')
+        wanted = {name: _wanted(file, name, value) for name, value in when.items()}
+        found.append(Advice(wanted, text.strip(), call, None if title is None else title.strip()))
     return tuple(found)
 
 

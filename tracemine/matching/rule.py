@@ -101,6 +101,11 @@ class Rule:
         return Path(self.where.path).parent
 
     @property
+    def of_invariants(self) -> bool:
+        """Whether a match is a piece of work that gives the same in every step."""
+        return "invariant" in self.partition_by
+
+    @property
     def overlapping_matches(self) -> bool:
         """Whether the search goes on at the row after a match's first, not after its last."""
         return self.after_match == SKIP_TO_NEXT_ROW

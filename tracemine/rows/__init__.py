@@ -17,6 +17,7 @@ from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.graph import graph_of
+from tracemine.rows.invariants import invariant_columns
 from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.operands import operand_columns
@@ -48,6 +49,7 @@ def row_sets(
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))
+    activities = activities.with_columns(invariant_columns(timeline, activities, dataflow, groups))
     activities = activities.with_columns(ungrouped_columns(activities))
     return {
         "activities": activities if dataflow is None else replace(activities, graph=graph_of(dataflow)),

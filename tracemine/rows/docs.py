@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracemine.ops import CLASSES
 from tracemine.rows.idle_causes import CAUSES
+from tracemine.rows.invariants import KINDS as INVARIANT_KINDS
 from tracemine.rows.library import CAUSES as LIBRARY_CAUSES
 from tracemine.rows.library import LEAST_PERCENT
 from tracemine.rows.table import ColumnDoc
@@ -19,6 +20,7 @@ _NO_BYTES = (
 _NO_BREAK = "in no graph break"
 _NO_UPDATE = "in no optimizer's step, or no operators were recorded"
 _NO_SWEEP = "in no such loop, or shapes were not recorded"
+_NO_INVARIANT = "in none, fewer than two steps were recorded, or it is not known who reads what"
 _A_KERNEL = "a kernel, or not recorded"
 
 _NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
@@ -85,6 +87,9 @@ _ACTIVITIES = (
     ColumnDoc("zeroing", "numbers", "which call of an optimizer's `zero_grad` it was launched in, as PyTorch annotates it", "in none, or no operators were recorded"),
     ColumnDoc("sweep", "numbers", "which loop over tensors it is part of: up to four operators that repeat eight times or more, one after the other on one stream, each time on tensors of one shape, of three shapes or more in all, or of two where an optimizer's step is recorded; outside optimizers' steps, their `zero_grad` and the autograd engine", _NO_SWEEP),
     ColumnDoc("sweep_kind", "categories", "what that loop does: `zero` (fills), `norm` (one norm a tensor), `average` (`mul_` and `add_`, `lerp_`, or their sum copied), `copy` (`copy_` alone: data-parallel buckets, inputs of compiled graphs), `update` (other operators, the last of them in place)", _NO_SWEEP),
+    ColumnDoc("invariant", "numbers", "which piece of work it is part of that gives the same in every recorded step, and that something reads which does not: equal where one result goes into the next. It rests on constants alone, or on tensors that nothing writes and is used as a weight (of a convolution, `linear`, a norm, an embedding)", _NO_INVARIANT),
+    ColumnDoc("invariant_kind", "categories", "what that work gives, one of " + ", ".join(f"`{kind}`" for kind in INVARIANT_KINDS), _NO_INVARIANT),
+    ColumnDoc("invariant_evidence", "categories", "how sure that is: `proven`; `consistent`: some of the dataflow is, or a number that was not recorded is taken to be the same", _NO_INVARIANT),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
     ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80 % and intensity below ridge; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),
     ColumnDoc("dram_bytes", "numbers", "bytes between DRAM and L2, both ways, as counted", _NO_COUNTERS),

@@ -1,0 +1,322 @@
+"""Which nodes compute in every step what they have computed in the step before, as compilers number values.
+
+A value's number stands for an operator, all its arguments, and the numbers of what it reads; a tensor from outside that
+nothing writes during the recording is a value of its own. What has one number is one value. A number that every step
+has is computed anew in every step. Where one of these is not known, there is no number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.columns import numbers, string_ids
+from tracemine.flow.effects import effects
+from tracemine.flow.order import codes
+from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
+from tracemine.ops import lookup
+
+# What gives the same for the same arguments; random numbers, collectives, reads of the host and other libraries do not.
+_REPEATS: Final = frozenset(
+    (
+        *("pointwise", "copy", "fill", "reduction", "norm", "softmax", "gather", "scatter", "embedding", "scan"),
+        *("sort", "pool", "resample", "quantize", "gemm", "conv", "fft", "linalg"),
+    )
+)
+_INDEXED: Final = frozenset({"gather", "scatter", "embedding"})  # lists of indices have no recorded shapes
+# A number that Python passes as a tensor is not recorded. A whole one that is added to constants or compared with them
+# may be a place that moves on by one in each step; what scales, and a decimal one, is taken to be the same.
+_SCALES: Final = frozenset({"mul", "div", "true_divide", "floor_divide", "pow"})
+_DECIMAL, _WHOLE = "double", "long int"
+_PLAIN: Final = ("Scalar", "ScalarList")
+_MOST_READ, _MOST_LEVELS = 32, 256  # pieces that one node reads; nodes one behind the other. Real ones stay far below
+_CALL: Final = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """One entry a node, in a recording of two steps or more."""
+
+    value: IntArray  # equal ones compute the same, and every step computes it; −1: not known to be so
+    marks: IntArray  # its own and those of all that it is computed from
+    evidence: npt.NDArray[np.int8]  # Evidence of the weakest read that it rests on
+    assumed: BoolArray  # it rests on a number that was not recorded
+
+    @property
+    def known(self) -> BoolArray:
+        return self.value >= 0
+
+
+def repeated(flow: Flow, marks: IntArray, silent: IntArray, without: BoolArray) -> Repeated:
+    """The nodes that compute the same in every step.
+
+    `marks`: bits of each node that rests on more than constants, which go to all that is computed from it. `silent`:
+    before each node how much has run of which nobody says what it writes. `without`: nodes that are not looked at.
+
+    >>> from tracemine.flow import flow
+    >>> from tracemine.timeline import Meta, Timeline
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> none = np.zeros(0, np.int64)
+    >>> repeated(flow(empty), none, none, none.astype(bool)).value.tolist()
+    []
+    """
+    count, edges, reads = len(flow.nodes), flow.edges, flow.reads
+    steps, step = np.unique(flow.nodes.step_row, return_inverse=True)
+    calls, assumed, shifts = _calls(flow)
+    evidence = np.full(count, Evidence.PROVEN, np.int8)
+    np.minimum.at(evidence, reads.node, reads.evidence.astype(np.int8))
+    value = np.full(count + 1, -1)  # the last one is that of none
+    found = Repeated(value=value[:-1], marks=marks.copy(), evidence=evidence, assumed=assumed)
+    within = steps >= 0
+    may = (calls >= 0) & within[step] & ~without & _accounted(flow, silent) & _makes_new(flow)
+    atoms = _Atoms.of(flow, may)
+    may &= atoms.count <= _MOST_READ
+    pending = np.bincount(edges.consumer, minlength=count)
+    by_producer = np.argsort(edges.producer, kind="stable")
+    begin = np.searchsorted(edges.producer[by_producer], np.arange(count + 1))
+    ready = np.flatnonzero(may & (pending == 0)) if within.sum() > 1 else np.zeros(0, np.int64)
+    used = 0
+    for _ in range(_MOST_LEVELS):
+        if not len(ready):
+            break
+        number = atoms.numbered(ready, calls, value)
+        kept = _in_every_step(number, step[ready], int(within.sum()))
+        kept &= ~shifts[ready] | (found.marks[ready] != 0)
+        ready = ready[kept]
+        found.value[ready] = number[kept] + used
+        used += int(number.max(initial=-1)) + 1
+        out = by_producer[_ranges(begin[ready], begin[ready + 1])]
+        producer, consumer = edges.producer[out], edges.consumer[out]
+        np.subtract.at(pending, consumer, 1)
+        np.bitwise_or.at(found.marks, consumer, found.marks[producer])
+        np.minimum.at(found.evidence, consumer, found.evidence[producer])
+        np.logical_or.at(found.assumed, consumer, found.assumed[producer])
+        ready = np.unique(consumer[(pending[consumer] == 0) & may[consumer]])
+    return found
+
+
+def untouched(flow: Flow, known: BoolArray, silent: IntArray) -> BoolArray:
+    """Of `known` nodes those whose results nothing changes that is none of them: what they give could be kept.
+
+    A tensor of zeros into which something else is added up has to be filled in every step, and so has what is read
+    before all has been written into it. `silent`: as above; what runs while a result is still to be read may change it.
+    """
+    writes, kept = flow.writes, known.copy()
+    changing = np.union1d(_given_away(flow, silent), _read_before_it_is_done(flow))
+    changed = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
+    changed[changing] = True
+    for _ in range(_MOST_LEVELS):
+        changed[writes.buffer[~kept[writes.node]]] = True
+        again = kept.copy()
+        again[writes.node[changed[writes.buffer]]] = False
+        if (again == kept).all():
+            return kept
+        kept = again
+    return np.zeros(len(kept), np.bool_)
+
+
+def _given_away(flow: Flow, silent: IntArray) -> IntArray:
+    """Buffers that something has which may write whatever it takes, or that are to be read after something ran of which
+    nobody says what it writes."""
+    writes, edges = flow.writes, flow.edges
+    schema, schemas = string_ids(flow.timeline.ops.column("op_schema"))
+    mute = np.array([*(effects(text).mute for text in schemas), False], np.bool_)[schema[flow.nodes.op_row]]
+    last = writes.node.copy()
+    np.maximum.at(last, edges.write, edges.consumer)
+    given = writes.buffer[edges.write[mute[edges.consumer]]]
+    return np.union1d(given, writes.buffer[silent[last] != silent[writes.node]])
+
+
+def _read_before_it_is_done(flow: Flow) -> IntArray:
+    """Buffers that are read and written into after that."""
+    writes, reads, edges = flow.writes, flow.reads, flow.edges
+    last = np.full(int(max(writes.buffer.max(initial=-1), reads.buffer.max(initial=-1))) + 1, -1)
+    np.maximum.at(last, writes.buffer, writes.node)
+    reader, buffer = edges.consumer, reads.buffer[edges.read]
+    width = len(last)
+    in_place = np.isin(reader * width + buffer, writes.node * width + writes.buffer)
+    return np.unique(buffer[(reader < last[buffer]) & ~in_place])
+
+
+# --- what may be numbered --------------------------------------------------------------------------------------------
+
+
+def _calls(flow: Flow) -> tuple[IntArray, BoolArray, BoolArray]:
+    """A code for each node's operator and arguments, −1 where they are not all known; which rest on a number that was
+    not recorded; and of these which may shift a place by it."""
+    timeline, nodes = flow.timeline, flow.nodes
+    columns = [string_ids(timeline.ops.column(name)) for name in _CALL]
+    code = codes(*(ids[nodes.op_row] for ids, _ in columns)) if len(nodes) else np.zeros(0, np.int64)
+    _, first = np.unique(code, return_index=True)
+    inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
+    told = [_told(_texts(columns, int(nodes.op_row[at])), inferred) for at in first.tolist()]
+    code = np.where(np.array([*told, False], np.bool_)[code], code, -1)
+    assumed, shifts, from_host = _host_operands(flow)
+    kind, kinds = string_ids(timeline.activities.column("kind"))
+    direction, directions = string_ids(timeline.activities.column("copy_kind"))
+    copies = np.array([*(name == "memcpy" for name in kinds), False], np.bool_)[kind]
+    copies &= ~np.array([*(name == "DtoD" for name in directions), False], np.bool_)[direction]
+    from_host[flow.activity_node[copies & (flow.activity_node >= 0)]] = True
+    return np.where(from_host, -1, code), assumed, shifts
+
+
+def _texts(columns: list[tuple[IntArray, tuple[str, ...]]], row: int) -> list[str | None]:
+    return [None if ids[row] < 0 else texts[ids[row]] for ids, texts in columns]
+
+
+def _told(call: list[str | None], inferred: bool) -> bool:
+    """Whether a call (_CALL) gives the same each time that it reads the same, and all its arguments were recorded."""
+    name, shapes, dtypes, _, concrete = call
+    operator = None if name is None else lookup(name)
+    if operator is None or operator.op_class not in _REPEATS or (inferred and operator.op_class in _INDEXED):
+        return False
+    sizes, types, given = _decoded(shapes), _decoded(dtypes), _decoded(concrete)
+    if sizes is None or types is None or given is None or not len(sizes) == len(types) == len(given):
+        return False
+    if any(kind in _PLAIN and not value for kind, value in zip(types, given, strict=True)):
+        return False
+    # Without an execution trace a number that was passed as a tensor looks like a tensor without axes.
+    return not inferred or not any(
+        kind not in ("", *_PLAIN) and size == [] for kind, size in zip(types, sizes, strict=True)
+    )
+
+
+def _decoded(text: str | None) -> list[Any] | None:
+    try:
+        found = msgspec.json.decode(text or "null")
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """Of each node whether it takes a number that was not recorded, whether that is a whole one that does not scale,
+    and whether it takes anything else that lies on the host."""
+    table, nodes = flow.timeline.tensors, flow.nodes
+    node_of = np.full(flow.timeline.ops.num_rows + 1, -1, np.int64)
+    node_of[nodes.op_row] = np.arange(len(nodes))
+    op_row = numbers(table.column("op_row"), -1)
+    node = node_of[np.where((op_row >= 0) & (op_row < len(node_of) - 1), op_row, -1)]
+    device, devices = string_ids(table.column("device"))
+    host = np.array([*(name.startswith("cpu") for name in devices), False], np.bool_)[device] & (node >= 0)
+    node, rows = node[host], np.flatnonzero(host)
+    kind, kinds = string_ids(table.column("dtype"))
+    decimal, whole = (np.array([*(name == wanted for name in kinds), False], np.bool_) for wanted in (_DECIMAL, _WHOLE))
+    name, names = string_ids(flow.timeline.ops.column("name"))
+    scales = np.array([*(text.removeprefix("aten::").rstrip("_") in _SCALES for text in names), False], np.bool_)
+    number = (numbers(table.column("numel"), 0)[rows] == 1) & (decimal | whole)[kind[rows]]
+    assumed, shifts, other = np.zeros((3, len(nodes)), np.bool_)
+    assumed[node[number]], other[node[~number]] = True, True
+    shifts[node[number & whole[kind[rows]] & ~scales[name[nodes.op_row[node]]]]] = True
+    return assumed, shifts, other
+
+
+def _accounted(flow: Flow, silent: IntArray) -> BoolArray:
+    """Nodes of which it is known whence all comes that they read: from nodes, with nothing unknown in between, or from
+    outside, out of what nothing writes."""
+    nodes, reads, writes, edges = flow.nodes, flow.reads, flow.writes, flow.edges
+    oldest = reads.node.copy()
+    np.minimum.at(oldest, edges.read, edges.producer)
+    outside = np.isin(reads.source, (Source.OUTSIDE, Source.PARTLY_OUTSIDE))
+    written = np.isin(reads.buffer, writes.buffer)
+    sure = reads.resolved & (reads.evidence >= Evidence.CONSISTENT) & (silent[oldest] == silent[reads.node])
+    sure &= ~outside | (~written & (reads.evidence == Evidence.PROVEN) & (silent[reads.node] == 0))
+    found = nodes.known.copy()
+    found[reads.node[~sure]] = False
+    return found
+
+
+def _makes_new(flow: Flow) -> BoolArray:
+    """Nodes that write only what was allocated in their own step: what lies elsewhere others may keep."""
+    writes, step = flow.writes, flow.nodes.step_row
+    first = np.full(int(writes.buffer.max(initial=-1)) + 1, len(flow.nodes))
+    np.minimum.at(first, writes.buffer, writes.node)
+    found = np.ones(len(flow.nodes), np.bool_)
+    found[writes.node[~writes.made | (step[first[writes.buffer]] != step[writes.node])]] = False
+    return found
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Atoms:
+    """What each node reads, piece by piece: a tensor from outside, or a part of what a node wrote."""
+
+    begin: IntArray  # node i has the pieces begin[i]:begin[i] + count[i]
+    count: IntArray
+    place: IntArray  # a code for the bytes, and which argument they are; one more for none
+    producer: IntArray  # −1: from outside, or none
+
+    @staticmethod
+    def of(flow: Flow, may: BoolArray) -> _Atoms:
+        """The pieces of the nodes that may be numbered."""
+        reads, writes, edges = flow.reads, flow.writes, flow.edges
+        alone = np.setdiff1d(np.arange(len(reads.node)), edges.read)
+        read = np.concatenate((alone, edges.read))
+        edge = np.concatenate((np.full(len(alone), -1), np.arange(len(edges.read))))
+        order = np.lexsort((edge, read))
+        order = order[may[reads.node[read[order]]]]
+        read, edge = read[order], edge[order]
+        node = reads.node[read]  # ascending, as reads are
+        write = np.append(edges.write, -1)[edge]
+        there = edge >= 0
+        of_writes = (_turns(writes.node), writes.begin_byte, writes.end_byte)
+        own = [np.where(there, np.append(column, -1)[write], -1) for column in of_writes]
+        place = codes(
+            np.where(there, -1, reads.buffer[read]),
+            reads.begin_byte[read],
+            reads.end_byte[read],
+            read - np.searchsorted(reads.node, node),
+            *own,
+        )
+        begin = np.searchsorted(node, np.arange(len(may) + 1))
+        producer = np.append(edges.producer, -1)[edge]
+        return _Atoms(begin[:-1], np.diff(begin), np.append(place, -1), np.append(producer, -1))
+
+    def numbered(self, nodes: IntArray, calls: IntArray, value: IntArray) -> IntArray:
+        """A number for each node: equal ones have equal calls, and read equal values at equal places. `value` has one
+        more for none."""
+        begin, count = self.begin[nodes], self.count[nodes]
+        number = codes(calls[nodes], count)
+        for turn in range(int(count.max(initial=0))):
+            at = np.where(count > turn, begin + turn, -1)
+            number = codes(number, self.place[at], value[self.producer[at]])
+        return number
+
+
+def _turns(of: IntArray) -> IntArray:
+    """How many equal ones stand before each.
+
+    >>> _turns(np.array([3, 5, 3])).tolist()
+    [0, 0, 1]
+    """
+    order = np.argsort(of, kind="stable")
+    found = np.empty(len(of), np.int64)
+    found[order] = np.arange(len(of)) - np.searchsorted(of[order], of[order])
+    return found
+
+
+def _in_every_step(number: IntArray, step: IntArray, steps: int) -> BoolArray:
+    """Whether each number occurs in so many steps."""
+    if not len(number):
+        return np.zeros(0, np.bool_)
+    width = int(step.max()) + 1
+    occurs = np.bincount(np.unique(number * width + step) // width)
+    found: BoolArray = occurs[number] == steps
+    return found
+
+
+def _ranges(begin: IntArray, end: IntArray) -> IntArray:
+    """begin[0], begin[0] + 1, … end[0] − 1, begin[1] …
+
+    >>> _ranges(np.array([4, 9]), np.array([6, 10])).tolist()
+    [4, 5, 9]
+    """
+    length = end - begin
+    first = np.cumsum(length) - length
+    return np.repeat(begin - first, length) + np.arange(int(length.sum()))

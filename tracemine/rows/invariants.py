@@ -1,0 +1,339 @@
+"""Work that gives the same in every step and is read by what does not: it could be done once, in front of the steps.
+
+What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
+looks like a parameter: what rests on tensors from outside is told where it is used as a weight, and else only where
+each step was given other inputs than the rest, and where it is no input of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tracemine.columns import numbers, string_ids
+from tracemine.flow.record import Evidence, Flow, Source
+from tracemine.flow.repeated import Repeated, repeated, untouched
+from tracemine.fusion.barriers import unowned
+from tracemine.fusion.record import Groups
+from tracemine.ops import lookup
+from tracemine.rows.ancestors import nearest, taken
+from tracemine.rows.arrow import coded, rows_of
+from tracemine.rows.table import BoolArray, Column, FloatArray, IntArray, Numbers, Rows
+from tracemine.timeline import Timeline
+
+_OUTSIDE, _INPUT = 1, 2  # what a value rests on: tensors from outside; some of them inputs, or labels of such
+_ENGINE: Final = "autograd::engine::"
+_LAYERS: Final = frozenset({"conv", "norm", "embedding"})  # that have weights: what attention calls bias is a mask
+_AS_WEIGHTS: Final = frozenset({"weight", "bias", "running_mean", "running_var"})  # arguments of operators
+# What a product takes within `linear`: its input, and its weight and bias.
+_LINEAR: Final = {"mm": ((0,), (1,)), "addmm": ((1,), (0, 2)), "_addmm_activation": ((1,), (0, 2))}
+_Places = tuple[tuple[int, ...], tuple[int, ...]]  # positions of arguments: the input, weights
+_NO_PLACES: Final[_Places] = ((), ())
+_MOST_ARGUMENTS = 16
+_SMALL_NS = 3_000  # not much longer than a launch
+_BATCH_BYTES = 512  # copied from the host in a step: less is a number, or a count
+_MASKS: Final = frozenset(
+    ("triu", "tril", "lt", "le", "gt", "ge", "eq", "ne", "logical_not", "logical_and", "logical_or", "bitwise_not")
+) | {"bitwise_and", "bitwise_or", "masked_fill", "where", "isinf"}  # fmt: skip
+_MASK_AT: Final = {"masked_fill": 1, "where": 0}  # the argument that is a mask
+_MASK_AT_LEAST = 3  # of attention, behind queries, keys and values
+_SPREADS: Final = frozenset({"var", "var_mean", "std", "std_mean", "native_batch_norm", "cudnn_batch_norm"})
+_LENGTHS: Final = frozenset({"linalg_vector_norm", "norm", "norm_except_dim", "_weight_norm", "_weight_norm_interface"})
+_CASTS: Final = frozenset({"copy", "_to_copy", "to"})
+_TURNS: Final = frozenset({"sin", "cos"})
+_PACKED: Final = frozenset({"signed char", "unsigned char", "short int", "int"})
+KINDS: Final = (
+    "standardised weight",
+    "normalised weight",
+    "dequantised weight",
+    "converted weight",
+    "weight",
+    "sine table",
+    "mask",
+    "constant",
+)
+
+
+def invariant_columns(
+    timeline: Timeline, activities: Rows, flow: Flow | None, groups: Groups | None
+) -> dict[str, Column]:
+    """`invariant`, `invariant_kind` and `invariant_evidence`.
+
+    >>> from tracemine.timeline import Meta
+    >>> from tracemine.rows.activities import activity_rows
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> sorted(invariant_columns(empty, activity_rows(empty), None, None))
+    ['invariant', 'invariant_evidence', 'invariant_kind']
+    """
+    piece, kind, evidence = np.full((3, activities.count), -1)
+    if flow is not None and len(flow.nodes):
+        found = _pieces(flow, activities, groups)
+        piece, kind, evidence = (taken(each, flow.activity_node) for each in found)
+    return {
+        "invariant": Numbers(np.maximum(piece, 0), piece >= 0),
+        "invariant_kind": coded(KINDS, kind),
+        "invariant_evidence": coded([each.name.lower() for each in Evidence], evidence),
+    }
+
+
+def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArray, IntArray, IntArray]:
+    """Of each node the piece of work that it is part of, −1: none; what that gives, and how sure it is."""
+    operators = _Operators(flow)
+    engine = operators.of_engine
+    silent = _silent(flow)
+    found = repeated(flow, _marks(flow, operators), silent, engine)
+    keeps = untouched(flow, found.known & (found.marks & _INPUT == 0), silent)
+    wanted, weights = _wanted(flow, found, keeps, operators)
+    spent = _spent(flow, activities, found)
+    kept = _without_fused(flow, _before_others(flow, wanted | weights, keeps), spent, groups)
+    piece = _joined(flow, kept)
+    kind = _kinds(flow, operators, weights, kept, piece)
+    kept = kept & ~_only_filled(operators, found, kind, piece, spent)
+    piece, kind = np.where(kept, piece, -1), np.where(kept, kind, -1)
+    guessed = found.assumed | (wanted & (found.marks & _OUTSIDE != 0))
+    sure = np.where(guessed, np.minimum(found.evidence, Evidence.CONSISTENT), found.evidence)
+    weakest = np.full(len(piece) + 1, Evidence.PROVEN)
+    np.minimum.at(weakest, piece, sure)
+    return piece, kind, np.where(kept, weakest[piece], -1)
+
+
+class _Operators:
+    """What the operator of each node is, and which of the reads are a weight, a mask, or what the weights work on."""
+
+    def __init__(self, flow: Flow) -> None:
+        ops, rows = flow.timeline.ops, flow.nodes.op_row
+        name, texts = string_ids(ops.column("name"))
+        parent = rows_of(ops.column("parent_row"))
+        self.name = name[rows]
+        self.operation = tuple(text.removeprefix("aten::").rstrip("_") for text in texts)
+        self.op_class = tuple("" if (known := lookup(text)) is None else known.op_class for text in texts)
+        self.of_engine = nearest(parent, _flags(text.startswith(_ENGINE) for text in texts)[name])[rows] >= 0
+        self.of_linear = nearest(parent, _flags(text == "aten::linear" for text in texts)[name])[rows] >= 0
+        position = numbers(flow.timeline.tensors.column("position"), -1)[flow.reads.tensor_row]
+        position = np.where((position >= 0) & (position < _MOST_ARGUMENTS), position, _MOST_ARGUMENTS)
+        reader = flow.reads.node
+        at = np.array([*(_MASK_AT.get(each, _MOST_ARGUMENTS + 1) for each in self.operation), -1])[self.name[reader]]
+        self.mask = (position == at) | (self.of_class("attention")[reader] & (position >= _MASK_AT_LEAST))
+        plain = _table([_places(text) for text in texts])
+        linear = _table([_LINEAR.get(each, _NO_PLACES) for each in self.operation])
+        self.input, self.weight = (
+            np.where(self.of_linear[reader], *(table[which, self.name[reader], position] for table in (linear, plain)))
+            for which in (0, 1)
+        )
+
+    def among(self, operations: frozenset[str]) -> BoolArray:
+        """Nodes whose operation is one of these."""
+        return _flags(each in operations for each in self.operation)[self.name]
+
+    def of_class(self, *classes: str) -> BoolArray:
+        """Nodes of one of these classes."""
+        return _flags(each in classes for each in self.op_class)[self.name]
+
+
+def _flags(flags: Iterable[bool]) -> BoolArray:
+    """One a text, and one more for none, −1."""
+    return np.array([*flags, False], np.bool_)
+
+
+def _places(operator: str) -> _Places:
+    """Which arguments of an operator are the input that its weights work on, and which are weights and biases."""
+    known = lookup(operator)
+    if known is None or known.op_class not in _LAYERS or "backward" in operator:
+        return _NO_PLACES
+    named = [(at, each.name) for overload in known.overloads for at, each in enumerate(overload.arguments)]
+    weights = tuple({at for at, name in named if name in _AS_WEIGHTS})
+    if known.op_class == "conv":
+        return (0,), weights
+    return tuple({at for at, name in named if name == "indices"}) if weights else (), weights
+
+
+def _table(places: Sequence[_Places]) -> BoolArray:
+    """[input or weight, operator, position]; the last operator and the last position are none."""
+    found = np.zeros((2, len(places) + 1, _MOST_ARGUMENTS + 1), np.bool_)
+    for row, sides in enumerate(places):
+        for which, positions in enumerate(sides):
+            found[which, row, [at for at in positions if at < _MOST_ARGUMENTS]] = True
+    return found
+
+
+def _silent(flow: Flow) -> IntArray:
+    """Before each node how often something ran of which nobody says what it writes."""
+    launched = np.zeros(len(flow.nodes) + 1, np.int64)
+    launched[unowned(flow.timeline, flow)] = 1
+    unknown = np.cumsum(np.append(False, ~flow.nodes.known)[:-1])
+    return unknown + np.cumsum(launched)[:-1]
+
+
+def _marks(flow: Flow, operators: _Operators) -> IntArray:
+    """What each node itself takes from outside.
+
+    An input, as far as that can be told: what a convolution, `linear` or an embedding is given to work on, and whole
+    numbers of 64 bits (ids, places, masks) but for those that only say where to read. What a layer gives is no weight.
+    """
+    reads, table = flow.reads, flow.timeline.tensors
+    outside = reads.source == Source.OUTSIDE
+    kind, kinds = string_ids(table.column("dtype"))
+    ids = _flags(name == "long int" for name in kinds)[kind[reads.tensor_row]]
+    ids &= ~operators.of_class("gather")[reads.node]
+    inputs = np.isin(reads.buffer, reads.buffer[outside & operators.input]) | ids
+    found = np.zeros(len(flow.nodes), np.int64)
+    found[reads.node[outside]] |= _OUTSIDE
+    found[reads.node[outside & inputs]] |= _INPUT
+    found[operators.of_class("conv") | (operators.of_linear & operators.of_class("gemm"))] |= _INPUT
+    return found
+
+
+def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators) -> tuple[BoolArray, BoolArray]:
+    """Nodes whose result could be kept, and which something reads that has to run in every step; those that it takes as
+    a weight apart."""
+    edges, step = flow.edges, flow.nodes.step_row
+    producer, consumer = edges.producer, edges.consumer
+    used = keeps[producer] & ~keeps[consumer] & ~operators.of_engine[consumer] & (step[producer] == step[consumer])
+    marks = found.marks[producer]
+    outside = (marks & _OUTSIDE != 0) & _parameters_settled(flow, operators.of_engine)
+    weight = used & outside & operators.weight[edges.read]
+    other = used & outside & ~operators.input[edges.read] & _inputs_change(flow)
+    wanted, weights = np.zeros((2, len(keeps)), np.bool_)
+    wanted[producer[other | (used & (marks & _OUTSIDE == 0))]] = True
+    weights[producer[weight]] = True
+    return wanted & ~weights, weights
+
+
+def _inputs_change(flow: Flow) -> bool:
+    """Whether each step was given inputs that not all steps were: tensors from outside, or a batch from the host."""
+    reads, step, activities = flow.reads, flow.nodes.step_row, flow.timeline.activities
+    steps = np.unique(step[step >= 0])
+    outside = (reads.source == Source.OUTSIDE) & ~np.isin(reads.buffer, flow.writes.buffer)
+    outside &= (reads.evidence == Evidence.PROVEN) & (step[reads.node] >= 0)
+    buffer, of = np.unique(reads.buffer[outside], return_inverse=True)
+    within = np.searchsorted(steps, step[reads.node[outside]])
+    pairs = np.unique(of.reshape(-1) * len(steps) + within)
+    everywhere = np.bincount(pairs // max(len(steps), 1), minlength=len(buffer)) == len(steps)
+    given = pairs[~everywhere[pairs // max(len(steps), 1)]] % max(len(steps), 1)
+    kind, kinds = string_ids(activities.column("copy_kind"))
+    batch = _flags(name == "HtoD" for name in kinds)[kind] & (numbers(activities.column("bytes"), 0) >= _BATCH_BYTES)
+    copied = np.searchsorted(steps, np.intersect1d(steps, numbers(activities.column("step_row"), -1)[batch]))
+    return len(np.unique(given)) == len(steps) or len(copied) == len(steps)
+
+
+def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
+    """Whether what is not written is not trained either: there is no backward pass, or every step writes what is
+    trained. Where gradients are only gathered, parameters change after the recording."""
+    reads, writes, step = flow.reads, flow.writes, flow.nodes.step_row
+    if not of_engine.any():
+        return True
+    updated = ~writes.made & np.isin(writes.buffer, reads.buffer[reads.source == Source.OUTSIDE])
+    steps = np.unique(step[step >= 0])
+    return bool(np.isin(steps, step[writes.node[updated]]).all())
+
+
+def _before_others(flow: Flow, wanted: BoolArray, keeps: BoolArray) -> BoolArray:
+    """`wanted` nodes, and all that could be kept and that they are computed from; all that write into one of these."""
+    found, edges = np.zeros(len(wanted), np.bool_), flow.edges
+    fresh = wanted
+    while fresh.any():
+        found |= fresh
+        above = _alongside(flow, fresh)
+        above[edges.producer[fresh[edges.consumer]]] = True
+        fresh = above & keeps & ~found
+    return found
+
+
+def _alongside(flow: Flow, nodes: BoolArray) -> BoolArray:
+    """All nodes that write into what one of `nodes` writes into."""
+    writes, found = flow.writes, np.zeros(len(nodes), np.bool_)
+    buffers = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
+    buffers[writes.buffer[nodes[writes.node]]] = True
+    found[writes.node[buffers[writes.buffer]]] = True
+    return found
+
+
+def _spent(flow: Flow, activities: Rows, found: Repeated) -> FloatArray:
+    """How long all took that each node launched, ns; of what is the same in every step, where it was fastest."""
+    dur = activities.columns["dur_ns"]
+    assert isinstance(dur, Numbers)  # noqa: S101 - the row set's documented kind
+    owned = flow.activity_node >= 0
+    spent = np.bincount(flow.activity_node[owned], dur.values[owned].astype(np.float64), len(flow.nodes))
+    fastest = np.full(int(found.value.max(initial=-1)) + 2, np.inf)
+    np.minimum.at(fastest, found.value, np.where(found.known, spent, np.inf))
+    return np.where(found.known, fastest[found.value], spent)
+
+
+def _without_fused(flow: Flow, kept: BoolArray, spent: FloatArray, groups: Groups | None) -> BoolArray:
+    """What is left where one kernel could do the last of it together with what has to run in every step, and that takes
+    longer: fusing saves more there. What is computed from what goes, or is part of one tensor with it, goes too."""
+    if groups is None or not len(groups):
+        return kept
+    group, kept = groups.node_group, kept.copy()
+    while True:
+        own, others = (
+            np.bincount(group[chosen], spent[chosen], len(groups))
+            for chosen in ((group >= 0) & kept, (group >= 0) & ~kept)
+        )
+        gone = kept & np.append(others > own, False)[group]
+        if not gone.any():
+            return kept
+        while gone.any():
+            kept &= ~gone
+            below = _alongside(flow, gone)
+            below[flow.edges.consumer[gone[flow.edges.producer]]] = True
+            gone = below & kept
+
+
+def _joined(flow: Flow, kept: BoolArray) -> IntArray:
+    """A number for each piece that hangs together, by what is read and by what writes into one tensor: its first node.
+    −1: not kept."""
+    edges, writes = flow.edges, flow.writes
+    here = kept[edges.producer] & kept[edges.consumer]
+    into = np.argsort(writes.buffer, kind="stable")
+    into = into[kept[writes.node[into]]]
+    same = writes.buffer[into][1:] == writes.buffer[into][:-1]
+    one = np.concatenate((edges.producer[here], writes.node[into][:-1][same]))
+    other = np.concatenate((edges.consumer[here], writes.node[into][1:][same]))
+    found = np.where(kept, np.arange(len(kept)), -1)
+    while True:
+        before = found.copy()
+        np.minimum.at(found, other, found[one])
+        np.minimum.at(found, one, found[other])
+        found = np.where(kept, found[found], -1)
+        if (found == before).all():
+            return found
+
+
+def _only_filled(
+    operators: _Operators, found: Repeated, kind: IntArray, piece: IntArray, spent: FloatArray
+) -> BoolArray:
+    """Small constants that are fills and copies of them: nothing is computed, and hardly anybody keeps a tensor for a
+    launch."""
+    computed = ~operators.of_class("fill", "copy") | (found.marks & _OUTSIDE != 0) | (spent > _SMALL_NS)
+    filled: BoolArray = (kind == KINDS.index("constant")) & ~np.isin(piece, piece[computed])
+    return filled
+
+
+def _kinds(flow: Flow, operators: _Operators, weights: BoolArray, kept: BoolArray, piece: IntArray) -> IntArray:
+    """Of each node what its piece gives: position in KINDS, −1 where it is part of none. `weights` are used as such."""
+    reads, edges = flow.reads, flow.edges
+    kind, kinds = string_ids(flow.timeline.tensors.column("dtype"))
+    packed = np.zeros(len(kept), np.bool_)
+    packed[reads.node[_flags(name in _PACKED for name in kinds)[kind[reads.tensor_row]]]] = True
+    masks = operators.among(_MASKS)
+    behind = kept[edges.producer] & ~kept[edges.consumer]
+    masks[edges.producer[behind & operators.mask[edges.read]]] = True
+
+    def in_piece(nodes: BoolArray) -> BoolArray:
+        return np.isin(piece, piece[nodes & kept])
+
+    weight = in_piece(weights)
+    told = (
+        weight & in_piece(operators.among(_SPREADS)),
+        weight & in_piece(operators.among(_LENGTHS)),
+        in_piece(packed),
+        weight & ~in_piece(~operators.among(_CASTS)),
+        weight,
+        in_piece(operators.among(_TURNS)),
+        in_piece(masks),
+        kept,
+    )
+    return np.where(kept, np.select(told, range(len(KINDS)), -1), -1)
