@@ -43,6 +43,7 @@ FOUND_AS: dict[str, str | None] = {
     "launch_gap": None,
     "memory_bound_chain": None,
     "module_load_stall": None,
+    "optimizer_over_lists": None,
     "pageable_copy": None,
     "rmsnorm_unfused": None,
     "rotary_unfused": None,

@@ -128,6 +128,9 @@ def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     names = [text_at(book.kernel_names, row) or "" for row in members]
     calls = book.lists.calls(facts.op_row[members], names)
     optimizer, style = text_at(facts.optimizer, members[0]), text_at(category(rows, "update_style"), members[0])
+    compiled = optimizer is not None and not book.environment.has_fused_step(optimizer)
+    if compiled and style == "lists" and rule.call == "operator":  # lists are what PyTorch has for this class
+        return Abstained("no_fused_step")
     work: Work | None
     if number(rows, "zeroing", null=-1)[members[0]] >= 0:
         work = Work(passes=(), before=None, sure=True)
@@ -145,7 +148,7 @@ def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
             measured_ns,
             book.curves,
             sure=work.sure,
-            compiled=optimizer is not None and not book.environment.has_fused_step(optimizer),
+            compiled=compiled,
             alike=style == "lists",
         )
     elif optimizer is not None:

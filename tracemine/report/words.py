@@ -43,6 +43,7 @@ _DROPPED = {
     "claimed_by_another_rule": "within findings of other rules",
     "nothing_to_win": "with nothing to win",
     "at_its_rate": "of a library, about as fast as the device reaches",
+    "no_fused_step": "of optimizers over lists, whose class has no fused step",
     "rate_unknown": "of a library whose rate on this GPU is not known",
     "of_the_recorder": "that exist only because an execution trace was recorded",
     "path_not_known": "pairs with something unknown between them",

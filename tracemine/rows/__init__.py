@@ -21,6 +21,7 @@ from tracemine.rows.invariants import invariant_columns
 from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.operands import operand_columns
+from tracemine.rows.precision import scaling_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
@@ -50,7 +51,7 @@ def row_sets(
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))
     activities = activities.with_columns(invariant_columns(timeline, activities, dataflow, groups))
-    activities = activities.with_columns(ungrouped_columns(activities))
+    activities = activities.with_columns(scaling_columns(timeline, activities) | ungrouped_columns(activities))
     return {
         "activities": activities if dataflow is None else replace(activities, graph=graph_of(dataflow)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),

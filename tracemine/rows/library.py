@@ -19,6 +19,7 @@ from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
 from tracemine.rows.activities import decoded_inputs, distinct
 from tracemine.rows.arrow import categories, coded, rows_of, take
+from tracemine.rows.precision import float64_comes_in
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
@@ -49,6 +50,7 @@ class Seen:
     kernels: int  # of that name
     has_tf32: bool  # the GPU
     runs_tf32: bool  # some product of the trace: then it is allowed, and a kernel without is the library's choice
+    converts_float64: bool  # something in the trace becomes float64, or is turned back
 
 
 def _is_product(seen: Seen) -> bool:
@@ -66,7 +68,8 @@ def _tf32_is_off(seen: Seen) -> bool:
 
 _Condition = Callable[[Seen], bool]
 _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
-    "float64": (lambda one: one.call.dtype == "float64",),
+    "float64": (lambda one: one.call.dtype == "float64", lambda one: one.converts_float64),
+    "float64_throughout": (lambda one: one.call.dtype == "float64",),  # meant so: no rule asks for it
     "misaligned": (
         _is_product,
         lambda one: one.call.dtype in _HALF and one.call.misaligned is True,
@@ -106,7 +109,7 @@ def library_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     dur = cast("Numbers", activities.columns["dur_ns"]).values.astype(np.int64)
     calls = _Calls(timeline, rows_of(timeline.activities["op_row"]), dur)
     device = _device_of(timeline)
-    kinds, of = calls.kinds(timeline.activities, device)
+    kinds, of = calls.kinds(timeline, device)
     causes = [None if one is None else cause_of(one) for one in kinds]
     cause = coded(causes, of)
     counted = [None if one is None else one.call for one in kinds]
@@ -145,9 +148,9 @@ class _Calls:
         self.inputs = [take(categories(timeline.ops[each]), op_row) for each in _INPUTS]
         self._dur = dur
 
-    def kinds(self, activities: object, device: Device | None) -> tuple[list[Seen | None], IntArray]:
+    def kinds(self, timeline: Timeline, device: Device | None) -> tuple[list[Seen | None], IntArray]:
         """Each distinct kind of call, None where its inputs tell nothing, and for each row the place of its own."""
-        names = categories(activities["name"])  # type: ignore[index]  # a table
+        names = categories(timeline.activities["name"])
         order = np.lexsort((self._dur, self.number))
         last = np.append(self.number[order][1:] != self.number[order][:-1], True) if len(order) else order
         longest = np.zeros(int(self.number.max(initial=0)) + 1, np.int64)
@@ -163,6 +166,8 @@ class _Calls:
         found = [(known[row[:5]], row[5] or "", int(row[6])) for row in rows]
         tf32 = any(call is not None and _in_tf32(call, kernel) for call, kernel, _ in found)
         has_tf32 = device is not None and "tf32" in device.flops_per_s
+        wide = any(call is not None and call.dtype == "float64" for call, _, _ in found)
+        converts_float64 = wide and float64_comes_in(timeline)
         return [
             None
             if call is None
@@ -173,6 +178,7 @@ class _Calls:
                 kernels=kernels_of,
                 has_tf32=has_tf32,
                 runs_tf32=tf32,
+                converts_float64=converts_float64,
             )
             for call, kernel, kernels_of in found
         ], of
