@@ -36,6 +36,7 @@ from tracemine.perfmodel import (
     removed,
     rows_written,
     share_of,
+    without_zeros,
 )
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
@@ -133,8 +134,10 @@ def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         return Abstained("no_fused_step")
     work: Work | None
     if number(rows, "zeroing", null=-1)[members[0]] >= 0:
-        work = Work(passes=(), before=None, sure=True)
-    elif matrix.shape[1] < 2:
+        added = [text_at(category(rows, "operation"), row) == "add" for row in members]
+        estimate = without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum()))
+        return _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+    if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
     elif optimizer is None:
         kind = text_at(category(rows, "sweep_kind"), members[0])

@@ -41,7 +41,7 @@ from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_call import at_its_rate
 from tracemine.perfmodel.library_norm import rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
-from tracemine.perfmodel.lists import Pass, cast_once, one_pass, one_table, rows_written, share_of
+from tracemine.perfmodel.lists import Pass, cast_once, one_pass, one_table, rows_written, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
@@ -103,4 +103,5 @@ __all__ = [
     "rms_norm_loses",
     "rows_written",
     "share_of",
+    "without_zeros",
 ]

@@ -15,6 +15,7 @@ import numpy as np
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
+from tracemine.rows.gradients import zeroed_gradients
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
@@ -72,11 +73,12 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     found = updates_of(timeline)
     sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0)
+    zeroing = zeroed_gradients(timeline, found.zeroing, np.where(_is(kind, "zero"), sweep, -1))
     return {
         "optimizer": found.optimizer,
         "update": Numbers(np.maximum(found.update, 0), found.update >= 0),
         "update_style": coded(STYLES, _styles(activities, found.update)),
-        "zeroing": Numbers(np.maximum(found.zeroing, 0), found.zeroing >= 0),
+        "zeroing": Numbers(np.maximum(zeroing, 0), zeroing >= 0),
         "sweep": Numbers(np.maximum(sweep, 0), sweep >= 0),
         "sweep_kind": kind,
     }

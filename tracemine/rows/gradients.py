@@ -1,0 +1,132 @@
+"""Gradients that are filled with zeros: by an optimizer's `zero_grad`, by a loop, by a list; and what is added to them.
+
+A tensor that is filled is a gradient where the autograd engine adds to it in place: told by its memory where an
+execution trace names tensors, else by its shape.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tracemine.columns import booleans, numbers
+from tracemine.rows.ancestors import taken
+from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.table import BoolArray, Categories, IntArray
+from tracemine.timeline import Timeline
+
+_ACCUMULATES: Final = "AccumulateGrad"  # torch::autograd::AccumulateGrad, whatever is in front of it
+_LISTED: Final = "aten::_foreach_zero_"
+
+
+def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray) -> IntArray:
+    """Of each activity the call, loop or list that fills gradients and that it is part of; −1: none.
+
+    `zeroing`: of each activity the row of the `zero_grad` that it is part of, `zeroed`: the number of the loop of fills;
+    −1: none. What such a fill makes the autograd engine add is part of it: without zeros nothing is added.
+    """
+    op_row = rows_of(timeline.activities["op_row"])
+    names = categories(timeline.ops["name"])
+    adds = _accumulated(timeline, names, op_row)
+    if not adds.any():  # gradients are None, or those of a graph
+        return zeroing
+    listed = _named(names, _LISTED)[op_row] & (zeroing < 0)
+    by = np.where(zeroing >= 0, zeroing, -1)
+    for rows in (*_each(zeroed), *_each(np.where(listed, op_row, -1))):
+        by[rows] = op_row[rows[0]]
+    fills = np.flatnonzero(by >= 0)
+    keys = _Keys(timeline, op_row, fills, np.flatnonzero(adds))
+    gradients = {key for row in np.flatnonzero(adds).tolist() for key in keys.of(row)}
+    for rows in _each(np.where(zeroing < 0, by, -1)):
+        own = [key for row in dict.fromkeys(rows.tolist()) for key in keys.of(row)]
+        if not own or not gradients.issuperset(own):
+            by[rows] = -1
+    _with_additions(by, adds, keys)
+    return by
+
+
+def _with_additions(by: IntArray, adds: BoolArray, keys: _Keys) -> None:
+    """Put to each fill the first addition to what it filled."""
+    waiting = defaultdict[Hashable, list[int]](list)
+    seen = set[int]()
+    for row in np.flatnonzero((by >= 0) | adds).tolist():
+        if adds[row]:
+            own = [key for key in keys.of(row) if waiting[key]]
+            if own:
+                by[row] = waiting[own[0]].pop(0)
+        elif keys.op_row[row] not in seen:  # a list is filled by several kernels
+            seen.add(keys.op_row[row])
+            for key in keys.of(row):
+                if keys.exact:
+                    waiting[key].clear()
+                waiting[key].append(int(by[row]))
+
+
+class _Keys:
+    """What tells the tensors that an activity's operator writes: their memory, or their shapes."""
+
+    def __init__(self, timeline: Timeline, op_row: IntArray, *rows: IntArray) -> None:
+        self.op_row: list[int] = op_row.tolist()
+        self._memory = _memory(timeline, {self.op_row[row] for each in rows for row in each.tolist()})
+        self._shapes = categories(timeline.ops["input_shapes"])
+        self.exact = all(self.op_row[row] in self._memory for each in rows for row in each.tolist())
+
+    def of(self, row: int) -> Sequence[Hashable]:
+        """One entry a tensor; none where nothing was recorded."""
+        op_row = self.op_row[row]
+        if self.exact:
+            return self._memory[op_row]
+        code = int(self._shapes.codes[op_row])
+        return _first(self._shapes.values[code]) if code >= 0 else ()
+
+
+def _memory(timeline: Timeline, op_rows: set[int]) -> dict[int, list[Hashable]]:
+    """Where the tensors lie that each of these operators takes first."""
+    table = timeline.tensors
+    of, position = numbers(table.column("op_row"), -1), numbers(table.column("position"), -1)
+    chosen = (position == 0) & ~booleans(table.column("is_output")) & np.isin(of, np.fromiter(op_rows, np.int64))
+    storage, offset = (numbers(table.column(name), -1) for name in ("storage_id", "offset_elements"))
+    found = defaultdict[int, list[Hashable]](list)
+    for row, *where in np.stack([of, storage, offset])[:, chosen].T.tolist():
+        found[row].append(tuple(where))
+    return found
+
+
+def _first(shapes: str) -> list[Hashable]:
+    """The shape of a call's first tensor, or those of its list's members.
+
+    >>> _first("[[64,64],[]]"), _first("[[[64,64],[64]]]"), _first("[[]]")
+    (['[64, 64]'], ['[64, 64]', '[64]'], ['[]'])
+    """
+    try:
+        first = msgspec.json.decode(shapes)[0]
+    except (msgspec.DecodeError, RecursionError, LookupError, TypeError):
+        return []
+    members = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
+    return [str(each) for each in members]
+
+
+def _accumulated(timeline: Timeline, names: Categories, op_row: IntArray) -> BoolArray:
+    """Activities that add a gradient to one that is there, for the autograd engine."""
+    engine = np.array([*(name.endswith(_ACCUMULATES) for name in names.values), False], np.bool_)
+    parent = taken(rows_of(timeline.ops["parent_row"]), op_row)
+    above = np.append(names.codes, -1)[parent]
+    found: BoolArray = _named(names, "aten::add_")[op_row] & engine[above]
+    return found
+
+
+def _each(numbers_of: IntArray) -> list[IntArray]:
+    """The rows of each number, in their order."""
+    rows = np.flatnonzero(numbers_of >= 0)
+    order = rows[np.argsort(numbers_of[rows], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(numbers_of[order])) + 1) if len(order) else []
+
+
+def _named(names: Categories, wanted: str) -> BoolArray:
+    """Of each row of `ops` whether it has this name; one more for −1."""
+    known = np.array([*(value == wanted for value in names.values), False], np.bool_)
+    return np.append(known[names.codes], False)
