@@ -8,7 +8,7 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.pipeline import analysed
-from tracemine.rows.operands import appended, in_evaluation, weight_cast
+from tracemine.rows.operands import appended, bag_of, in_evaluation, weight_cast
 from tracemine.rows.table import Column, Flags, Numbers
 
 LINEAR = ("aten::linear", "[[8,64],[32,64],[32]]", '["float","float","float"]')
@@ -121,3 +121,23 @@ def test_a_batch_norm_says_whether_it_is_in_training(name: str, training: str, e
 @pytest.mark.parametrize("text", ["", "7", "{", "[]", '["False"]'])
 def test_arguments_that_do_not_say_are_not_in_evaluation(text: str) -> None:
     assert not in_evaluation(text)
+
+
+TABLE = '["float","long int","long int","Scalar","Scalar","Scalar","float"]'
+SUM, MEAN = ('["","","","False","%d","False",""]' % mode for mode in (0, 1))
+
+
+def test_bags_are_alike_by_width_type_mode_and_weights() -> None:
+    shapes = "[[1000,64],[640],[64],[],[],[],[]]"
+    own = bag_of(shapes, TABLE, SUM)
+    assert own == bag_of("[[20,64],[640],[64],[],[],[],[]]", TABLE, SUM)
+    assert own is not None
+    assert own != bag_of(shapes, TABLE, MEAN)
+    assert own != bag_of("[[1000,32],[640],[64],[],[],[],[]]", TABLE, SUM)
+    assert own != bag_of(shapes, TABLE.replace("float", "c10::Half", 1), SUM)
+    assert own != bag_of("[[1000,64],[640],[64],[],[],[],[640]]", TABLE, SUM)
+
+
+@pytest.mark.parametrize("shapes", ['[[1000,"x"],[640]]', "[[1000],[640]]", "[]", "["])
+def test_a_damaged_table_is_like_no_other(shapes: str) -> None:
+    assert bag_of(shapes, TABLE, SUM) is None

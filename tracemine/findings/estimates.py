@@ -167,18 +167,18 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
     """Of weights that are cast, caches that grow and bags of many tables, what is left; None: it is none of these."""
     rows, facts = book.rows["activities"], book.facts["activities"]
     casts, grows = (flags(rows, name)[members].all() for name in ("weight_cast", "appended"))
-    bags = text_at(category(rows, "operation"), members[0]) == "_embedding_bag"
+    bags = number(rows, "bags", null=-1)[members[0]] >= 0
     if not (casts or grows or bags):
         return None
     calls = book.lists.calls(facts.op_row[members], [""] * len(members))
-    sizes = [call.sizes for call in calls]
     if len(calls) < len(members):
         return Abstained("bytes_unknown")
     if casts:
-        return cast_once(cast_pass(sizes), float(durations_ns.sum()), book.curves, training=book.training)
+        copied, moved_bytes = cast_pass(book.lists, calls)
+        return cast_once(copied, moved_bytes, float(durations_ns.sum()), book.curves, training=book.training)
     if grows:
         return rows_written(row_bytes(calls), durations_ns.tolist(), book.curves)
-    moved = [bag_bytes(call, book.lists.shapes(call.row)) for call in calls]
+    moved = [bag_bytes(call, book.lists.shapes(call.row)) for call in calls if call.name != "arange"]
     if any(each is None for each in moved):
         return Abstained("bytes_unknown")
     reads, writes = (sum(each[at] for each in moved if each is not None) for at in (0, 1))

@@ -183,10 +183,21 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
 # --- what operands say -----------------------------------------------------------------------------------------------
 
 
-def cast_pass(sizes: Sequence[tuple[tuple[int, ...], ...] | None]) -> Pass:
-    """Copies of weights from float32 to half width as one pass over lists."""
-    own = tuple(each[0][0] for each in sizes if each)
-    return Pass(reads=4 * sum(own), writes=2 * sum(own), sizes=own, lists=2)
+def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
+    """Copies of weights from float32 to half width as one pass over lists, each weight once where tensors were recorded; and bytes moved now.
+
+    Autocast that is entered several times a step copies a weight as often.
+    """
+    sizes = [call.sizes[0][0] if call.sizes else 0 for call in calls]
+    sources = [_source(lists, call) for call in calls]
+    own = list(dict(zip(sources, sizes, strict=True)).values()) if all(sources) else sizes
+    return Pass(reads=4 * sum(own), writes=2 * sum(own), sizes=tuple(own), lists=2), 6 * sum(sizes)
+
+
+def _source(lists: Lists, call: Call) -> tuple[int, int] | None:
+    """Which memory a call of `copy_` copies; None where that was not recorded."""
+    of_second = (memory for given, position, memory, _, _ in lists.tensors(call.row) if not given and position == 1)
+    return next(of_second, None)
 
 
 def row_bytes(calls: Sequence[Call]) -> list[int]:

@@ -158,8 +158,10 @@ def without_zeros(measured_ns: float, added_ns: float) -> Estimate:
     return Estimate(after_ns=outwards(0, 0, min(_COPY_OF_ADDITION * added_ns, measured_ns)), assumptions=tuple(notes))
 
 
-def cast_once(copied: Pass, measured_ns: float, curves: Curves | None, *, training: bool) -> Estimate | Abstained:
-    """Weights that are kept at half width in place of being copied to it in every step.
+def cast_once(
+    copied: Pass, moved_bytes: int, measured_ns: float, curves: Curves | None, *, training: bool
+) -> Estimate | Abstained:
+    """Weights that are kept at half width in place of being copied to it in every step, which moves so many bytes.
 
     In training they still change with every step: the optimizer writes them beside its own, in its own pass (low end),
     or lists of them are copied (middle).
@@ -167,12 +169,12 @@ def cast_once(copied: Pass, measured_ns: float, curves: Curves | None, *, traini
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))
     >>> copied = Pass(reads=4 << 20, writes=2 << 20, sizes=(1 << 20,), lists=2)
-    >>> cast_once(copied, 30_000, curves, training=False).after_ns.high
+    >>> cast_once(copied, 6 << 20, 30_000, curves, training=False).after_ns.high
     0
     """
     if curves is None:
         return Abstained("device_unknown")
-    traffic = Traffic(before=copied.reads + copied.writes, after=0)
+    traffic = Traffic(before=moved_bytes, after=0)
     if not training:
         return Estimate(after_ns=Range(0, 0, 0), traffic_bytes=traffic, assumptions=("nothing is left of it",))
     written = curves.memory_ns(0, copied.writes, 0.0) - curves.memory_ns(0, 1, 0.0)

@@ -49,6 +49,7 @@ _ACTIVITIES = (
     ColumnDoc("dtype", "categories", "dtype of the operator's first tensor, such as `bfloat16`", _NO_SHAPES + "; or it is a TensorList"),
     ColumnDoc("width", "numbers", "last extent of `shape`", _NO_SHAPES + "; or it has no axes"),
     ColumnDoc("weight_cast", "flags", "a copy from float32 to half width that autocast makes of a weight or bias, within `linear`, `addmm` or a convolution: told by the argument whose shape it has, and not where the input has the same"),
+    ColumnDoc("bags", "numbers", "which kind of embedding bags it is, where it looks one up, or computes the offsets right before: equal for bags of one width, type and mode, all of them weighted or none", "no such kernel, or its inputs were not recorded"),
     ColumnDoc("needless_scaling", "flags", "part of what a GradScaler does to gradients (checks and unscales them, or moves its scale on), where no product, convolution or attention of the recording takes float16 or float8; not where one's inputs were not recorded, or a CUDA graph was replayed"),
     ColumnDoc("appended", "flags", "a `cat` of two tensors of three axes or more that differ in the last but one, where the second has at most eight rows and the first at least 16 times as many: a few rows are appended to many"),
     ColumnDoc("running_statistics", "flags", "a BatchNorm that was recorded with `training=False`: it normalises by its running statistics"),

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from tracemine.ops import dtype
+from tracemine.rows.activities import distinct
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
@@ -28,16 +29,18 @@ _HALVES: Final = ("float16", "bfloat16")
 _GROWS = 16  # times as long as what is appended
 _MOST_ROWS = 8
 _LEAST_AXES = 3
+_BAGS: Final = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+_MODE, _WEIGHTED = 4, 6  # arguments of these: sum, mean or max; weights of each sample
 
 
 def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`width`, `weight_cast`, `appended` and `running_statistics`.
+    """`width`, `weight_cast`, `appended`, `running_statistics` and `bags`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
     >>> sorted(operand_columns(empty, activity_rows(empty)))
-    ['appended', 'running_statistics', 'weight_cast', 'width']
+    ['appended', 'bags', 'running_statistics', 'weight_cast', 'width']
     """
     op_row = rows_of(timeline.activities.column("op_row"))
     names, shapes = (categories(timeline.ops.column(name)) for name in ("name", "input_shapes"))
@@ -50,12 +53,57 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     norms = np.logical_or.reduce([_named(names, f"aten::{name}") for name in _BATCH_NORMS])
     given = categories(timeline.ops.column("concrete_inputs"))
     evaluated = np.array([*(in_evaluation(text) for text in given.values), False], np.bool_)
+    bags = _bags(timeline, activities, names, shapes, op_row)
     return {
         "width": Numbers(np.maximum(widths, 0), widths >= 0),
+        "bags": Numbers(np.maximum(bags, 0), bags >= 0),
         "weight_cast": Flags(_weight_casts(timeline, names, shapes, op_row)),
         "appended": Flags(cats[op_row] & appends[own]),
         "running_statistics": Flags(norms[op_row] & evaluated[take(given, op_row).codes]),
     }
+
+
+def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categories, op_row: IntArray) -> IntArray:
+    """Of each embedding bag's kernel, and of the offsets computed right before it, a number for bags alike; −1: none.
+
+    Alike are bags of one width, type and mode, all of them weighted or none.
+    """
+    looked_up = np.logical_or.reduce([_named(names, name) for name in _BAGS])[op_row]
+    rows = np.flatnonzero(looked_up)
+    found = np.full(len(op_row), -1, np.int64)
+    if not len(rows):
+        return found
+    own = [take(categories(timeline.ops.column(name)), op_row[rows]) for name in _CALLED]
+    combinations, of = distinct(take(shapes, op_row[rows]), *own)
+    kinds = [bag_of(*each) for each in combinations]
+    number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds)) if kind is not None}
+    found[rows] = np.array([*(number.get(kind, -1) for kind in kinds), -1], np.int64)[of]
+    before = rows[rows > 0]
+    offsets = _named(names, "aten::arange")[op_row[before - 1]]
+    for name in ("device", "stream", "segment"):
+        column = activities.columns[name]
+        assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
+        offsets &= column.values[before] == column.values[before - 1]
+    found[before[offsets] - 1] = found[before[offsets]]
+    return found
+
+
+_CALLED: Final = ("input_dtypes", "concrete_inputs")
+
+
+def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple[object, ...] | None:
+    """Width, type, mode where that was recorded, and whether samples have weights, of a call; None where a width is no
+    whole number.
+
+    >>> bag_of("[[1000,128],[640],[64],[],[],[],[]]", '["float","long int","long int"]', '["","","","False","1","False",""]')
+    (128, 'float32', '1', False)
+    """
+    table, *others = _decoded(shapes) or [None]
+    kinds, given = _decoded(types), _decoded(concrete)
+    kind = dtype(str(kinds[0])) if kinds else None
+    if not isinstance(table, list) or len(table) != 2 or not isinstance(table[1], int) or kind is None:
+        return None
+    return table[1], kind, given[_MODE] if len(given) > _MODE else None, len(others) >= _WEIGHTED and bool(others[_WEIGHTED - 1])
 
 
 def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_row: IntArray) -> BoolArray:
