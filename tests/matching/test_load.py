@@ -168,6 +168,12 @@ def test_what_is_removed_leaves_the_share_that_the_rule_states_and_calls_nothing
     assert (found.left, found.call) == ((0.0, 0.1, 0.5), "nothing")
 
 
+def test_a_fusion_may_say_what_stays_of_what_nothing_else_is_fused_with(rule):
+    found = rule(GOOD, head=HEAD.replace('saving = "fuse"', 'saving = "fuse"\nleft = [0, 0.9, 1]', 1))
+    assert (found.left, found.call) == ((0.0, 0.9, 1.0), "compiled")
+    assert rule(GOOD).left is None
+
+
 @pytest.mark.parametrize("left", ["[0.5, 0.1, 0.2]", "[0.1, 0.2]", "[0, 0.1, 1.5]", '[0, 0.1, "1"]', "[0, false, 1]"])
 def test_what_stays_of_removed_work_is_three_rising_shares(rule, left):
     with pytest.raises(RuleError, match=r"left: these are no three rising shares from 0 to 1"):

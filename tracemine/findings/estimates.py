@@ -66,13 +66,15 @@ class Estimated:
 
 
 def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    groups = book.groups
+    group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
+    if group < 0 and rule.left is not None:
+        return _remove(book, rule, matrix)
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
     facts = book.facts["activities"]
     durations = facts.dur_ns[matrix]
     mean_ns = durations.mean(axis=0)
-    groups = book.groups
-    group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
     if groups is None or group < 0:
         estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves), Evidence.ADJACENT
     elif groups.kernel[group] < 0:  # its bytes are not known

@@ -175,7 +175,8 @@ def _left(rule: Rule) -> str:
     if rule.left is None:
         return ""
     low, mid, high = rule.left
-    return f" Of it {mid:.0%} are expected to stay ({low:.0%} to {high:.0%})."
+    what = "Of it" if rule.saving == "remove" else "Of what nothing else can be one kernel with,"
+    return f" {what} {mid:.0%} are expected to stay ({low:.0%} to {high:.0%})."
 
 
 def _called(rule: Rule) -> str:

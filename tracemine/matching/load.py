@@ -157,7 +157,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
         rows=rows,
         priority=file.whole("priority", DEFAULT_PRIORITY),
         saving=saving,
-        left=_left(file) if saving == "remove" else None,
+        left=_left(file) if saving == "remove" or (saving == "fuse" and "left" in file.data) else None,
         call=file.choice("call", tuple(CALLS), "nothing" if saving == "remove" else "compiled"),
         group_by=file.choices("group_by", GROUP_BY, _DEFAULT_GROUP),
         partition_by=file.choices("partition_by", columns, [c for c in _DEFAULT_PARTITION if c in columns]),

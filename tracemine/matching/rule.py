@@ -88,7 +88,8 @@ class Rule:
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
-    left: tuple[float, float, float] | None = None  # low, mid, high share of its time that "remove" leaves
+    # Low, mid, high share of its time that "remove" leaves, and "fuse" where nothing else is in one kernel with it.
+    left: tuple[float, float, float] | None = None
     match: tuple[GraphPattern, ...] = ()  # over who reads what, an earlier one first; `pattern` is where nobody knows
     stays: tuple[
         str, ...
