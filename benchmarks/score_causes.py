@@ -54,6 +54,7 @@ FOUND_AS: dict[str, str | None] = {
     "cache_grown": "cache_cat",
     "conversion_pair": "conversion_pair",
     "embedding_bags_apart": "embedding_bags",
+    "expert_sort": "expert_sort",
     "float32_without_tf32": "tf32",
     "float64_product": "float64",
     "gradient_zeroing": "zero_grad",
