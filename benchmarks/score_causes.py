@@ -66,6 +66,7 @@ FOUND_AS: dict[str, str | None] = {
     "no_tensor_cores": "grouped_convolution",
     "parameter_loop": "parameter_loop",
     "patch_convolution": None,
+    "scaler_needless": "grad_scaler",
     "weight_cast": "weights_cast",
 }
 # A finding of the first whose operators run in the backward pass tells of the second as well.

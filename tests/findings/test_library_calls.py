@@ -157,7 +157,16 @@ def test_decoding_is_held_against_bandwidth_not_arithmetic() -> None:
 
 
 def test_float64_is_found_where_float32_would_be_faster() -> None:
-    assert "float64_product" in Calls().product(DGEMM, 1_500_000, 8192, 2048, 2048, F64).found()
+    cast = ([[8192, 2048], [8192, 2048], []], [F64, F32, "Scalar"], [[2048, 1], [2048, 1], []], ["", "", "False"])
+    calls = Calls().call("aten::copy_", [("copy", 60_000)], cast).product(DGEMM, 1_500_000, 8192, 2048, 2048, F64)
+    assert "float64_product" in calls.found()
+    assert calls.column("call_cause") == [None, "float64"]
+
+
+def test_float64_from_the_first_tensor_to_the_last_is_meant_so() -> None:
+    calls = Calls().product(DGEMM, 1_500_000, 8192, 2048, 2048, F64)
+    assert calls.found() == {}
+    assert calls.column("call_cause") == ["float64_throughout"]
 
 
 def test_a_convolution_that_runs_group_by_group_is_found() -> None:
