@@ -61,12 +61,13 @@ FOUND_AS: dict[str, str | None] = {
     "grouped_convolution": "grouped_convolution",
     "layout_leak": "permuted_stream",
     "loop_invariant": "loop_invariant",
-    "library_below_rate": "small_products",
+    "library_below_rate": None,
     "misaligned_product": "misaligned",
     "no_tensor_cores": "grouped_convolution",
     "parameter_loop": "parameter_loop",
     "patch_convolution": None,
     "scaler_needless": "grad_scaler",
+    "small_products_apart": "small_products",
     "weight_cast": "weights_cast",
 }
 # A finding of the first whose operators run in the backward pass tells of the second as well.

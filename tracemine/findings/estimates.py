@@ -13,6 +13,7 @@ from tracemine.findings.context import Book
 from tracemine.findings.facts import category, flags, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
+from tracemine.findings.turns import turned
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -25,6 +26,7 @@ from tracemine.perfmodel import (
     Traffic,
     Unfused,
     at_its_rate,
+    batched,
     cast_once,
     closed_gaps,
     fused_run,
@@ -233,6 +235,21 @@ def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
 
 
+def _batch(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    """The turns of a loop in one call of each operator."""
+    rows, members = book.rows["activities"], np.sort(matrix[0])
+    durations = book.facts["activities"].dur_ns[matrix]
+    if rows.graph is None:
+        return Abstained("bytes_unknown")
+    written = number(rows, "bytes_written", null=-1)[members]
+    kernels = [text_at(book.kernel_names, row) or "" for row in members]
+    turns = int(number(rows, "turns")[members[0]])
+    mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
+    operators = turned(book.timeline, rows.graph, members, mean_ns, written, kernels, turns)
+    estimate = Abstained("bytes_unknown") if operators is None else batched(operators, turns, book.curves, book.rates)
+    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+
+
 def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArray, evidence: Evidence) -> Estimated:
     """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
     measured, count = int(durations.sum()), len(matrix)
@@ -313,6 +330,7 @@ ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = 
     "pin_memory": _pin,
     "remove": _remove,
     "reach_rate": _reach,
+    "batch": _batch,
     "close_gap": _close,
     "close_break": _close,
 }

@@ -8,6 +8,7 @@ pinned(…)        a copy from pinned memory
 removed(…)       work that is not done any more, but for a share of it
 attention_ns(…)  F.scaled_dot_product_attention in place of attention spelled out, and `backend_of(…)` it that runs
 at_its_rate(…)   a library's call once the cause of its slowness is gone
+batched(…)       calls on all turns of a loop in place of calls on each
 rates_of(…)      what products, convolutions and attention take on a device, from their FLOPs and bytes
 rms_norm_loses(…)  whether PyTorch's own kernel for a norm takes clearly longer than one made for its rows
 
@@ -24,6 +25,7 @@ device that was not measured.
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
+from tracemine.perfmodel.batching import Turned, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
@@ -56,6 +58,8 @@ from tracemine.perfmodel.user_calibrations import (
 )
 
 __all__ = [
+    "Turned",
+    "batched",
     "COMPILED_CALL_NS",
     "GPU",
     "LOADING_PACE",

@@ -23,6 +23,7 @@ from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.operands import operand_columns
 from tracemine.rows.precision import scaling_columns
 from tracemine.rows.table import Categories, Column, ColumnDoc, Flags, Numbers, Rows
+from tracemine.rows.turns import turn_columns
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 
@@ -52,7 +53,8 @@ def row_sets(
     activities = activities.with_columns(update_columns(timeline, activities) | operand_columns(timeline, activities))
     activities = activities.with_columns(invariant_columns(timeline, activities, dataflow, groups))
     activities = activities.with_columns(scaling_columns(timeline, activities) | ungrouped_columns(activities))
+    activities = replace(activities, graph=None if dataflow is None else graph_of(dataflow))
     return {
-        "activities": activities if dataflow is None else replace(activities, graph=graph_of(dataflow)),
+        "activities": activities.with_columns(turn_columns(timeline, activities)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
     }

@@ -17,6 +17,7 @@ from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
 from tracemine.rows.gradients import zeroed_gradients
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+from tracemine.rows.turns import repeating
 from tracemine.timeline import Timeline
 
 STYLES: Final = ("fused", "compiled", "other", "lists", "loop")
@@ -146,7 +147,7 @@ def _sweeps(
     least = _LEAST_SHAPES if no_update.all() else 2
     taken_by = np.zeros(len(heads), np.bool_)
     for period in range(1, _LONGEST_PERIOD + 1):
-        for begin, end in _repeating(code, place[heads], period):
+        for begin, end in repeating(code, place[heads], period, _LEAST_TURNS):
             if taken_by[begin:end].any():
                 continue
             turn = _turns(op.codes[heads[begin:end]], shape.codes[heads[begin:end]], period, each, least)
@@ -177,17 +178,6 @@ class _Operators:
         pointwise = np.array([*(one == "pointwise" for one in classes), False], np.bool_)
         self.eligible = self.norm | pointwise | (self.moves & self.in_place)
         self.names = names
-
-
-def _repeating(code: IntArray, place: IntArray, period: int) -> list[tuple[int, int]]:
-    """Stretches in which each entry is as the one a period before it, long enough for a loop."""
-    if len(code) <= period:
-        return []
-    same = (code[period:] == code[:-period]) & (place[period:] == place[:-period])
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
-    begins, ends = edges[::2], edges[1::2] + period
-    long = ends - begins >= _LEAST_TURNS * period
-    return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
 
 
 def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least: int) -> tuple[int, int, int] | None:

@@ -1,0 +1,62 @@
+"""A loop over independent products as what its operators move and compute in all turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracemine.ops.arithmetic import unit_of
+from tracemine.perfmodel import Turned
+from tracemine.rows.graph import Graph
+from tracemine.rows.library import recorded_call
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
+from tracemine.timeline import Timeline
+
+
+def turned(
+    timeline: Timeline,
+    graph: Graph,
+    members: IntArray,
+    durations_ns: FloatArray,
+    written: IntArray,
+    kernels: Sequence[str],
+    turns: int,
+) -> list[Turned] | None:
+    """Each operator of a loop's turns. `members`: activities of all turns in order of time, beside them what each takes
+    and writes (−1: not known) and its kernel's name. None where they are not so many turns, or shapes do not tell.
+    """
+    node_of = graph.activity_node[members]
+    nodes, at = np.unique(node_of, return_index=True)
+    if not turns or len(nodes) % turns or nodes[0] < 0:
+        return None
+    spent = np.bincount(np.searchsorted(nodes, node_of), weights=durations_ns)
+    period = len(nodes) // turns
+    op_row = timeline.activities["op_row"]
+    found = []
+    for slot in range(period):
+        own = nodes[slot::period]
+        reads, each_reads = _read(graph, own)
+        row = int(members[at[slot]])
+        call = recorded_call(timeline, op_row[row].as_py())
+        if call is not None and call.operation == "product":
+            writes = max(call.nbytes - each_reads, 0) * turns
+        else:
+            call, writes = None, int(written[at[slot::period]].sum())
+            if (written[at[slot::period]] < 0).any():
+                return None
+        matrix = unit_of(max((kernels[k] for k in np.flatnonzero(node_of == own[0])), key=len)) == "matrix"
+        found.append(
+            Turned(dur_ns=float(spent[slot::period].sum()), reads=reads, writes=writes, call=call, tf32=matrix)
+        )
+    return found
+
+
+def _read(graph: Graph, nodes: IntArray) -> tuple[int, int]:
+    """Bytes that all of these nodes read, what several read alike counted once; and what the first of them reads."""
+    parts = [np.arange(graph.read_begin[node], graph.read_begin[node + 1]) for node in nodes.tolist()]
+    reads = np.concatenate(parts)
+    ranges = np.stack([graph.read_buffer[reads], graph.read_writer[reads], graph.read_first[reads], graph.read_last[reads]])
+    distinct = np.unique(ranges, axis=1)
+    own = ranges[:, : len(parts[0])]
+    return int((distinct[3] - distinct[2]).sum()), int((own[3] - own[2]).sum())

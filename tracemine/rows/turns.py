@@ -1,0 +1,166 @@
+"""Loops whose turns need nothing of each other: the same operators on the same shapes, a product among them.
+
+A loop is a stretch of a stream in which up to 16 operators repeat, eight times or more. It counts where no product of a
+turn reads, by whatever way within the loop, what another turn wrote: then one call on all of it gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tracemine.ops import lookup
+from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.graph import Graph
+from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
+from tracemine.timeline import Timeline
+
+_LONGEST_PERIOD, _LEAST_TURNS = 16, 8
+_MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
+_CALLED: Final = ("name", "input_shapes", "input_dtypes")
+
+
+def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:
+    """Stretches in which each entry is as the one a period before it, of so many turns or more.
+
+    >>> repeating(np.array([5, 1, 2, 1, 2, 1, 2, 7]), np.zeros(8), 2, 3)
+    [(1, 7)]
+    """
+    if len(code) <= period:
+        return []
+    same = (code[period:] == code[:-period]) & (place[period:] == place[:-period])
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+    begins, ends = edges[::2], edges[1::2] + period
+    long = ends - begins >= least_turns * period
+    return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """Nodes begin to end, `period` of them a turn; `own[i]`: what the i-th of a turn is needs nothing of other turns."""
+
+    begin: int
+    end: int
+    period: int
+    own: BoolArray
+
+
+def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """`turns_of` and `turns`; `activities` has all other columns, and its graph where who reads what is known.
+
+    >>> from tracemine.timeline import Meta
+    >>> from tracemine.rows.activities import activity_rows
+    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> sorted(turn_columns(empty, activity_rows(empty)))
+    ['turns', 'turns_of']
+    """
+    number, turns = np.full(activities.count, -1, np.int64), np.zeros(activities.count, np.int64)
+    graph = activities.graph
+    for loop in _loops(timeline, activities, graph) if graph is not None else ():
+        node = np.arange(loop.begin, loop.end)
+        node = node[loop.own[(node - loop.begin) % loop.period]]
+        begin, end = graph.activity_begin[node], graph.activity_begin[node + 1]
+        rows = np.concatenate([graph.activity[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
+        number[rows], turns[rows] = loop.begin, (loop.end - loop.begin) // loop.period
+    known = number >= 0
+    return {"turns_of": Numbers(np.maximum(number, 0), known), "turns": Numbers(turns, known)}
+
+
+def _loops(timeline: Timeline, activities: Rows, graph: Graph) -> Iterator[_Loop]:
+    nodes = _Nodes(timeline, activities, graph)
+    if not nodes.product.any():
+        return
+    taken, tried = np.zeros(len(graph), np.bool_), 0
+    for period in range(1, _LONGEST_PERIOD + 1):
+        for begin, end in repeating(nodes.code, nodes.place, period, _LEAST_TURNS):
+            if taken[begin:end].any() or not nodes.product[begin:end].any():
+                continue
+            tried += 1
+            loop = nodes.loop(begin, end, period) if tried <= _MOST_TRIED else None
+            if loop is not None:
+                taken[loop.begin : loop.end] = True
+                yield loop
+
+
+class _Nodes:
+    """The nodes of a graph: what each calls, and where it runs."""
+
+    def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
+        first = graph.activity[np.minimum(graph.activity_begin[:-1], max(len(graph.activity) - 1, 0))]
+        op_row = rows_of(timeline.activities["op_row"])[first]
+        called = [take(categories(timeline.ops[name]), op_row) for name in _CALLED]
+        self.place = _coded(*(_number(activities, name)[first] for name in ("device", "stream", "segment")))
+        self.code = _coded(*(each.codes.astype(np.int64) for each in called))
+        # What nobody knows repeats nothing, nor does a copy that the host may have waited for.
+        kind = activities.columns["copy_kind"]
+        assert isinstance(kind, Categories)  # noqa: S101 - the row set's documented kind
+        between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)[kind.codes[first]]
+        blank = np.flatnonzero(~graph.told | (called[1].codes < 0) | between)
+        self.code[blank] = -1 - blank
+        kinds = [lookup(name) for name in called[0].values]
+        products = np.array([*(each is not None and each.op_class == "gemm" for each in kinds), False], np.bool_)
+        self.product: BoolArray = products[called[0].codes]
+        self.in_step: BoolArray = _number(activities, "segment")[first] > 0
+        self._graph = graph
+
+    def loop(self, begin: int, end: int, period: int) -> _Loop | None:
+        """The loop that a stretch is, wherever its first turn begins; None where it is none."""
+        for first in range(begin, begin + period):
+            turns = (end - first) // period
+            last = first + turns * period
+            # A recurrence shows in its first turns.
+            if turns < _LEAST_TURNS or self._alone(first, first + _LEAST_TURNS * period, period) is None:
+                continue
+            own = self._alone(first, last, period)
+            if own is not None and (self.in_step[first] or self._together(first, last, period, own)):
+                return _Loop(first, last, period, own)
+        return None
+
+    def _alone(self, begin: int, end: int, period: int) -> BoolArray | None:
+        """Which of a turn's operators need nothing of other turns; None where a product does."""
+        edges = self._graph
+        span = slice(*np.searchsorted(edges.consumer, [begin, end]).tolist())
+        reader, writer = edges.consumer[span], edges.producer[span]
+        inside = writer >= begin
+        reader, writer = reader[inside] - begin, writer[inside] - begin
+        other = reader // period != writer // period
+        tainted = np.zeros(end - begin, np.bool_)
+        tainted[reader[other]] = True
+        for _ in range(period):
+            tainted[reader[~other & tainted[writer]]] = True
+        bound = tainted.reshape(-1, period).any(axis=0)
+        product = self.product[begin : begin + period]
+        return None if (product & bound).any() else ~bound
+
+    def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
+        """Whether something reads what two turns or more wrote.
+
+        Outside of steps a program may run the same again and again: nothing else tells such runs from a loop.
+        """
+        reader, writer = self._graph.consumer, self._graph.producer
+        chosen = (writer >= begin) & (writer < end)
+        reader, writer = reader[chosen], writer[chosen] - begin
+        within = reader < end
+        outside = ~within | ~own[(reader - begin) % period]
+        pairs = np.unique(np.stack([reader[outside], writer[outside] // period]), axis=1)
+        return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
+
+
+def _coded(*columns: IntArray) -> IntArray:
+    """A code for each combination."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, part = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
+        code = code.astype(np.int64)
+    return code
+
+
+def _number(rows: Rows, name: str) -> IntArray:
+    column = rows.columns[name]
+    assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
+    values = column.values.astype(np.int64, copy=False)
+    return values if column.valid is None else np.where(column.valid, values, -1)
