@@ -124,7 +124,7 @@ def test_arguments_that_do_not_say_are_not_in_evaluation(text: str) -> None:
 
 
 TABLE = '["float","long int","long int","Scalar","Scalar","Scalar","float"]'
-SUM, MEAN = ('["","","","False","%d","False",""]' % mode for mode in (0, 1))
+SUM, MEAN = (f'["","","","False","{mode}","False",""]' for mode in (0, 1))
 
 
 def test_bags_are_alike_by_width_type_mode_and_weights() -> None:

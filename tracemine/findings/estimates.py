@@ -139,11 +139,11 @@ def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     work: Work | None
     if number(rows, "zeroing", null=-1)[members[0]] >= 0:
         added = [text_at(category(rows, "operation"), row) == "add" for row in members]
-        estimate = without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum()))
-        return _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+        kept = without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum()))
+        return _on_gpu(book, matrix, kept, durations, Evidence.PROVEN)
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
-    elif optimizer is None:
+    if optimizer is None:
         kind = text_at(category(rows, "sweep_kind"), members[0])
         work = None if kind is None else loop_work(book.lists, calls, kind)
     else:

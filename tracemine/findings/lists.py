@@ -184,9 +184,10 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
 
 
 def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
-    """Copies of weights from float32 to half width as one pass over lists, each weight once where tensors were recorded; and bytes moved now.
+    """Copies of weights from float32 to half width as one pass over lists, and the bytes that are moved now.
 
-    Autocast that is entered several times a step copies a weight as often.
+    Autocast that is entered several times a step copies a weight as often: it is in the pass once where tensors were
+    recorded.
     """
     sizes = [call.sizes[0][0] if call.sizes else 0 for call in calls]
     sources = [_source(lists, call) for call in calls]

@@ -10,7 +10,7 @@ from tracemine.ops.arithmetic import unit_of
 from tracemine.perfmodel import Turned
 from tracemine.rows.graph import Graph
 from tracemine.rows.library import recorded_call
-from tracemine.rows.table import BoolArray, FloatArray, IntArray
+from tracemine.rows.table import FloatArray, IntArray
 from tracemine.timeline import Timeline
 
 
@@ -45,10 +45,8 @@ def turned(
             call, writes = None, int(written[at[slot::period]].sum())
             if (written[at[slot::period]] < 0).any():
                 return None
-        matrix = unit_of(max((kernels[k] for k in np.flatnonzero(node_of == own[0])), key=len)) == "matrix"
-        found.append(
-            Turned(dur_ns=float(spent[slot::period].sum()), reads=reads, writes=writes, call=call, tf32=matrix)
-        )
+        tf32 = any(unit_of(kernels[k]) == "matrix" for k in np.flatnonzero(node_of == own[0]).tolist())
+        found.append(Turned(dur_ns=float(spent[slot::period].sum()), reads=reads, writes=writes, call=call, tf32=tf32))
     return found
 
 
@@ -56,7 +54,9 @@ def _read(graph: Graph, nodes: IntArray) -> tuple[int, int]:
     """Bytes that all of these nodes read, what several read alike counted once; and what the first of them reads."""
     parts = [np.arange(graph.read_begin[node], graph.read_begin[node + 1]) for node in nodes.tolist()]
     reads = np.concatenate(parts)
-    ranges = np.stack([graph.read_buffer[reads], graph.read_writer[reads], graph.read_first[reads], graph.read_last[reads]])
+    ranges = np.stack(
+        [graph.read_buffer[reads], graph.read_writer[reads], graph.read_first[reads], graph.read_last[reads]]
+    )
     distinct = np.unique(ranges, axis=1)
     own = ranges[:, : len(parts[0])]
     return int((distinct[3] - distinct[2]).sum()), int((own[3] - own[2]).sum())

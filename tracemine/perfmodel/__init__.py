@@ -58,8 +58,6 @@ from tracemine.perfmodel.user_calibrations import (
 )
 
 __all__ = [
-    "Turned",
-    "batched",
     "COMPILED_CALL_NS",
     "GPU",
     "LOADING_PACE",
@@ -81,11 +79,13 @@ __all__ = [
     "Rates",
     "Slowdown",
     "Traffic",
+    "Turned",
     "Unfused",
     "Unprofiled",
     "at_its_rate",
     "attention_ns",
     "backend_of",
+    "batched",
     "calibration_of",
     "cast_once",
     "chosen",

@@ -1,4 +1,4 @@
-"""Calls on all turns of a loop in place of calls on each: products at the rate of what is together, the rest by bytes."""
+"""Calls on all turns of a loop in place of calls on each: products at the rate of all together, the rest by bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Turned:
     tf32: bool = False  # its kernel multiplies float32 with matrix units
 
 
-def batched(operators: Sequence[Turned], turns: int, curves: Curves | None, rates: Rates | None) -> Estimate | Abstained:
+def batched(
+    operators: Sequence[Turned], turns: int, curves: Curves | None, rates: Rates | None
+) -> Estimate | Abstained:
     """One call of each operator for all turns of a loop.
 
     >>> from tracemine.devices import find_device
@@ -58,7 +60,8 @@ def batched(operators: Sequence[Turned], turns: int, curves: Curves | None, rate
         traffic_bytes=Traffic(before=total, after=total),
         flops=sum(turns * each.call.flops for each in operators if each.call is not None),
         assumptions=(
-            f"one call of each operator for all {turns} turns; high end: what the products read is copied together first",
+            f"one call of each operator for all {turns} turns; high end: what the products read is copied together "
+            "first",
         ),
     )
 

@@ -26,8 +26,8 @@ _LISTED: Final = "aten::_foreach_zero_"
 def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray) -> IntArray:
     """Of each activity the call, loop or list that fills gradients and that it is part of; −1: none.
 
-    `zeroing`: of each activity the row of the `zero_grad` that it is part of, `zeroed`: the number of the loop of fills;
-    −1: none. What such a fill makes the autograd engine add is part of it: without zeros nothing is added.
+    `zeroing`: of each activity the row of the `zero_grad` that it is part of, `zeroed`: the number of the loop of
+    fills; −1: none. What such a fill makes the autograd engine add is part of it: without zeros nothing is added.
     """
     op_row = rows_of(timeline.activities["op_row"])
     names = categories(timeline.ops["name"])

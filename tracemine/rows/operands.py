@@ -76,8 +76,8 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
     own = [take(categories(timeline.ops.column(name)), op_row[rows]) for name in _CALLED]
     combinations, of = distinct(take(shapes, op_row[rows]), *own)
     kinds = [bag_of(*each) for each in combinations]
-    number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds)) if kind is not None}
-    found[rows] = np.array([*(number.get(kind, -1) for kind in kinds), -1], np.int64)[of]
+    number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
+    found[rows] = np.array([*(-1 if kind is None else number[kind] for kind in kinds), -1], np.int64)[of]
     before = rows[rows > 0]
     offsets = _named(names, "aten::arange")[op_row[before - 1]]
     for name in ("device", "stream", "segment"):
@@ -95,7 +95,8 @@ def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple
     """Width, type, mode where that was recorded, and whether samples have weights, of a call; None where a width is no
     whole number.
 
-    >>> bag_of("[[1000,128],[640],[64],[],[],[],[]]", '["float","long int","long int"]', '["","","","False","1","False",""]')
+    >>> concrete = '["","","","False","1","False",""]'
+    >>> bag_of("[[1000,128],[640],[64],[],[],[],[]]", '["float","long int","long int"]', concrete)
     (128, 'float32', '1', False)
     """
     table, *others = _decoded(shapes) or [None]
@@ -103,7 +104,12 @@ def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple
     kind = dtype(str(kinds[0])) if kinds else None
     if not isinstance(table, list) or len(table) != 2 or not isinstance(table[1], int) or kind is None:
         return None
-    return table[1], kind, given[_MODE] if len(given) > _MODE else None, len(others) >= _WEIGHTED and bool(others[_WEIGHTED - 1])
+    return (
+        table[1],
+        kind,
+        given[_MODE] if len(given) > _MODE else None,
+        len(others) >= _WEIGHTED and bool(others[_WEIGHTED - 1]),
+    )
 
 
 def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_row: IntArray) -> BoolArray:

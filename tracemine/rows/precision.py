@@ -58,8 +58,8 @@ def _comes_in(name: str, shapes: str | None, types: str | None) -> bool:
 def _large(shapes: str | None, types: str | None) -> Iterable[str]:
     """The types of the tensors of a call that are more than a few numbers."""
     inputs = decoded_inputs(shapes, types, None, None)
-    sizes, kinds = (inputs[0], inputs[1]) if inputs is not None else ([], [])
-    for shape, kind in zip(sizes if isinstance(sizes, list) else [], kinds if isinstance(kinds, list) else []):
+    sizes, kinds = (each if isinstance(each, list) else [] for each in (inputs or ((), ()))[:2])
+    for shape, kind in zip(sizes, kinds, strict=False):
         known = dtype(kind) if isinstance(kind, str) else None
         if known is not None and _elements(shape) >= _FEW:
             yield known

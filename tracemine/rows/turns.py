@@ -40,7 +40,7 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Nodes begin to end, `period` of them a turn; `own[i]`: what the i-th of a turn is needs nothing of other turns."""
+    """Nodes begin to end, `period` of them a turn; `own[i]`: the i-th of a turn needs nothing of other turns."""
 
     begin: int
     end: int
@@ -59,7 +59,8 @@ def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     number, turns = np.full(activities.count, -1, np.int64), np.zeros(activities.count, np.int64)
     graph = activities.graph
-    for loop in _loops(timeline, activities, graph) if graph is not None else ():
+    for loop in () if graph is None else _loops(timeline, activities, graph):
+        assert graph is not None  # noqa: S101 - else there is no loop
         node = np.arange(loop.begin, loop.end)
         node = node[loop.own[(node - loop.begin) % loop.period]]
         begin, end = graph.activity_begin[node], graph.activity_begin[node + 1]
@@ -131,9 +132,9 @@ class _Nodes:
         tainted[reader[other]] = True
         for _ in range(period):
             tainted[reader[~other & tainted[writer]]] = True
-        bound = tainted.reshape(-1, period).any(axis=0)
+        own: BoolArray = tainted.reshape(-1, period).sum(axis=0) == 0
         product = self.product[begin : begin + period]
-        return None if (product & bound).any() else ~bound
+        return own if own[product].all() else None
 
     def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
         """Whether something reads what two turns or more wrote.
