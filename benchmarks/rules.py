@@ -6,7 +6,8 @@ Synthetic rows: a repeating layer of 29 kernels of 60 names in 8 families, 5 % r
 every run's CPU seconds, matches, and the highest memory held on top of the rows. Linux only (memory from /proc).
 
 Then the built-in rules over who reads what, on a million operators or ROWS if fewer: a layer of a transformer again and
-again, spelled out operator by operator, 2 % of the operators replaced at random.
+again, spelled out operator by operator, with a sort by expert and a convolution with its norm; 2 % of the operators
+replaced at random.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ SPELLED_OUT = (
     *(("mul", "pointwise", (3,)), ("neg", "pointwise", (4,)), ("cat", "copy", (1, 5)), ("mul", "pointwise", (1,))),
     *(("add", "pointwise", (1, 4)), ("bmm", "gemm", (1, 6)), ("mul", "pointwise", (1,)), ("add", "pointwise", (1,))),
     *(("_softmax", "softmax", (1,)), ("copy", "copy", (1,)), ("bmm", "gemm", (1, 11)), ("mm", "gemm", (1,))),
-    ("add", "pointwise", (1, 24)),
+    *(("add", "pointwise", (1, 24)), ("max", "reduction", (1,)), ("sort", "sort", (1,))),
+    *(("cudnn_convolution", "conv", (3,)), ("native_batch_norm", "norm", (1,))),
 )
 MOST_OPERATORS = 1_000_000
 
@@ -172,6 +174,8 @@ def synthetic_graph(count: int) -> Rows:
         "kind": Categories(np.zeros(count, np.int32), ("kernel",)),
         "operation": Categories(which.astype(np.int32), tuple(name for name, _ in kinds)),
         "op_class": Categories(which.astype(np.int32), tuple(op_class for _, op_class in kinds)),
+        "dtype": Categories(np.zeros(count, np.int32), ("int64",)),
+        "running_statistics": Flags(np.array([name == "native_batch_norm" for name, _ in kinds])[which]),
         "compiled": Flags(nothing),
         "start_ns": Numbers(np.arange(count)),
         **{name: Numbers(np.zeros(count, np.int64)) for name in ("chain", "device", "stream", "segment")},
