@@ -162,3 +162,72 @@ def test_what_the_autograd_engine_launches_is_no_loop() -> None:
         engine = made.trace.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", made.now, 95)
         made.call("aten::add_", shape, inside=engine)
     assert set(made.column("sweep")) == {None}
+
+
+# --- gradients that are zeroed ---------------------------------------------------------------------------------------
+
+
+def zeroed(made: Steps, shapes: Sequence[Sequence[int]] = SHAPES) -> None:
+    for shape in shapes:
+        made.call("aten::fill_", shape, inside=made.trace.op("aten::zero_", made.now, 95))
+
+
+def added(made: Steps, shapes: Sequence[Sequence[int]] = SHAPES) -> None:
+    """What the autograd engine does with a gradient that is there."""
+    for shape in reversed(shapes):
+        node = made.trace.op("torch::autograd::AccumulateGrad", made.now, 95)
+        made.call("aten::add_", shape, inside=node)
+
+
+def test_a_loop_that_zeroes_gradients_has_the_additions_to_them() -> None:
+    made = Steps()
+    for _ in range(2):
+        zeroed(made)
+        made.call("aten::mm", [64, 64])
+        added(made)
+    first, *others = made.column("zeroing")[:17]
+    assert others == [first] * 7 + [None] + [first] * 8
+    second = made.column("zeroing")[17]
+    assert made.column("zeroing")[17:] == [second] * 8 + [None] + [second] * 8
+    assert second not in (None, first)
+
+
+def test_what_a_second_small_batch_adds_is_wanted() -> None:
+    made = Steps()
+    zeroed(made)
+    added(made)
+    added(made)
+    column = made.column("zeroing")
+    assert None not in column[:16]
+    assert column[16:] == [None] * 8
+
+
+@pytest.mark.parametrize(
+    ("why", "shapes"),
+    [("buffers of other shapes", [[size + 1 for size in shape] for shape in SHAPES]), ("nothing is added", [])],
+)
+def test_buffers_that_nothing_adds_a_gradient_to_are_none(why: str, shapes: list[list[int]]) -> None:
+    made = Steps()
+    zeroed(made)
+    added(made, shapes)
+    assert set(made.column("zeroing")) == {None}, why
+
+
+def test_a_list_that_is_zeroed_outside_of_zero_grad_is_told_by_its_members() -> None:
+    made = Steps()
+    for shapes in (SHAPES, [[7, 7], [7]]):
+        own = made.trace.op("aten::_foreach_zero_", made.now, 90, [shapes], ["TensorList"])
+        made.trace.kernel("k", made.now + 20, 10, launch=(made.now + 5, 5), op=own)
+        made.now += 100
+    added(made)
+    first, other, *adds = made.column("zeroing")
+    assert adds == [first] * 8
+    assert first is not None
+    assert other is None
+
+
+def test_the_optimizers_own_zeroing_has_its_additions_too() -> None:
+    made = Steps()
+    made.around("Optimizer.zero_grad#SGD.zero_grad", *loop("aten::fill_"))
+    added(made)
+    assert set(made.column("zeroing")) == {0}

@@ -1,0 +1,107 @@
+"""Loops over independent products: which turns are found, and what makes them need each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.flow.programs import ADD, ADD_, COPY_, RELU, Program
+from tracemine.pipeline import analysed
+from tracemine.rows.table import Numbers
+
+MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
+CAT = "aten::cat(Tensor[] tensors, int dim=0) -> Tensor"
+Turn = Callable[[Program, int], None]
+
+
+def loop(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True) -> list[int | None]:
+    """Of each kernel of a program the loop that it is part of."""
+    program = Program()
+    if in_step:
+        program.step()
+    for at in range(turns):
+        turn(program, at)
+    if joined:
+        program.call(CAT, [[program.tensor(f"y{at}", 8, 8) for at in range(turns)]], [program.tensor("all", 80, 8)])
+    for op in program.trace.rows["ops"]:  # shapes as Kineto records them
+        op["input_shapes"], op["input_dtypes"] = "[[8,8],[8,8]]", '["float","float"]'
+    column = analysed(program.timeline()).rows["activities"].columns["turns_of"]
+    assert isinstance(column, Numbers)
+    assert column.valid is not None
+    return [value if known else None for value, known in zip(column.values, column.valid, strict=True)]
+
+
+def one_weight(program: Program, at: int) -> None:
+    """y = relu(x @ w), of a slice each."""
+    made, result = program.tensor(f"m{at}", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(MM, [program.tensor(f"x{at}", 8, 8), program.tensor("w", 8, 8)], [made])
+    program.call(RELU, [made], [result])
+
+
+def one_input(program: Program, at: int) -> None:
+    program.call(MM, [program.tensor("x", 8, 8), program.tensor(f"w{at}", 8, 8)], [program.tensor(f"y{at}", 8, 8)])
+
+
+def recurrent(program: Program, at: int) -> None:
+    """Each takes what the one before gave."""
+    made, result = program.tensor(f"m{at}", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(MM, [program.tensor(f"y{at - 1}", 8, 8), program.tensor("w", 8, 8)], [made])
+    program.call(RELU, [made], [result])
+
+
+def roundabout(program: Program, at: int) -> None:
+    """The product takes what something added to the result before."""
+    made, result = program.tensor(f"m{at}", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(ADD, [program.tensor(f"x{at}", 8, 8), program.tensor(f"y{at - 1}", 8, 8)], [made])
+    program.call(MM, [made, program.tensor("w", 8, 8)], [result])
+
+
+def summed(program: Program, at: int) -> None:
+    """Each result is added to one sum."""
+    total, result = program.tensor("total", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(MM, [program.tensor(f"x{at}", 8, 8), program.tensor("w", 8, 8)], [result])
+    program.call(ADD_, [total, result], [total])
+
+
+def trained(program: Program, at: int) -> None:
+    """The weight changes with every turn."""
+    weight, result = program.tensor("w", 8, 8), program.tensor(f"y{at}", 8, 8)
+    program.call(MM, [program.tensor(f"x{at}", 8, 8), weight], [result])
+    program.call(ADD_, [weight, result], [weight])
+
+
+def unknown(program: Program, at: int) -> None:
+    """Nobody knows what an operator of another library reads."""
+    one_weight(program, at)
+    program.call("mine::step", [])
+
+
+def copied(program: Program, at: int) -> None:
+    """No product."""
+    result = program.tensor(f"y{at}", 8, 8)
+    program.call(COPY_, [result, program.tensor(f"x{at}", 8, 8)], [result])
+
+
+@pytest.mark.parametrize(("turn", "length"), [(one_weight, 20), (one_input, 10)])
+def test_turns_that_need_nothing_of_each_other_are_a_loop(turn: Turn, length: int) -> None:
+    assert loop(turn) == [0] * length + [None]
+
+
+def test_a_sum_of_what_turns_give_is_none_of_the_loop() -> None:
+    assert loop(summed) == [0, None] * 10 + [None]
+
+
+@pytest.mark.parametrize("turn", [recurrent, roundabout, trained, unknown, copied])
+def test_turns_that_need_each_other_or_are_not_known_are_none(turn: Turn) -> None:
+    assert set(loop(turn)) == {None}
+
+
+def test_seven_turns_are_too_few() -> None:
+    assert set(loop(one_weight, 7)) == {None}
+
+
+def test_outside_of_steps_something_has_to_read_what_several_turns_gave() -> None:
+    assert set(loop(one_weight, in_step=False)) == {0, None}
+    assert set(loop(one_weight, in_step=False, joined=False)) == {None}
+    assert set(loop(one_weight, joined=False)) == {0}
