@@ -176,7 +176,7 @@ def _left(rule: Rule) -> str:
     if rule.left is None:
         return ""
     low, mid, high = rule.left
-    what = "Of it" if rule.saving == "remove" else "Of what nothing else can be one kernel with,"
+    what = "Of it" if rule.saving == "remove" else "Where one kernel saves less than that, of it"
     return f" {what} {mid:.0%} are expected to stay ({low:.0%} to {high:.0%})."
 
 

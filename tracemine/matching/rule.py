@@ -88,7 +88,7 @@ class Rule:
     measures: tuple[Measure, ...]
     where: Location  # of rule.toml
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
-    # Low, mid, high share of its time that "remove" leaves, and "fuse" where nothing else is in one kernel with it.
+    # Low, mid, high share of its time that "remove" leaves, and "fuse" where one kernel saves less than that.
     left: tuple[float, float, float] | None = None
     match: tuple[GraphPattern, ...] = ()  # over who reads what, an earlier one first; `pattern` is where nobody knows
     stays: tuple[
