@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.flow.programs import ADD_, Program
 from tests.timelines import Trace
 from tracemine.pipeline import analysed
 from tracemine.rows.table import Categories, Numbers
@@ -231,3 +232,26 @@ def test_the_optimizers_own_zeroing_has_its_additions_too() -> None:
     made.around("Optimizer.zero_grad#SGD.zero_grad", *loop("aten::fill_"))
     added(made)
     assert set(made.column("zeroing")) == {0}
+
+
+ZERO_ = "aten::zero_(Tensor(a!) self) -> Tensor(a!)"
+
+
+@pytest.mark.parametrize(("added_to", "is_one"), [("gradient", True), ("other", False)])
+@pytest.mark.parametrize("by_engine", [True, False])
+def test_where_tensors_are_named_one_fill_is_told_by_its_memory(added_to: str, is_one: bool, by_engine: bool) -> None:
+    program = Program()
+    program.step()
+    gradient, new = program.tensor("gradient", 8), program.tensor("new", 8)
+    if by_engine:  # what a backward operator fills becomes the gradient: nobody zeroed it
+        with program.inside("autograd::engine::evaluate_function: EmbeddingBackward0", kernels=0):
+            program.call(ZERO_, [gradient], [gradient])
+    else:
+        program.call(ZERO_, [gradient], [gradient])
+    with program.inside("torch::autograd::AccumulateGrad", kernels=0):
+        target = program.tensor(added_to, 8)
+        program.call(ADD_, [target, new], [target])
+    column = analysed(program.timeline()).rows["activities"].columns["zeroing"]
+    assert isinstance(column, Numbers)
+    assert column.valid is not None
+    assert column.valid.tolist() == [is_one and not by_engine] * 2

@@ -1,7 +1,7 @@
 """Gradients that are filled with zeros: by an optimizer's `zero_grad`, by a loop, by a list; and what is added to them.
 
 A tensor that is filled is a gradient where the autograd engine adds to it in place: told by its memory where an
-execution trace names tensors, else by its shape.
+execution trace names tensors, and then of each fill; else by its shape, of loops and lists.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _ACCUMULATES: Final = "AccumulateGrad"  # torch::autograd::AccumulateGrad, whate
 _LISTED: Final = "aten::_foreach_zero_"
 
 
-def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray) -> IntArray:
+def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, alone: IntArray) -> IntArray:
     """Of each activity the call, loop or list that fills gradients and that it is part of; −1: none.
 
     `zeroing`: of each activity the row of the `zero_grad` that it is part of, `zeroed`: the number of the loop of
-    fills; −1: none. What such a fill makes the autograd engine add is part of it: without zeros nothing is added.
+    fills, `alone`: of each fill of the program's the step that it is part of; −1: none. What such a fill makes the
+    autograd engine add is part of it: without zeros nothing is added.
     """
     op_row = rows_of(timeline.activities["op_row"])
     names = categories(timeline.ops["name"])
@@ -36,11 +37,17 @@ def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray) ->
         return zeroing
     listed = _named(names, _LISTED)[op_row] & (zeroing < 0)
     by = np.where(zeroing >= 0, zeroing, -1)
+    added = np.flatnonzero(adds)
+    zeros = np.where(_of_zeros(timeline, names)[op_row] & (zeroing < 0), alone, -1)
+    keys = _Keys(timeline, op_row, np.flatnonzero((zeros >= 0) | listed | (zeroing >= 0)), added)
+    gradients = {key for row in added.tolist() for key in keys.of(row)}
+    if keys.exact:
+        zeroed = zeros
+        for row in np.flatnonzero(zeros >= 0).tolist():
+            if not gradients.issuperset(keys.of(row)):
+                zeroed[row] = -1
     for rows in (*_each(zeroed), *_each(np.where(listed, op_row, -1))):
         by[rows] = op_row[rows[0]]
-    fills = np.flatnonzero(by >= 0)
-    keys = _Keys(timeline, op_row, fills, np.flatnonzero(adds))
-    gradients = {key for row in np.flatnonzero(adds).tolist() for key in keys.of(row)}
     for rows in _each(np.where(zeroing < 0, by, -1)):
         own = [key for row in dict.fromkeys(rows.tolist()) for key in keys.of(row)]
         if not own or not gradients.issuperset(own):
@@ -108,6 +115,28 @@ def _first(shapes: str) -> list[Hashable]:
         return []
     members = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
     return [str(each) for each in members]
+
+
+def _of_zeros(timeline: Timeline, names: Categories) -> BoolArray:
+    """Of each row of `ops` whether it fills with zeros; one more for −1."""
+    concrete = categories(timeline.ops["concrete_inputs"])
+    zero = np.array([*(_is_zero(text) for text in concrete.values), False], np.bool_)
+    found: BoolArray = _named(names, "aten::zero_") | (
+        _named(names, "aten::fill_") & np.append(zero[concrete.codes], False)
+    )
+    return found
+
+
+def _is_zero(concrete: str) -> bool:
+    """Whether what `fill_` fills with is recorded, and zero.
+
+    >>> _is_zero('["","0"]'), _is_zero('["","0."]'), _is_zero('["","1"]'), _is_zero("[")
+    (True, True, False, False)
+    """
+    try:
+        return float(msgspec.json.decode(concrete)[1]) == 0
+    except (msgspec.DecodeError, RecursionError, LookupError, TypeError, ValueError):
+        return False
 
 
 def _accumulated(timeline: Timeline, names: Categories, op_row: IntArray) -> BoolArray:

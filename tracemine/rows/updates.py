@@ -74,7 +74,10 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     found = updates_of(timeline)
     sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0)
-    zeroing = zeroed_gradients(timeline, found.zeroing, np.where(_is(kind, "zero"), sweep, -1))
+    op_row = rows_of(timeline.activities.column("op_row"))
+    ours = (found.update < 0) & (found.zeroing < 0) & ~_of_engine(timeline, op_row)
+    alone = np.where(ours, _number(activities, "segment"), -1)
+    zeroing = zeroed_gradients(timeline, found.zeroing, np.where(_is(kind, "zero"), sweep, -1), alone)
     return {
         "optimizer": found.optimizer,
         "update": Numbers(np.maximum(found.update, 0), found.update >= 0),
