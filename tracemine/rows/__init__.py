@@ -17,6 +17,7 @@ from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
 from tracemine.rows.graph import graph_of
+from tracemine.rows.hand_casts import hand_casts
 from tracemine.rows.invariants import invariant_columns
 from tracemine.rows.library import library_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
@@ -54,7 +55,10 @@ def row_sets(
     activities = activities.with_columns(invariant_columns(timeline, activities, dataflow, groups))
     activities = activities.with_columns(scaling_columns(timeline, activities) | ungrouped_columns(activities))
     activities = replace(activities, graph=None if dataflow is None else graph_of(dataflow))
+    casts = activities.columns["weight_cast"]
+    assert isinstance(casts, Flags)  # noqa: S101 - the row set's documented kind
+    by_graph = {"weight_cast": Flags(casts.values | hand_casts(timeline, activities))}
     return {
-        "activities": activities.with_columns(turn_columns(timeline, activities)),
+        "activities": activities.with_columns(by_graph | turn_columns(timeline, activities)),
         "gaps": gaps.with_columns(gap_columns(timeline, found, gaps)),
     }
