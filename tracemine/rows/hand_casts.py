@@ -79,7 +79,7 @@ def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArra
     steps = len(np.unique(segment[segment > 0]))
     reads = graph.read_begin[casts]
     known = (reads < graph.read_begin[casts + 1]) & (segment[casts] > 0)
-    source = np.where(known, graph.read_buffer[np.minimum(reads, max(len(graph.read_buffer) - 1, 0))], -1)
+    source = np.where(known, np.append(graph.read_buffer, -1)[reads], -1)
     pairs = np.unique(np.stack([source, segment[casts]]), axis=1)
     sources, counts = np.unique(pairs[0], return_counts=True)
     found: BoolArray = known & np.isin(source, sources[counts == steps]) & (steps > 1)

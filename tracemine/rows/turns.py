@@ -59,7 +59,7 @@ def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     number, turns = np.full(activities.count, -1, np.int64), np.zeros(activities.count, np.int64)
     graph = activities.graph
-    for loop in () if graph is None else _loops(timeline, activities, graph):
+    for loop in () if graph is None or not len(graph.activity) else _loops(timeline, activities, graph):
         assert graph is not None  # noqa: S101 - else there is no loop
         node = np.arange(loop.begin, loop.end)
         node = node[loop.own[(node - loop.begin) % loop.period]]
@@ -90,7 +90,7 @@ class _Nodes:
     """The nodes of a graph: what each calls, and where it runs."""
 
     def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
-        first = graph.activity[np.minimum(graph.activity_begin[:-1], max(len(graph.activity) - 1, 0))]
+        first = graph.activity[np.minimum(graph.activity_begin[:-1], len(graph.activity) - 1)]
         op_row = rows_of(timeline.activities["op_row"])[first]
         called = [take(categories(timeline.ops[name]), op_row) for name in _CALLED]
         self.place = _coded(*(_number(activities, name)[first] for name in ("device", "stream", "segment")))
@@ -99,7 +99,8 @@ class _Nodes:
         kind = activities.columns["copy_kind"]
         assert isinstance(kind, Categories)  # noqa: S101 - the row set's documented kind
         between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)[kind.codes[first]]
-        blank = np.flatnonzero(~graph.told | (called[1].codes < 0) | between)
+        idle = graph.activity_begin[1:] == graph.activity_begin[:-1]
+        blank = np.flatnonzero(~graph.told | (called[1].codes < 0) | between | idle)
         self.code[blank] = -1 - blank
         kinds = [lookup(name) for name in called[0].values]
         products = np.array([*(each is not None and each.op_class == "gemm" for each in kinds), False], np.bool_)
