@@ -141,3 +141,9 @@ def test_bags_are_alike_by_width_type_mode_and_weights() -> None:
 @pytest.mark.parametrize("shapes", ['[[1000,"x"],[640]]', "[[1000],[640]]", "[]", "["])
 def test_a_damaged_table_is_like_no_other(shapes: str) -> None:
     assert bag_of(shapes, TABLE, SUM) is None
+
+
+def test_a_damaged_mode_can_still_be_told_from_others() -> None:
+    found = bag_of("[[1000,64]]", TABLE, '["","","","False",[[1]]]')
+    assert found is not None
+    assert hash(found) != hash(bag_of("[[1000,64]]", TABLE, SUM))

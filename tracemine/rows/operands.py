@@ -107,7 +107,7 @@ def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple
     return (
         table[1],
         kind,
-        given[_MODE] if len(given) > _MODE else None,
+        str(given[_MODE]) if len(given) > _MODE else None,
         len(others) >= _WEIGHTED and bool(others[_WEIGHTED - 1]),
     )
 
