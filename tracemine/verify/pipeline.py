@@ -302,7 +302,7 @@ def _verdict(ready: Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead 
 
 
 def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
-    """The verdict on a finding. proofs: by what is proved; ran: by reproduction what it said, or why it said nothing."""
+    """The verdict on a finding. proofs: by what is proved; ran: what each reproduction said, or why it said nothing."""
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
         return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)

@@ -68,7 +68,8 @@ def backend(name: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
 
 @contextlib.contextmanager
 def _cublaslt() -> Iterator[None]:
-    before = torch.backends.cuda.preferred_blas_library("cublaslt")
+    before = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library("cublaslt")
     try:
         yield
     finally:
