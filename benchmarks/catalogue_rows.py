@@ -4,8 +4,9 @@
 
 Read from kept results: the generated kernel of a chain of the catalogue (results/h200/verify_catalogue.json: the
 largest size in bfloat16), or a library's call in place of a chain that was rebuilt from a model's trace
-(verify_library.json), and with --causes what verify_causes.py wrote. A row counts as verified where what stands in its place is right by
-float64 and faster than eager (L4), or no slower than torch.compile either (L5). Of the others stands why they are not.
+(verify_library.json), and with --causes what verify_causes.py wrote. A row counts as verified where what stands in its
+place is right by float64 and faster than eager (L4), or no slower than torch.compile either (L5). Of the others stands
+why they are not.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@
     python benchmarks/verify_causes.py --show FILE
 
 RECORDINGS is what record_causes.py wrote. Of each program's `before/` the findings are taken that tell of a cause of
-its label, and each variant's reproduction runs: rebuilt eager, fixed eager, torch.compile. One process loads torch once;
-one that crashes or takes longer than --limit costs its own finding. A line a finding is added to FILE as it ends; what
-FILE has already is left out, so that a run that was cut off goes on. --dry: no GPU; what has a fixed form, and what has
-none and why. The table has the error of the predicted saving as a share of the unfixed time, and at its end the mean, how
-often the sign is right, how often the interval holds the measured saving, and what was refused.
+its label, and each variant's reproduction runs: rebuilt eager, fixed eager, torch.compile. All are compiled side by
+side first; then one process times one after another. What crashes or takes longer than --limit costs its own finding.
+A line a finding is added to FILE as it ends; what FILE has already is left out, so that a run that was cut off goes on.
+--dry: no GPU; what has a fixed form, and what has none and why. The table has the error of the predicted saving as a
+share of the unfixed time, and at its end the mean, how often the sign is right, how often the interval holds the
+measured saving, and what was refused.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +42,8 @@ from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import Ready, gpu_name, judged, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.workers.ahead import Runner
+from tracemine.verify.workers.ahead import Runner, at_once
+from tracemine.verify.workers.pool import Pool
 
 MOST_VARIANTS = 2  # of a finding: the same in other shapes
 NOT_PROVED = "not asked for"
@@ -61,8 +65,8 @@ def causes_of(finding: Finding) -> set[str]:
     return set() if found is None else {found, BACKWARD.get(found, found)}
 
 
-def verified(path: Path, label: Label, runner: Runner | None, limits: Limits, done: set[str]) -> Iterator[Row]:
-    """A row for each variant of the findings that tell of the label's causes."""
+def made_ready(path: Path, label: Label, done: set[str]) -> Iterator[tuple[Row, Ready | None]]:
+    """A row for each variant of the findings that tell of the label's causes, and what is run of it."""
     analysis = analyse(path / label.name / "before")
     rebuilder, bugs, emitter = Rebuilder(analysis.dataflow, analysis.groups), Bugs(), Emitter(None)
     told = set[str]()
@@ -75,11 +79,35 @@ def verified(path: Path, label: Label, runner: Runner | None, limits: Limits, do
                 continue
             ready = bugs.tried(partial(prepared, variant, rebuilder, emitter, None, bugs))
             ready = Ready(finding=variant, refused=ready) if isinstance(ready, str) else ready
-            yield {"key": key, "program": label.name, "cause": min(causes), **row(ready, runner, limits)}
-    for cause in sorted(set(label.causes) - told - {BACKWARD.get(c) for c in told}):
+            yield {"key": key, "program": label.name, "cause": min(causes)}, ready
+    for cause in sorted(set(label.causes) - told):
         if f"{label.name} {cause}" not in done:
             missing = {"rule": None, "level": None, "says": "no finding tells of it"}
-            yield {"key": f"{label.name} {cause}", "program": label.name, "cause": cause, **missing}
+            yield {"key": f"{label.name} {cause}", "program": label.name, "cause": cause, **missing}, None
+
+
+class Compilers(Pool[Runner]):
+    """Processes that compile reproductions side by side, so that timing finds it done."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        super().__init__([Runner(folder / str(k), environment) for k in range(at_once())])
+        self._begun: list[Future[Any]] = []
+
+    def compile(self, ready: Ready, limits: Limits) -> None:
+        """Begin with all of a finding's reproductions."""
+        for text in ready.texts:
+            options = {"compiles": ["compiled"], "compile_s": limits.compile_s, "within": limits.whole_s}
+            work = partial(_compiled, text=text, limit_s=limits.whole_s, options=options)
+            self._begun.append(self.start(work))
+
+    def wait(self) -> None:
+        """Until all are compiled, or given up."""
+        for each in self._begun:
+            each.result()
+
+
+def _compiled(runner: Runner, text: str, limit_s: float, options: Mapping[str, Any]) -> None:
+    runner.run(text, "compile_only", limit_s, **options)
 
 
 def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
@@ -92,14 +120,14 @@ def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
             ran[text] = runner.run(text, "results", limits.whole_s, **options, within=0.75 * limits.whole_s)
     proofs = dict.fromkeys(("kernel", "library", "around"), NOT_PROVED)
     found = judged(ready, proofs, ran)
-    ways = {"fixed": (found.level, found.says, found.measured)}
+    ways = {found.by: (found.level, found.says, found.measured)}
     ways |= {
         name: (call.level, call.says, call.measured)
         for name, call in (("library", found.library), ("with products", found.with_products))
         if call is not None
     }
     timed = {name: each for name, each in ways.items() if each[2] is not None and each[0] in ("L3", "L4", "L5")}
-    name = min(timed, key=lambda n: timed[n][2].fused_ns) if timed else "fixed"  # type: ignore[union-attr]
+    name = min(timed, key=lambda n: timed[n][2].fused_ns) if timed else found.by  # type: ignore[union-attr]
     level, says, measured = ways[name]
     said = ran.get(ready.text or "")
     return {
@@ -110,7 +138,7 @@ def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
         "level": level,
         "says": says,
         "refused": ready.refused if not ready.texts else None,
-        "way": said.get("way", name) if isinstance(said, Mapping) and name == "fixed" else name,
+        "way": said.get("way", name) if isinstance(said, Mapping) and name == found.by else name,
         "ways": said.get("ways") if isinstance(said, Mapping) else None,
         "replay": {k: v for k, v in found.replay.items() if k != "kernels"} if found.replay else None,
         **times(measured),
@@ -200,7 +228,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, default="build")
     parser.add_argument("--names", nargs="*", default=[])
     parser.add_argument("--seconds", type=float, default=1.0, help="after which no block of samples is begun")
-    parser.add_argument("--compile-seconds", type=float, default=8.0, help="of torch.compile, a finding")
+    parser.add_argument("--compile-seconds", type=float, default=20.0, help="of torch.compile, a finding")
     parser.add_argument("--limit", type=float, default=45.0, help="seconds that one finding may take")
     parser.add_argument("--total", type=float, default=540.0, help="seconds after which no finding is begun")
     parser.add_argument("--dry", action="store_true", help="without a GPU: what has a fixed form, and what has none")
@@ -220,31 +248,51 @@ def run(options: argparse.Namespace) -> None:
     """All programs of the part that were recorded, a line each finding as it ends."""
     limits = Limits(options.limit, options.seconds, options.compile_seconds)
     rows = kept(options.output) if options.output else []
-    done, until = {r["key"] for r in rows}, time.monotonic() + options.total
-    with tempfile.TemporaryDirectory() as folder:
-        runner = None if options.dry else Runner(Path(folder), dict(os.environ))
+    until = time.monotonic() + options.total
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+        environment = {**os.environ, **caches, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        compilers = None if options.dry else stack.enter_context(Compilers(folder, environment))
+        waiting = []
+        for each, ready in begun(options, {r["key"] for r in rows}):
+            waiting.append((each, ready))
+            if compilers is not None and ready is not None:
+                compilers.compile(ready, limits)
+        runner = None if options.dry else Runner(folder / "timed", environment)
+        if compilers is not None:
+            compilers.wait()
+            print(f"{len(waiting)} findings are ready and compiled", flush=True)
         try:
-            for name, label in labels([options.part]).items():
-                wanted = label.causes and (not options.names or name in options.names)
-                if not wanted or not (options.recordings / name / "before").is_dir():
-                    continue
-                try:
-                    for each in verified(options.recordings, label, runner, limits, done):
-                        rows.append(each)
-                        said = each.get("refused") or each["says"]
-                        print(f"{each['key']}: {each['level']} {each.get('way')}: {said}", flush=True)
-                        if options.output:
-                            with options.output.open("a", encoding="utf-8") as file:
-                                file.write(json.dumps(each) + "\n")
-                        if time.monotonic() > until:
-                            print("the time is up: run it again, and it goes on", flush=True)
-                            return
-                except TracemineError as error:
-                    print(f"{name}: {error}", file=sys.stderr, flush=True)
+            for each, ready in waiting:
+                if time.monotonic() > until:
+                    print("the time is up: run it again, and it goes on", flush=True)
+                    break
+                rows.append(each if ready is None else each | row(ready, runner, limits))
+                said(rows[-1], options.output)
         finally:
             if runner is not None:
                 runner.kill()
     print("\n".join(table(rows)))
+
+
+def begun(options: argparse.Namespace, done: set[str]) -> Iterator[tuple[Row, Ready | None]]:
+    """What is made ready, program by program."""
+    for name, label in labels([options.part]).items():
+        wanted = label.causes and (not options.names or name in options.names)
+        if wanted and (options.recordings / name / "before").is_dir():
+            try:
+                yield from made_ready(options.recordings, label, done)
+            except TracemineError as error:
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+
+
+def said(row: Row, output: Path | None) -> None:
+    """A row, printed in short and added to the file."""
+    print(f"{row['key']}: {row['level']} {row.get('way')}: {row.get('refused') or row['says']}", flush=True)
+    if output is not None:
+        with output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
