@@ -217,6 +217,7 @@ REFUSED = [
     ("embedding_bags_apart", casts, "more than embedding bags"),
     ("conversion_pair", average, "only converts"),
     ("layout_leak", casts, "contiguous already"),
+    ("batch_norm_evaluated", casts, "is not rebuilt with it"),
 ]
 
 

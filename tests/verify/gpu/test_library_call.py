@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from tracemine.verify.fixes.calls import WAYS_OF  # noqa: E402
 from tracemine.verify.gpu.fixed_forms import patches_multiplied, unfolded_product  # noqa: E402
-from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, way_tried, whole_numbers  # noqa: E402
+from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, ways_tried, whole_numbers  # noqa: E402
 
 aten = torch.ops.aten
 Made = Callable[[Sequence[Any]], Any]
@@ -123,6 +123,10 @@ def patched(x: Any, weight: Any, bias: Any) -> Any:
     return aten.convolution(x, weight, bias, [4, 2], [0, 0], [1, 1], False, [0, 0], 1)
 
 
+def way_tried(eager: Any, way: Way, inputs: Any, ulp: float | None, device: str) -> dict[str, Any]:
+    return ways_tried(eager, {"way": way}, inputs, ulp, device)["way"]
+
+
 OTHERS = [
     (grouped, Way("", call=lambda x, w: unfolded_product(x, w, None, [2], [1], [1], 4)), ((2, 16, 9), (8, 4, 3))),
     (patched, Way("", call=patches_multiplied), ((2, 3, 9, 7), (5, 3, 4, 2), (5,))),
@@ -164,3 +168,23 @@ def test_what_a_way_prepares_is_not_part_of_its_call() -> None:
     inputs = described((4, 6))
     once = Way("", lambda given: [given[0].half()], call=lambda half: (half,))
     assert way_tried(lambda x: (x.half(),), once, inputs, 1.0, "cpu")["faults"] == []
+
+
+def test_a_way_that_raises_costs_itself_alone() -> None:
+    inputs = described((4, 6, 5), (5,))
+
+    def not_here(*given: Any) -> Any:
+        raise RuntimeError("No available kernel")
+
+    ways = {"right": Way("", call=lambda x, y: (torch.softmax(x + y, -1),)), "other": Way("", call=not_here)}
+    found = ways_tried(chain, ways, inputs, 2.0, "cpu")
+    assert found["right"]["faults"] == []
+    assert found["other"] == {"faults": ["RuntimeError: No available kernel"], "error": None}
+
+
+def test_what_leaves_no_results_is_compared_behind_what_reads_them() -> None:
+    inputs = described((4, 6))
+    way = Way("", call=lambda x: (), behind=(lambda x: (x.clone().zero_() + 0.5 * x,), lambda x: (0.5 * x,)))
+    assert way_tried(lambda x: x.zero_(), way, inputs, 2.0, "cpu")["faults"] == []
+    wrong = replace(way, behind=(lambda x: (x.clone().fill_(1) + 0.5 * x,), lambda x: (0.5 * x,)))
+    assert way_tried(lambda x: x.fill_(1), wrong, inputs, 2.0, "cpu")["faults"]

@@ -404,8 +404,14 @@ def _names(chain: Graph) -> dict[int, str]:
     return found
 
 
+def folded(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """Raises NoFixedForm: the finding counts the norm alone, and what it is folded into is another node's."""
+    raise NoFixedForm("folding a norm changes the convolution before it, which is not rebuilt with it")
+
+
 MAKERS: Mapping[str, Maker] = {
     "attention_unfused": Maker(attended, whole=True),
+    "batch_norm_evaluated": Maker(folded),
     "cache_grown": Maker(in_place_cache),
     "conversion_pair": Maker(without_copies, whole=True),
     "embedding_bags_apart": Maker(one_table),

@@ -244,39 +244,39 @@ def like_eager(eager: Callable[..., Any], way: Way) -> Callable[..., Any]:
     return call
 
 
-def faults_of_way(
+def ways_tried(
     eager: Callable[..., Any],
-    way: Way,
+    ways: Mapping[str, Way],
     described: Sequence[tuple[Any, ...]],
     ulp: float | None,
     device: str = "cuda",
-) -> tuple[list[str], float]:
-    """What is wrong with a way, and its error: of a bilinear call as `faults_of` says, of others by float64 (`right`).
+) -> dict[str, dict[str, Any]]:
+    """Faults and error of each way: of a bilinear call as `faults_of` says, of others by float64 (`right`).
 
-    ulp: that functions may be off by; None: the call is bilinear.
+    What a way raised is a fault of it. ulp: that functions may be off by; None: the call is bilinear.
     """
-    if ulp is None:
-        return faults_of(eager, whole_way(eager, way), described, device, way.dtype)
-    if way.behind is not None:
-        eager, call = way.behind
-        way = Way(way.says, call=call)
-    found = right(eager, {"way": like_eager(eager, way)}, described, ulp, device)["way"]
-    return found["faults"], found.get("error", 0.0)
-
-
-def way_tried(
-    eager: Callable[..., Any],
-    way: Way,
-    described: Sequence[tuple[Any, ...]],
-    ulp: float | None,
-    device: str = "cuda",
-) -> dict[str, Any]:
-    """Faults and error of a way; what it raised is a fault."""
-    try:
-        faults, error = faults_of_way(eager, way, described, ulp, device)
-    except Exception as error:  # what this torch, or this GPU, cannot do is said, and the others go on
-        return {"faults": [f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"], "error": None}
-    return {"faults": faults, "error": error}
+    found: dict[str, dict[str, Any]] = {}
+    runs: dict[str, Callable[..., Any]] = {}
+    for name, way in ways.items():
+        try:
+            if ulp is None:
+                faults, error = faults_of(eager, whole_way(eager, way), described, device, way.dtype)
+                found[name] = {"faults": faults, "error": error}
+            elif way.behind is not None:
+                behind, call = way.behind
+                found[name] = right(behind, {"way": call}, described, ulp, device)["way"]
+            else:
+                work = like_eager(eager, way)
+                work(*make_inputs(described, device=device))
+                runs[name] = work
+        except torch.cuda.OutOfMemoryError:  # nothing is known of it then
+            raise
+        except Exception as error:  # what this torch, or this GPU, cannot do is said, and the others go on
+            text = (str(error).splitlines() or [""])[0][:200]
+            found[name] = {"faults": [f"{type(error).__name__}: {text}"], "error": None}
+    if runs and ulp is not None:
+        found |= right(eager, runs, described, ulp, device)
+    return {name: {"faults": found[name]["faults"], "error": found[name].get("error", 0.0)} for name in ways}
 
 
 def examined_call(
@@ -293,7 +293,7 @@ def examined_call(
     began = time.monotonic()
     inputs = make_inputs(described)
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "replay": replayed(eager, described, recorded)}
-    found["ways"] = tried = {name: way_tried(eager, way, described, ulp) for name, way in ways.items()}
+    found["ways"] = tried = ways_tried(eager, ways, described, ulp)
     right_ones = [name for name, each in tried.items() if not each["faults"]]
     found["right"] = {"faults": [f for each in tried.values() for f in each["faults"]] if not right_ones else []}
     if not right_ones:

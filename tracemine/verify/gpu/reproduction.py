@@ -26,7 +26,7 @@ import torch
 from tracemine.verify.gpu.compiling import MODES, compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs
 from tracemine.verify.gpu.host_copy import examined_copy
-from tracemine.verify.gpu.library_call import WAYS, Way, examined_call, way_tried
+from tracemine.verify.gpu.library_call import WAYS, Way, examined_call, ways_tried
 from tracemine.verify.gpu.marks import INTERFACE, KERNEL_BEGINS, KERNEL_ENDS, name_digest
 from tracemine.verify.gpu.timing import examined
 from tracemine.verify.gpu.tuning import tuned
@@ -392,7 +392,7 @@ class CallCheck(Check):
         count = sum(math.prod(shape) for _, shape, *_ in self.inputs)
         if count > MOST_ON_CPU:
             raise SystemExit(NO_GPU)
-        tried = {name: way_tried(self.eager, way, self.inputs, self.ulp, "cpu") for name, way in self._all.items()}
+        tried = ways_tried(self.eager, self._all, self.inputs, self.ulp, "cpu")
         faults = [f for each in tried.values() for f in each["faults"]]
         right = any(not each["faults"] for each in tried.values())
         found = {"fingerprint": self.fingerprint, "on_cpu": True, "ways": tried, **self.own()}
