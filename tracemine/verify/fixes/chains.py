@@ -417,6 +417,7 @@ MAKERS: Mapping[str, Maker] = {
     "embedding_bags_apart": Maker(one_table),
     "gradient_zeroing": Maker(let_go),
     "layout_leak": Maker(contiguous, whole=True),
+    "loop_invariant": Maker(lambda chain, unread, remains: once(chain, unread, False)),
     "parameter_loop": Maker(listed),
     "weight_cast": Maker(once),
 }
