@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -249,20 +249,20 @@ def run(options: argparse.Namespace) -> None:
     limits = Limits(options.limit, options.seconds, options.compile_seconds)
     rows = kept(options.output) if options.output else []
     until = time.monotonic() + options.total
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
         environment = {**os.environ, **caches, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        compilers = None if options.dry else stack.enter_context(Compilers(folder, environment))
-        waiting = []
-        for each, ready in begun(options, {r["key"] for r in rows}):
-            waiting.append((each, ready))
-            if compilers is not None and ready is not None:
-                compilers.compile(ready, limits)
+        with nullcontext() if options.dry else Compilers(folder, environment) as compilers:
+            waiting = []
+            for each, ready in begun(options, {r["key"] for r in rows}):
+                waiting.append((each, ready))
+                if compilers is not None and ready is not None:
+                    compilers.compile(ready, limits)
+            if compilers is not None:
+                compilers.wait()
+                print(f"{len(waiting)} findings are ready and compiled", flush=True)
         runner = None if options.dry else Runner(folder / "timed", environment)
-        if compilers is not None:
-            compilers.wait()
-            print(f"{len(waiting)} findings are ready and compiled", flush=True)
         try:
             for each, ready in waiting:
                 if time.monotonic() > until:
