@@ -21,7 +21,7 @@ from tracemine.perfmodel import Range
 from tracemine.report.words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.fixes.calls import fixed_call
-from tracemine.verify.fixes.record import Fixed
+from tracemine.verify.fixes.record import Fixed, NoFixedForm
 from tracemine.verify.fixes.reproduction import LibraryCall, call_reproduction, library_call
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.rebuild.arguments import NotRecorded
@@ -184,3 +184,14 @@ def test_a_measured_call_takes_off_no_more_than_the_finding_counts_of_it(tmp_pat
         assert again.eager_ns is not None
         assert again.fused_ns is not None
         assert again.saved_share.mid * ns == pytest.approx(min(again.eager_ns - again.fused_ns, ns), rel=1e-3)
+
+
+def test_a_call_below_its_rate_is_tried_in_the_ways_that_are_for_such_calls() -> None:
+    def ways(operator: str) -> set[str]:
+        return set(fixed_call("library_below_rate", operator, {}, {}, ()).ways)
+
+    assert ways("aten::mm") == {"padded", "cublasLt"}
+    assert "channels_last" in ways("aten::convolution")
+    assert not ways("aten::convolution") & ways("aten::mm")
+    with pytest.raises(NoFixedForm, match="names the backend"):
+        ways("aten::_scaled_dot_product_flash_attention")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tracemine.verify.fixes.record import Fixed
+from tracemine.verify.fixes.record import Fixed, NoFixedForm
 
 _CONVOLUTION = re.compile(r"aten::(_?convolution|conv[123]d|cudnn_convolution)")
 _SEARCHED = ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark")
@@ -77,8 +77,10 @@ def fixed_call(
     """The ways to make a call that are tried for a rule.
 
     given: plain arguments by the schema's names; names: what its tensors are called, by those. tensors: name, shape,
-    dtype, strides.
+    dtype, strides. Raises NoFixedForm where no other way is known.
     """
+    if "attention" in operator:
+        raise NoFixedForm("other backends of a fused attention call are not tried: its call names the backend itself")
     convolves = bool(_CONVOLUTION.fullmatch(operator))
     unfit = _OF_PRODUCTS if "convolution" in operator else _OF_CONVOLUTIONS if rule == "library_below_rate" else ()
     ways = tuple(way for way in WAYS_OF[rule] if way not in unfit)
