@@ -4,6 +4,7 @@ pipeline.py leads a finding through the rooms, step/pipeline.py a whole step:
 
 rebuild/   a finding → its graph of ATen calls
 library/   calls that say what a graph spells out
+fixes/     fixed forms of what a finding's calls compute
 gpu/       is it right on a GPU, and how long it takes: also the text of what reproductions share
 repro/     reproductions of findings, and their harness
 step/      a whole recorded step, with the kernels in place

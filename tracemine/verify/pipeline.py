@@ -31,6 +31,14 @@ from tracemine.validate.downsize import Tried, smaller, tried
 from tracemine.validate.record import Proof
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
+from tracemine.verify.fixes.record import NoFixedForm
+from tracemine.verify.fixes.reproduction import (
+    CALL_NOT_PROVED,
+    call_reproduction,
+    chain_reproduction,
+    fixed_calls,
+    library_call,
+)
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.outcome import outcome
@@ -41,7 +49,6 @@ from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
-from tracemine.verify.repro.library_call import CALL_NOT_PROVED, LibraryCall, call_reproduction, library_call
 from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.provers import Machines, Provers, at_once
@@ -109,13 +116,24 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Otherwise:
+    """A finding's calls, beside other ways to compute the same."""
+
+    text: str
+    traced_ns: int  # that all their kernels take
+    calls: int = 1
+    evidence: str = "proven"
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """What is made of a finding before anything runs."""
 
     finding: Finding
     rebuilt: Rebuilt | None = None
     copy: HostCopy | None = None  # between host and device: no kernel takes its place, but pinned memory
-    made: LibraryCall | None = None  # a library's: the same call made in another way takes its place
+    made: _Otherwise | None = None  # the same call made in another way, or a fixed form of several, takes their place
     refused: str | None = None  # why there is no kernel
     text: str | None = None  # the reproduction, with the kernel
     tried: Tried | None = None  # what the CPU proves
@@ -189,17 +207,17 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
         emitter.write(file_name(finding, mark), text)
         return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
     try:
-        another = library_call(finding, rebuilder.recorded)
-        if another is not None:
-            mark = _mark(finding)
-            text = call_reproduction(finding, another, mark, facts(finding, mark))
-            emitter.write(file_name(finding, mark), text)
-            return Ready(finding=finding, made=another, text=text, assumptions=another.assumptions, bugs=bugs)
+        other = _otherwise(finding, rebuilder)
+        if other is not None:
+            emitter.write(file_name(finding, _mark(finding)), other.text)
+            return Ready(finding=finding, made=other, text=other.text, assumptions=other.assumptions, bugs=bugs)
         rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
     except NotRebuilt as reason:
         return Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
     except NotRecorded as reason:
         return Ready(finding=finding, refused=f"not rebuilt: {reason}")
+    except NoFixedForm as reason:
+        return Ready(finding=finding, refused=f"no fixed form: {reason}")
     call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
     around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
     ready = Ready(
@@ -222,6 +240,30 @@ def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity:
     text = emitter.fitted(text)
     emitter.write(file_name(finding, _mark(finding)), text)
     return replace(ready, text=text, tried=proved, assumptions=(*ready.assumptions, *proved.says))
+
+
+def _otherwise(finding: Finding, rebuilder: Rebuilder) -> _Otherwise | None:
+    """Other ways to compute what a finding's calls do; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
+    or NoFixedForm.
+    """
+    mark = _mark(finding)
+    call = library_call(finding, rebuilder.recorded)
+    if call is not None:
+        text = call_reproduction(finding, call, mark, facts(finding, mark))
+        return _Otherwise(text=text, traced_ns=call.traced_ns, assumptions=call.assumptions)
+    found = fixed_calls(finding, rebuilder)
+    if found is None:
+        return None
+    rebuilt, fixed = found
+    timeline = rebuilder.flow.timeline
+    kernels = kernels_of(timeline, rebuilt.activities)
+    return _Otherwise(
+        text=chain_reproduction(finding, rebuilt, fixed, kernels, mark, facts(finding, mark)),
+        traced_ns=sum(timeline.activities.column("dur_ns").take(list(rebuilt.activities)).to_pylist()),
+        calls=len(rebuilt.chain.calls),
+        evidence=rebuilt.evidence,
+        assumptions=(*rebuilt.assumptions, *fixed.assumptions),
+    )
 
 
 def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
@@ -254,19 +296,20 @@ def _verdict(ready: Ready, proofs: Future[dict[str, Proof | str]], ahead: Ahead 
     bugs = ready.bugs
     ran = {} if ahead is None else {text: bugs.tried(partial(ahead.timed, text)) for text in ready.texts}
     proved = proofs.result()  # proofs go on while others are timed
-    found = bugs.tried(lambda: _judged(ready, proved, ran))
+    found = bugs.tried(lambda: judged(ready, proved, ran))
     found = verdict(ready.finding, refused=found) if isinstance(found, str) else found
     return msgspec.structs.replace(found, bug=bugs.first)
 
 
-def _judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
+def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Mapping[str, Any] | str]) -> Verdict:
+    """The verdict on a finding. proofs: by what is proved; ran: what each reproduction said, or why it said nothing."""
     finding, rebuilt, said = ready.finding, ready.rebuilt, ran.get(ready.text or "")
     if ready.copy is not None:
         return verdict(finding, calls=1, evidence="proven", proof=NOT_PROVED, ran=said, source=ready.text, by=PINNED)
     if ready.made is not None:
         return verdict(
-            finding, calls=1, evidence="proven", proof=CALL_NOT_PROVED, ran=said, source=ready.text, by=CALL,
-            assumptions=ready.assumptions, traced_ns=ready.made.traced_ns,
+            finding, calls=ready.made.calls, evidence=ready.made.evidence, proof=CALL_NOT_PROVED, ran=said,
+            source=ready.text, by=CALL, assumptions=ready.assumptions, traced_ns=ready.made.traced_ns,
         )  # fmt: skip
     if rebuilt is None:
         return verdict(finding, refused=ready.refused)

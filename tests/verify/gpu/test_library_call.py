@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from tracemine.verify.gpu.library_call import WAYS, faults_of, whole_numbers  # noqa: E402
-from tracemine.verify.repro.library_call import WAYS_OF  # noqa: E402
+from tracemine.verify.fixes.calls import WAYS_OF  # noqa: E402
+from tracemine.verify.gpu.fixed_forms import patches_multiplied, unfolded_product  # noqa: E402
+from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, ways_tried, whole_numbers  # noqa: E402
 
 aten = torch.ops.aten
-Way = Callable[[Sequence[Any]], Any]
+Made = Callable[[Sequence[Any]], Any]
 
 
 def described(*shapes: tuple[int, ...], dtype: Any = torch.float32) -> list[tuple[Any, ...]]:
@@ -48,7 +50,7 @@ def test_padding_keeps_the_order_in_which_a_tensor_lies() -> None:
     assert (tuple(padded.shape), padded.stride()) == ((24, 40), (1, 24))
 
 
-def made(way: str, eager: Callable[..., Any]) -> Way:
+def made(way: str, eager: Callable[..., Any]) -> Made:
     return lambda inputs: eager(*WAYS[way].prepare(inputs))
 
 
@@ -59,7 +61,7 @@ def test_a_right_way_passes_with_its_error_within_what_rounding_allows(way: str,
     assert 0 <= error <= 1
 
 
-def spoiled(change: Callable[[list[Any]], object]) -> Way:
+def spoiled(change: Callable[[list[Any]], object]) -> Made:
     """The convolution of inputs in which something is not right."""
 
     def way(inputs: Sequence[Any]) -> Any:
@@ -111,3 +113,78 @@ def test_results_stay_whole_numbers_that_their_dtype_holds() -> None:
 
 def test_each_way_that_a_rule_names_is_there() -> None:
     assert {way for ways in WAYS_OF.values() for way in ways} <= set(WAYS)
+
+
+def grouped(x: Any, weight: Any) -> Any:
+    return aten.convolution(x, weight, None, [2], [1], [1], False, [0], 4)
+
+
+def patched(x: Any, weight: Any, bias: Any) -> Any:
+    return aten.convolution(x, weight, bias, [4, 2], [0, 0], [1, 1], False, [0, 0], 1)
+
+
+def way_tried(eager: Any, way: Way, inputs: Any, ulp: float | None, device: str) -> dict[str, Any]:
+    return ways_tried(eager, {"way": way}, inputs, ulp, device)["way"]
+
+
+OTHERS = [
+    (grouped, Way("", call=lambda x, w: unfolded_product(x, w, None, [2], [1], [1], 4)), ((2, 16, 9), (8, 4, 3))),
+    (patched, Way("", call=patches_multiplied), ((2, 3, 9, 7), (5, 3, 4, 2), (5,))),
+]
+
+
+@pytest.mark.parametrize(("eager", "way", "shapes"), OTHERS, ids=["grouped", "patches"])
+def test_another_call_is_right_and_of_a_wrong_group_or_place_is_not(eager: Any, way: Any, shapes: Any) -> None:
+    inputs = described(*shapes)
+    found = way_tried(eager, way, inputs, None, "cpu")
+    assert found["faults"] == []
+    wrong = replace(way, call=lambda *given: way.call(*given).roll(1, 1))
+    assert way_tried(eager, wrong, inputs, None, "cpu")["faults"]
+
+
+def test_float32_in_place_of_float64_is_held_to_what_float32_rounds() -> None:
+    inputs = described((6, 37), (37, 21), dtype=torch.float64)
+    found = way_tried(aten.mm, WAYS["float32"], inputs, None, "cpu")
+    assert found["faults"] == []
+    assert way_tried(aten.mm, replace(WAYS["float32"], dtype=None), inputs, None, "cpu")["faults"]  # as float64 rounds
+    half = Way("", lambda given: [t.bfloat16() for t in given], dtype=torch.float32)
+    assert way_tried(aten.mm, half, inputs, None, "cpu")["faults"]
+
+
+def chain(x: Any, y: Any) -> Any:
+    return (torch.softmax(x + y, -1).view(-1, 5),)
+
+
+def test_calls_that_are_not_bilinear_are_held_against_float64_in_whatever_shape_a_form_gives_them() -> None:
+    inputs = described((4, 6, 5), (5,))
+    right = Way("", call=lambda x, y: (torch.softmax(x + y, -1),))
+    assert way_tried(chain, right, inputs, 2.0, "cpu")["faults"] == []
+    wrong = [lambda x, y: (torch.softmax(x, -1),), lambda x, y: (torch.softmax(x + y, -2),), lambda x, y: ()]
+    for call in wrong:
+        assert way_tried(chain, Way("", call=call), inputs, 2.0, "cpu")["faults"]
+
+
+def test_what_a_way_prepares_is_not_part_of_its_call() -> None:
+    inputs = described((4, 6))
+    once = Way("", lambda given: [given[0].half()], call=lambda half: (half,))
+    assert way_tried(lambda x: (x.half(),), once, inputs, 1.0, "cpu")["faults"] == []
+
+
+def test_a_way_that_raises_costs_itself_alone() -> None:
+    inputs = described((4, 6, 5), (5,))
+
+    def not_here(*given: Any) -> Any:
+        raise RuntimeError("No available kernel")
+
+    ways = {"right": Way("", call=lambda x, y: (torch.softmax(x + y, -1),)), "other": Way("", call=not_here)}
+    found = ways_tried(chain, ways, inputs, 2.0, "cpu")
+    assert found["right"]["faults"] == []
+    assert found["other"] == {"faults": ["RuntimeError: No available kernel"], "error": None}
+
+
+def test_what_leaves_no_results_is_compared_behind_what_reads_them() -> None:
+    inputs = described((4, 6))
+    way = Way("", call=lambda x: (), behind=(lambda x: (x.clone().zero_() + 0.5 * x,), lambda x: (0.5 * x,)))
+    assert way_tried(lambda x: x.zero_(), way, inputs, 2.0, "cpu")["faults"] == []
+    wrong = replace(way, behind=(lambda x: (x.clone().fill_(1) + 0.5 * x,), lambda x: (0.5 * x,)))
+    assert way_tried(lambda x: x.fill_(1), wrong, inputs, 2.0, "cpu")["faults"]

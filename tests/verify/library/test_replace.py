@@ -344,15 +344,18 @@ def test_what_is_nearly_a_step_of_adamw_is_none() -> None:
     assert says(find(kept, unread=kept.live)) is not None
 
 
-def test_a_step_without_decay_is_adams() -> None:
+@pytest.mark.parametrize("decay", [None, 0.01])
+def test_a_step_without_decay_or_with_decay_in_its_gradient_is_adams(decay: float | None) -> None:
     b = GraphBuilder("adam")
     p, g, m, v = (b.input(n, (6,), "float32") for n in "pgmv")
+    g = g if decay is None else b.call("aten::add.Tensor", g, p, alpha=decay)
     b.call("aten::lerp_.Scalar", m, g, 0.1)
     b.call("aten::mul_.Tensor", v, 0.999)
     b.call("aten::addcmul_", v, g, g, value=0.001)
     root = b.call("aten::add_.Tensor", b.call("aten::div.Tensor", b.call("aten::sqrt", v), MOVES["root"]), 1e-8)
     b.call("aten::addcdiv_", p, m, root, value=MOVES["move"])
-    shown = "torch.optim.Adam(parameters, lr=0.001, betas=(0.9, 0.999), eps=1e-08, fused=True)"
+    decayed = "" if decay is None else ", weight_decay=0.01"
+    shown = f"torch.optim.Adam(parameters, lr=0.001, betas=(0.9, 0.999), eps=1e-08{decayed}, fused=True)"
     assert says(find(b.done())) == shown
 
 

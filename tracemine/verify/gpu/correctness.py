@@ -24,7 +24,8 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
 
     described: for each input its name, shape, dtype, strides, and below what its indices stay (None: no indices;
     "positive": numbers, none of them negative, as averages of squares are; "moderate": none of them large; "deviation":
-    inverse ones, positive and neither large nor small; "share": from 0 to 1). Of every second seed rows of others have
+    inverse ones, positive and neither large nor small; "share": from 0 to 1; ("rising", n): whole numbers from 0 on,
+    each below n and none smaller than the one before). Of every second seed rows of others have
     magnitudes of their own, and some are zeros: an epsilon, a bound or a largest number taken off shows there alone.
     """
     generator = torch.Generator(device).manual_seed(seed)
@@ -37,6 +38,8 @@ def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str
             values = torch.rand(shape, generator=generator, device=device)
         elif below == "deviation":
             values = torch.randn(shape, generator=generator, device=device).abs() + 0.25
+        elif isinstance(below, tuple):
+            values = torch.arange(shape[0], device=device) * below[1] // max(shape[0], 1)
         elif below is not None and below != "moderate":
             values = torch.randint(0, max(below, 1), shape, generator=generator, device=device)
         elif dtype == torch.bool:

@@ -1,4 +1,5 @@
-"""A library's call as a trace recorded it, and other ways to make it: layouts, alignment, precision, another search.
+"""Calls as a trace recorded them, and other ways to compute the same: layouts, alignment, precision, another search,
+or other calls.
 
 Part of every reproduction of such a finding that `verify --emit` writes: needs torch alone.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from tracemine.verify.gpu.compiling import compiled_variants
-from tracemine.verify.gpu.correctness import copies, make_inputs, widened
+from tracemine.verify.gpu.correctness import copies, make_inputs, right, widened
 from tracemine.verify.gpu.profiling import replayed
 from tracemine.verify.gpu.timing import block, by_profiler
 
@@ -54,8 +55,37 @@ def _tf32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def backend(name: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """One kind of kernels for attention, a name of `SDPBackend`: what it does not take raises."""
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, name)):
+            yield
+
+    return alone
+
+
+@contextlib.contextmanager
+def _cublaslt() -> Iterator[None]:
+    before = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    try:
+        yield
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+
+
 def _unchanged(inputs: Tensors) -> list[torch.Tensor]:
     return list(inputs)
+
+
+def _contiguous(inputs: Tensors) -> list[torch.Tensor]:
+    return [tensor.contiguous() for tensor in inputs]
+
+
+def _in_float32(inputs: Tensors) -> list[torch.Tensor]:
+    return [tensor.float() if tensor.dtype == torch.float64 else tensor for tensor in inputs]
 
 
 def _channels_last(inputs: Tensors) -> list[torch.Tensor]:
@@ -77,13 +107,20 @@ def _aligned(inputs: Tensors) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class Way:
-    """Another way to make a call. What `prepare` does to its tensors is done once, before: that is what the fix asks
-    of what makes them.
+    """Another way to compute the same. What `prepare` does to its tensors is done once, before: that is what the fix
+    asks of what makes them.
+
+    call: in eager's place; None: eager itself. dtype: that it computes in, where that is another than its tensors':
+    it is right by what that dtype rounds. behind: eager, and the way, each with what reads its results: they are
+    compared in place of the two, where the way leaves no results.
     """
 
     says: str
-    prepare: Callable[[Tensors], list[torch.Tensor]] = _unchanged
+    prepare: Callable[[Tensors], Sequence[torch.Tensor]] = _unchanged
     within: Callable[[], contextlib.AbstractContextManager[None]] = _as_it_is
+    call: Callable[..., Any] | None = None
+    dtype: torch.dtype | None = None
+    behind: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
 
 WAYS: Mapping[str, Way] = {
@@ -91,6 +128,10 @@ WAYS: Mapping[str, Way] = {
     "cudnn.benchmark": Way("torch.backends.cudnn.benchmark = True", _unchanged, _searched),
     "channels_last, cudnn.benchmark": Way("both", _channels_last, _searched),
     "padded": Way(f"dimensions padded to multiples of {ALIGNED}", _aligned),
+    "contiguous": Way("tensors that are contiguous, their last axis fastest", _contiguous),
+    "cublasLt": Way('torch.backends.cuda.preferred_blas_library("cublaslt")', _unchanged, _cublaslt),
+    "float32": Way("the same in float32", _in_float32, dtype=torch.float32),
+    "float32, TF32": Way("the same in float32, products by TF32", _in_float32, _tf32, dtype=torch.float32),
     "TF32": Way('torch.set_float32_matmul_precision("high")', _unchanged, _tf32),
 }
 
@@ -117,31 +158,38 @@ def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
 
 
 def whole_numbers(
-    eager: Callable[..., Any], inputs: Tensors, seed: int
+    eager: Callable[..., Any], inputs: Tensors, seed: int, dtype: torch.dtype | None = None
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Inputs for which each result is a whole number that its dtype holds, and the results in float64."""
+    """Inputs for which each result is a whole number that the dtype holds (the inputs' own), and the results in
+    float64.
+    """
     share = 0.5
     while True:
         drawn = _signs(inputs, share, seed)
         wide = given_by(eager(*widened(drawn)))
-        if share < _SPARSEST or all(int(t.abs().max()) <= _WHOLE[inputs[0].dtype] for t in wide):
+        if share < _SPARSEST or all(int(t.abs().max()) <= _WHOLE[dtype or inputs[0].dtype] for t in wide):
             return drawn, wide
         share /= 2
 
 
 def faults_of(
-    eager: Callable[..., Any], way: Callable[[Tensors], Any], described: Sequence[tuple[Any, ...]], device: str = "cuda"
+    eager: Callable[..., Any],
+    way: Callable[[Tensors], Any],
+    described: Sequence[tuple[Any, ...]],
+    device: str = "cuda",
+    dtype: torch.dtype | None = None,
 ) -> tuple[list[str], float]:
     """What is wrong with a way to make a bilinear call, and its largest error as a share of what rounding allows.
 
     Of −1, 0 and 1 every result is a whole number, and must be that one: one element left out shows. Of random numbers
     results may be off by roundings of products and sums: _SLACK × rounding × the same call on magnitudes, in float64.
+    dtype: as Way's.
     """
     faults, worst = [], 0.0
     for seed in _SEEDS:
         inputs = make_inputs(described, seed, device)
-        rounded = _ROUNDED[inputs[0].dtype]
-        drawn, exact = whole_numbers(eager, inputs, seed)
+        rounded = _ROUNDED[dtype or inputs[0].dtype]
+        drawn, exact = whole_numbers(eager, inputs, seed, dtype)
         shapes = [t.shape for t in exact]
         for number, (got, wanted) in enumerate(zip(without_padding(way(copies(drawn)), shapes), exact, strict=True)):
             off = int((got.double().round() != wanted).sum())
@@ -160,48 +208,103 @@ def faults_of(
 
 
 def _repeatedly(eager: Callable[..., Any], way: Way, inputs: Tensors) -> Callable[[], object]:
-    prepared = way.prepare(inputs)
+    prepared, work = way.prepare(inputs), way.call or eager
 
     def call() -> object:
         with way.within():
-            return eager(*prepared)
+            return work(*prepared)
 
     return call
 
 
-def _whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
+def whole_way(eager: Callable[..., Any], way: Way) -> Callable[[Tensors], Any]:
+    """A way from inputs as recorded to its results: prepared, then called."""
+
     def made(inputs: Tensors) -> Any:
         with way.within():
-            return eager(*way.prepare(inputs))
+            return (way.call or eager)(*way.prepare(inputs))
 
     return made
 
 
+def like_eager(eager: Callable[..., Any], way: Way) -> Callable[..., Any]:
+    """A way whose results have the shapes of eager's: another form may give the same elements in another shape."""
+    made = whole_way(eager, way)
+
+    def call(*inputs: torch.Tensor) -> Any:
+        shapes = [t.shape for t in eager(*copies(inputs)) or ()]
+        given = made(inputs) or ()
+        if len(given) != len(shapes):
+            raise RuntimeError(f"it gives {len(given)} results where eager gives {len(shapes)}")
+        return [
+            t if t is None or t.numel() != shape.numel() else t.reshape(shape)
+            for t, shape in zip(given, shapes, strict=True)
+        ]
+
+    return call
+
+
+def ways_tried(
+    eager: Callable[..., Any],
+    ways: Mapping[str, Way],
+    described: Sequence[tuple[Any, ...]],
+    ulp: float | None,
+    device: str = "cuda",
+) -> dict[str, dict[str, Any]]:
+    """Faults and error of each way: of a bilinear call as `faults_of` says, of others by float64 (`right`).
+
+    What a way raised is a fault of it. ulp: that functions may be off by; None: the call is bilinear.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    runs: dict[str, Callable[..., Any]] = {}
+    for name, way in ways.items():
+        try:
+            if ulp is None:
+                faults, error = faults_of(eager, whole_way(eager, way), described, device, way.dtype)
+                found[name] = {"faults": faults, "error": error}
+            elif way.behind is not None:
+                behind, call = way.behind
+                found[name] = right(behind, {"way": call}, described, ulp, device)["way"]
+            else:
+                work = like_eager(eager, way)
+                work(*make_inputs(described, device=device))
+                runs[name] = work
+        except torch.cuda.OutOfMemoryError:  # nothing is known of it then
+            raise
+        except Exception as error:  # what this torch, or this GPU, cannot do is said, and the others go on
+            text = (str(error).splitlines() or [""])[0][:200]
+            found[name] = {"faults": [f"{type(error).__name__}: {text}"], "error": None}
+    if runs and ulp is not None:
+        found |= right(eager, runs, described, ulp, device)
+    return {name: {"faults": found[name]["faults"], "error": found[name].get("error", 0.0)} for name in ways}
+
+
 def examined_call(
     eager: Callable[..., Any],
-    ways: Sequence[str],
+    ways: Mapping[str, Way],
     described: Sequence[tuple[Any, ...]],
     recorded: Sequence[Sequence[Any]],
     compiles: Sequence[str],
     compile_s: float,
     seconds: float,
+    ulp: float | None = None,
 ) -> dict[str, Any]:
-    """Everything about a call: replay, which of WAYS are right, and what eager and the fastest right one take."""
+    """Everything about calls: replay, which ways are right, and what eager and the fastest right one take."""
     began = time.monotonic()
     inputs = make_inputs(described)
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "replay": replayed(eager, described, recorded)}
-    found["ways"] = tried = {name: _way_tried(eager, WAYS[name], described) for name in ways}
-    right = [name for name, each in tried.items() if not each["faults"]]
-    found["right"] = {"faults": [f for each in tried.values() for f in each["faults"]] if not right else []}
-    if not right:
+    found["ways"] = tried = ways_tried(eager, ways, described, ulp)
+    right_ones = [name for name, each in tried.items() if not each["faults"]]
+    found["right"] = {"faults": [f for each in tried.values() for f in each["faults"]] if not right_ones else []}
+    if not right_ones:
         return found
     calls = {"eager": _repeatedly(eager, Way("as it is"), copies(inputs))}
-    calls |= {name: _repeatedly(eager, WAYS[name], copies(inputs)) for name in right}
+    calls |= {name: _repeatedly(eager, ways[name], copies(inputs)) for name in right_ones}
     order = random.Random(2)  # noqa: S311 - an order, no secret
     quick = block(calls, {"warm": lambda: None}, order, 2)["samples"]["warm"]
-    for name in right:
+    for name in right_ones:
         tried[name]["first_ns"] = round(statistics.median(quick[name]["sum_ns"]))
-    found["way"] = best = min(right, key=lambda name: tried[name]["first_ns"])
+    found["way"] = best = min(right_ones, key=lambda name: tried[name]["first_ns"])
     variants = {"eager": calls["eager"], "fused": calls[best]}
     made, failed = compiled_variants(eager, copies(inputs), compiles[:1], compile_s)
     own = copies(inputs)
@@ -211,11 +314,3 @@ def examined_call(
     variants["copy"] = lambda: torch.neg(half, out=other)
     found["times"] = by_profiler(variants, began + seconds, failed, failed.get("compiled"))
     return found
-
-
-def _way_tried(eager: Callable[..., Any], way: Way, described: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    try:
-        faults, error = faults_of(eager, _whole_way(eager, way), described)
-    except Exception as error:  # what this torch, or this GPU, cannot do is said, and the others go on
-        return {"faults": [f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"], "error": None}
-    return {"faults": faults, "error": error}

@@ -11,6 +11,7 @@ import ast
 import hashlib
 import inspect
 import json
+import math
 import re
 import statistics
 import sys
@@ -25,11 +26,12 @@ import torch
 from tracemine.verify.gpu.compiling import MODES, compiled_variants
 from tracemine.verify.gpu.correctness import copies, make_inputs
 from tracemine.verify.gpu.host_copy import examined_copy
-from tracemine.verify.gpu.library_call import WAYS, examined_call
+from tracemine.verify.gpu.library_call import WAYS, Way, examined_call, ways_tried
 from tracemine.verify.gpu.marks import INTERFACE, KERNEL_BEGINS, KERNEL_ENDS, name_digest
 from tracemine.verify.gpu.timing import examined
 from tracemine.verify.gpu.tuning import tuned
 
+MOST_ON_CPU = 1 << 23  # elements of all inputs, of calls that a CPU tries as they were recorded
 NO_GPU = "this needs a GPU, and torch finds none"
 _NAMES = {"compiled": "torch.compile", "tuned": "torch.compile max-autotune", "library": "library call"}
 _LONGEST_KERNEL = 60
@@ -343,16 +345,34 @@ class CopyCheck(Check):
 
 @dataclass(frozen=True, kw_only=True)
 class CallCheck(Check):
-    """A library's call as recorded, beside other ways to make it: keys of WAYS. The rest as in Reproduction."""
+    """Calls as recorded, beside other ways to compute the same: keys of WAYS, and the file's own. The rest as in
+    Reproduction.
+
+    fixed: the file's own ways, by name. ulp: that functions of the calls may be off by; None: a call that is bilinear.
+    """
 
     file: str
     interface: int
     fingerprint: str
     title: str
     eager: Callable[..., Any]
-    ways: Sequence[str]
+    ways: Sequence[str] = ()
+    fixed: Mapping[str, Way] = field(default_factory=dict)
     inputs: Sequence[tuple[Any, ...]]
     trace: Sequence[tuple[str, str, Any]]
+    ulp: float | None = None
+
+    @property
+    def _all(self) -> dict[str, Way]:
+        return {name: WAYS[name] for name in self.ways} | dict(self.fixed)
+
+    def compile_only(
+        self, compiles: Sequence[str] = tuple(MODES), compile_s: float = 60.0, within: float = float("inf")
+    ) -> dict[str, Any]:
+        """As Check's."""
+        compiled_variants(self.eager, copies(make_inputs(self.inputs)), compiles[:1], min(compile_s, within))
+        torch.cuda.synchronize()
+        return {}
 
     def results(
         self,
@@ -364,26 +384,40 @@ class CallCheck(Check):
         """As Check's."""
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "another call", **self.own()}
         return found | examined_call(
-            self.eager, self.ways, self.inputs, self.trace, compiles, compile_s, min(seconds, within)
+            self.eager, self._all, self.inputs, self.trace, compiles, compile_s, min(seconds, within), self.ulp
         )
+
+    def without_gpu(self) -> dict[str, Any]:
+        """As Check's: which ways are right on a CPU, at the recorded sizes."""
+        count = sum(math.prod(shape) for _, shape, *_ in self.inputs)
+        if count > MOST_ON_CPU:
+            raise SystemExit(NO_GPU)
+        tried = ways_tried(self.eager, self._all, self.inputs, self.ulp, "cpu")
+        faults = [f for each in tried.values() for f in each["faults"]]
+        right = any(not each["faults"] for each in tried.values())
+        found = {"fingerprint": self.fingerprint, "on_cpu": True, "ways": tried, **self.own()}
+        return found | {"right": {"faults": [] if right else faults}}
 
     def table(self, found: Mapping[str, Any]) -> Iterator[str]:
         """As Check's."""
         yield f"{self.title} ({self.fingerprint})"
-        yield f"{found['device']}, torch {torch.__version__}"
+        yield f"{found.get('device', 'No GPU here: on the CPU')}, torch {torch.__version__}"
         samples = found.get("times", {}).get("samples", {})
         rows = [("", *(f"{state} us" for state in samples), *(["eager / it"] if samples else []))]
         for label, name in (("eager", "eager"), (found.get("way", ""), "fused"), ("torch.compile", "compiled")):
             medians = [us for each in samples.values() if (us := _median_us(each, name)) is not None]
             eager = _median_us(next(iter(samples.values()), {}), "eager")
             if medians and eager is not None:
-                rows.append((label, *(f"{us:.2f}" for us in medians), f"{eager / medians[0]:.2f}x"))
+                ratio = f"{eager / medians[0]:.2f}x" if medians[0] else "-"
+                rows.append((label, *(f"{us:.2f}" for us in medians), ratio))
         yield from ("", *_rows(rows), "")
         for name, each in found["ways"].items():
             took = f", {each['first_ns'] / 1000:.2f} us" if "first_ns" in each else ""
-            says = each["faults"][0] if each["faults"] else f"right ({each['error']:.2g} of what rounding allows){took}"
-            yield f"{name}: {says}" + ("" if name not in WAYS else f" - {WAYS[name].says}")
-        yield f"eager launched {'the' if found['replay']['same_names'] else 'NOT the'} trace's own kernels"
+            by = "of what rounding allows" if self.ulp is None else "from float64"
+            says = each["faults"][0] if each["faults"] else f"right ({each['error']:.2g} {by}){took}"
+            yield f"{name}: {says}" + ("" if name not in self._all else f" - {self._all[name].says}")
+        if "replay" in found:
+            yield f"eager launched {'the' if found['replay']['same_names'] else 'NOT the'} trace's own kernels"
 
 
 def _median_us(samples: Mapping[str, Any], name: str) -> float | None:

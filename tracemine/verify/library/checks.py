@@ -10,6 +10,7 @@ from tracemine.verify.library.pattern import Binding
 from tracemine.verify.library.terms import Terms
 
 MASKS = ("mask", "bias")  # what is added to scores
+LEAST = -1e4  # a score that is as low as this has no weight beside one that is not: exp(−10⁴) is 0 in any type
 
 Check = Callable[[Terms, Binding, int], str | None]
 
@@ -121,6 +122,22 @@ def _mask(name: str, terms: Terms, bound: Binding) -> str | None:
     return None if fits else "the mask is not for batch, heads, queries and keys"
 
 
+def _hidden(terms: Terms, bound: Binding, root: int) -> str | None:
+    """Booleans for queries and keys, and a number that leaves nothing of a score: −inf, or near a type's least."""
+    if "hidden" not in bound.tensors:
+        return None
+    lowest, spec = bound.scalars["lowest"], terms.terms[bound.tensors["hidden"]].spec
+    query, key = (terms.terms[bound.tensors[name]].spec.shape for name in ("query", "key"))
+    lead = heads(terms, bound) or ()
+    padded = (1,) * (4 - len(spec.shape)) + spec.shape
+    fits = len(padded) == 4 and all(n in (1, m) for n, m in zip(padded, (*lead, query[1], key[2]), strict=False))
+    if str(spec.dtype) != "bool" or not fits:
+        return "what is hidden is not told by truth values for batch, heads, queries and keys"
+    return (
+        None if lowest.recorded and lowest.value <= LEAST else "what hidden scores are set to is not known to hide them"
+    )
+
+
 def together(shape: tuple[int, ...], lead: tuple[int, ...]) -> bool:
     """Whether a tensor has batch and heads as one axis."""
     return len(shape) == 3 and shape[0] == math.prod(lead)
@@ -136,4 +153,5 @@ _CHECKS: dict[str, Check] = {
     "heads are the leading axes": _heads,
     "the softmax goes along the keys": _along_keys,
     "the mask is one for the query's type": _masks,
+    "what is hidden is told by truth values, and gets the least number": _hidden,
 }

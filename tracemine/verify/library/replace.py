@@ -21,10 +21,11 @@ from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
 _MOST_TERMS = 2_000
 
 
-def find(chain: Graph, unread: Collection[int] = ()) -> Found:
+def find(chain: Graph, unread: Collection[int] = (), *, heads_apart: bool = False) -> Found:
     """The library call that a chain or a part of it can be replaced by, or why none that comes near it can.
 
-    unread: live values that nobody was seen to read, though their memory lasted.
+    unread: live values that nobody was seen to read, though their memory lasted. heads_apart: attention's results have
+    batch and heads as axes of their own, as the call gives them, not the chain's shape.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("norm")
@@ -45,12 +46,13 @@ def find(chain: Graph, unread: Collection[int] = ()) -> Found:
     if len(found.terms) > _MOST_TERMS:
         return Found(refused=("it has too many calls to look through",))
     found.live = tuple(None if v in unread else k for v, k in zip(chain.live, found.live, strict=True))
-    return _Finding(found).found()
+    return _Finding(found, heads_apart).found()
 
 
 @dataclass(slots=True)
 class _Finding:
     terms: Terms
+    heads_apart: bool = False
     picks: list[Pick] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
@@ -98,7 +100,7 @@ class _Finding:
             products=any(row.through for row in rows.values()),
             call=first.call.partition("(")[0],
             says=shown(self.terms, first),
-            text=function(self.terms, self.picks),
+            text=function(self.terms, self.picks, heads_apart=self.heads_apart),
             eager_calls=sum(not _free(self.terms.terms[k].operator) for k in wanted)
             + sum(len(copied(self.terms, p)) for p in self.picks),
             at=self._fixed(),

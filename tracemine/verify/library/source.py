@@ -11,7 +11,7 @@ from tracemine.ops import itemsize
 from tracemine.verify.library.checks import axes, heads, together
 from tracemine.verify.library.pattern import Binding, names, parse
 from tracemine.verify.library.table import Row
-from tracemine.verify.library.terms import INPUT, Operand, Term, Terms
+from tracemine.verify.library.terms import INPUT, RESHAPES, Operand, Term, Terms
 from tracemine.verify.repro.text import arguments_text, number_text
 
 
@@ -25,6 +25,9 @@ class Pick:
     root: int
     dtype: str  # that the call computes in
     reads: Mapping[str, int]  # the term that each name stands for in the call
+    turned: frozenset[str] = (
+        frozenset()
+    )  # of attention: what has its last two axes exchanged, beside what the call takes
 
 
 def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:
@@ -43,7 +46,38 @@ def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick |
         name: next((k for k in terms.casts(number) if terms.terms[k].spec.dtype == found[0]), number)
         for name, number in bound.tensors.items()
     }
-    return Pick(row=row, call=call, bound=bound, root=root, dtype=found[0], reads=reads)
+    lead = heads(terms, bound) if "query" in reads else None
+    turned = frozenset[str]()
+    if lead is not None:
+        lies = {name: laid_out(terms, reads[name], lead, turned=name == "key") for name in ("query", "key", "value")}
+        reads |= {name: number for name, (number, _) in lies.items()}
+        turned = frozenset(name for name, (_, exchanged) in lies.items() if exchanged)
+    return Pick(row=row, call=call, bound=bound, root=root, dtype=found[0], reads=reads, turned=turned)
+
+
+def laid_out(terms: Terms, number: int, lead: tuple[int, ...], *, turned: bool) -> tuple[int, bool]:
+    """What a product of attention reads, before views and copies, and whether its last two axes are exchanged.
+
+    With batch and heads apart, and a head's elements side by side: that is what the fused call takes as it lies.
+    """
+    found = (number, turned)
+    while True:
+        term = terms.terms[number]
+        spec = term.spec
+        if len(spec.shape) == 4 and spec.shape[:2] == lead and (spec.strides or (1,) * 4)[2 if turned else 3] == 1:
+            found = (number, turned)
+        exchanges = _exchanges(term)
+        if term.operator not in RESHAPES and not exchanges:
+            return found
+        number, turned = term.tensors[0], turned != exchanges
+
+
+def _exchanges(term: Term) -> bool:
+    """Whether a view exchanges the last two axes and nothing else."""
+    axes = term.operands[1] if term.operator == "permute" else None
+    rank = len(term.spec.shape)
+    wanted = [*range(rank - 2), rank - 1, rank - 2]
+    return isinstance(axes, Literal) and isinstance(axes.value, tuple) and [n % rank for n in axes.value] == wanted
 
 
 def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
@@ -59,9 +93,9 @@ def reads(terms: Terms, picks: Sequence[Pick]) -> set[int]:
     return found
 
 
-def function(terms: Terms, picks: Sequence[Pick]) -> str:
-    """The function's text."""
-    return _Body(terms, picks).text()
+def function(terms: Terms, picks: Sequence[Pick], *, heads_apart: bool = False) -> str:
+    """The function's text. heads_apart: what it gives of attention has batch and heads as axes of their own."""
+    return _Body(terms, picks, heads_apart).text()
 
 
 def shown(terms: Terms, one: Pick) -> str:
@@ -98,6 +132,7 @@ def substituted(call: str, found: Mapping[str, str]) -> str:
 class _Body:
     terms: Terms
     picks: Sequence[Pick]
+    heads_apart: bool = False
 
     def text(self) -> str:
         """`def library(…)` with all its lines."""
@@ -140,20 +175,21 @@ class _Body:
             found["shape"] = f"{names_[one.reads['x']]}.shape[-{len(axes(self.terms, one.bound) or ())}:]"
         text = substituted(one.call, found)
         root = self.terms.terms[one.root].spec
-        if one.row.through:
-            text += f".view({', '.join(map(str, root.shape))})"
+        apart = self.heads_apart and "query" in one.reads and one.root in self.terms.live
+        if one.row.through and not apart:
+            text += f".{'reshape' if 'query' in one.reads else 'view'}({', '.join(map(str, root.shape))})"
         return text if str(root.dtype) == one.dtype else f"{text}.to(torch.{root.dtype})"
 
     def _tensor(self, one: Pick, name: str, names_: Mapping[int, str]) -> str:
         number = one.reads[name]
         spec, text = self.terms.terms[number].spec, names_[number]
-        if str(spec.dtype) != one.dtype:
+        if str(spec.dtype) not in (one.dtype, "bool"):
             text += f".to(torch.{one.dtype})"
         if "query" not in one.reads:
             return text
         lead = heads(self.terms, one.bound)
-        if name == "key":
-            text += ".transpose(1, 2)"
+        if name in one.turned:
+            text += f".transpose({len(spec.shape) - 2}, {len(spec.shape) - 1})"
         if name in copied(self.terms, one):
             text += ".contiguous()"
         return f"{text}.unflatten(0, {lead})" if lead is not None and together(spec.shape, lead) else text
@@ -163,9 +199,9 @@ def copied(terms: Terms, one: Pick) -> tuple[str, ...]:
     """What attention copies first: a head's elements must lie side by side, else no fast kernel takes it."""
     if "query" not in one.reads:
         return ()
-    along = {"query": 2, "key": 1, "value": 2}  # keys are seen as the product has them
-    specs = {name: terms.terms[one.reads[name]].spec for name in along}
-    return tuple(n for n, s in specs.items() if s.shape[along[n]] > 1 and (s.strides or (1,) * 3)[along[n]] != 1)
+    specs = {name: terms.terms[one.reads[name]].spec for name in ("query", "key", "value")}
+    along = {name: len(spec.shape) - (2 if name in one.turned else 1) for name, spec in specs.items()}
+    return tuple(n for n, s in specs.items() if s.shape[along[n]] > 1 and (s.strides or (1,) * 4)[along[n]] != 1)
 
 
 def head(chain: Graph, numbers: Mapping[str, float] | None = None) -> str:

@@ -62,6 +62,11 @@ class Rebuilder:
         """The chain of one occurrence's activities. Raises NotRebuilt with the reason."""
         return self._rebuilt(self._nodes(activities), name)
 
+    def alone(self, activities: Sequence[int], name: str) -> Rebuilt:
+        """As `rebuild`, of the calls that own the activities and nothing else of their fusion groups."""
+        nodes = {int(self.groups.activity_node[row]) for row in activities}
+        return self._rebuilt(sorted(nodes - {-1}), name) if -1 not in nodes else self.rebuild(activities, name)
+
     def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
         """The chain with the matrix products that give what it reads and, where it has a softmax, those that read it.
 

@@ -32,6 +32,7 @@ EMBEDDED = {
         "verify/gpu/graphs.py",
         "verify/gpu/timing.py",
         "verify/gpu/host_copy.py",
+        "verify/gpu/fixed_forms.py",
         "verify/gpu/library_call.py",
     ),
     "A reproduction": ("verify/gpu/reproduction.py",),

@@ -89,6 +89,13 @@ def repro(
     return text
 
 
+def chain_parts(
+    chain: Graph, recorded: Sequence[tuple[str, Sequence[int] | None]], holds: Mapping[int, object]
+) -> tuple[str, str]:
+    """The source of `eager`, and tables `INPUTS` and `TRACE`. holds: what some inputs hold (`make_inputs`)."""
+    return eager_text(chain), f"{_inputs(chain, (), holds)}\n{_recorded(recorded)}"
+
+
 def _masks_for_nothing(kernel: str) -> bool:
     """Whether a function names the mask of its whole tile and uses it nowhere."""
     named = "mask = row_mask & column_mask"
@@ -493,11 +500,12 @@ def inputs_text(chain: Graph, positive: Collection[int] = ()) -> str:
     return "\n".join([f"INPUTS = [  {says}", *lines, "]"])
 
 
-def _inputs(chain: Graph, positive: Collection[int]) -> str:
+def _inputs(chain: Graph, positive: Collection[int], instead: Mapping[int, object] | None = None) -> str:
     """The same with a row for inputs that are alike. Where `eager` names none, those that follow each other."""
     ordered = "def eager(*inputs" in eager_text(chain)
     alike: list[tuple[str, list[str]]] = []
-    for i, holds in zip(chain.inputs, _values(chain, positive), strict=True):
+    values = [(instead or {}).get(k, holds) for k, holds in enumerate(_values(chain, positive))]
+    for i, holds in zip(chain.inputs, values, strict=True):
         text = f"{i.spec.shape!r}, torch.{i.spec.dtype}, {i.spec.strides!r}, {holds!r}"
         found = next((names for looks, names in alike[-1 if ordered else 0 :] if looks == text), None)
         if found is None:

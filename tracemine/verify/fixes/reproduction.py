@@ -1,37 +1,35 @@
-"""A library's call as a short file: as it was recorded, beside other ways to make it."""
+"""Calls as a short file: a library's as recorded, beside other ways to make it; a finding's, beside fixed forms."""
 
 from __future__ import annotations
 
+import ast
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
+from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
+from tracemine.verify.fixes.chains import MAKERS, fixed_chain
+from tracemine.verify.fixes.record import Fixed
 from tracemine.verify.gpu.marks import INTERFACE
+from tracemine.verify.library.prove import LIBRARY_ULP
 from tracemine.verify.rebuild.arguments import Names, NotRecorded, given
+from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, kernels_of
 from tracemine.verify.repro.standalone import comment
-from tracemine.verify.repro.text import NEEDS, folded, literal_text, one_line, recorded_rows, title_text
+from tracemine.verify.repro.text import NEEDS, chain_parts, folded, literal_text, one_line, recorded_rows, title_text
 
 CALL_NOT_PROVED = "a library's call has no kernel that could be proved on a CPU"
-# For each rule whose fix makes the same call in another way: the ways that are tried, by their names in
-# gpu/library_call.py. Several rights are timed, and the fastest counts.
-WAYS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "channels_last": ("channels_last", "channels_last, cudnn.benchmark", "cudnn.benchmark"),
-    "float32_without_tf32": ("TF32",),
-    "grouped_convolution": ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark"),
-    "misaligned_product": ("padded",),
-    "no_tensor_cores": ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark"),
-}
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
 _WIDTH = 100
 _LARGEST_ELEMENTS = 1 << 31
+
+Tensor = tuple[str, tuple[int, ...], str, tuple[int, ...]]  # name, shape, dtype, strides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +37,11 @@ class LibraryCall:
     """One call of a finding, as recorded. `tensors`: name, shape, dtype and strides of each."""
 
     operator: str
-    tensors: tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...]
+    tensors: tuple[Tensor, ...]
     text: str  # the call, Python source
     kernels: tuple[tuple[str, list[int] | None], ...]
     traced_ns: int  # all its kernels
-    ways: tuple[str, ...]
+    fixed: Fixed
     assumptions: tuple[str, ...]
 
 
@@ -52,8 +50,7 @@ def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
 
     Raises NotRecorded where the trace does not tell what it was called with.
     """
-    ways = WAYS_OF.get(finding.rule)
-    if ways is None:
+    if finding.rule not in WAYS_OF:
         return None
     ops, activities = recorded.timeline.ops, recorded.timeline.activities
     owner = numbers(activities.column("op_row"), -1)
@@ -66,15 +63,16 @@ def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
         row = parent
     rows = np.flatnonzero(np.isin(owner, recorded.within(row))).tolist()
     facts = recorded.call(row, rows)
-    tensors, text, assumptions = _written(facts, _overload(facts))
+    tensors, text, assumptions, plain, named = _written(facts, _overload(facts))
+    fixed = fixed_call(finding.rule, facts.operator, plain, named, tensors)
     return LibraryCall(
         operator=facts.operator,
         tensors=tensors,
         text=text,
         kernels=tuple(kernels_of(recorded.timeline, rows)),
         traced_ns=sum(activities.column("dur_ns").take(rows).to_pylist()),
-        ways=ways,
-        assumptions=assumptions,
+        fixed=fixed,
+        assumptions=(*assumptions, *fixed.assumptions),
     )
 
 
@@ -89,9 +87,12 @@ def _overload(facts: NodeFacts) -> Overload:
 
 def _written(
     facts: NodeFacts, overload: Overload
-) -> tuple[tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...], str, tuple[str, ...]]:
-    """The tensors that a call takes, the call as Python source, and what is assumed."""
+) -> tuple[tuple[Tensor, ...], str, tuple[str, ...], dict[str, object], dict[str, str]]:
+    """The tensors that a call takes, the call as Python source, what is assumed; and by the schema's names its plain
+    arguments, and what its tensors are called.
+    """
     tensors, words, assumptions, spelled = [], [], dict[str, None](), Names()
+    plain, named = dict[str, object](), dict[str, str]()
     for place, argument in enumerate(overload.arguments):
         if argument.is_tensor:
             if argument.is_list:
@@ -102,15 +103,17 @@ def _written(
             name = spelled.tensor(argument.name)
             tensors.append((name, *_tensor(facts, place)))
             words.append(name)
+            named[argument.name] = name
             continue
         value = given(argument, place, facts)
         assumptions.update(dict.fromkeys(value.assumptions))
+        plain[argument.name] = value.value
         words.append("None" if value.value is None else literal_text(argument.type.removesuffix("?"), value.value))
         if place >= overload.positional:
             words[-1] = f"{argument.name}={words[-1]}"
     operator = facts.operator.removeprefix("aten::")
     called = f"aten.{operator}{f'.{overload.name}' if overload.name else ''}"
-    return tuple(tensors), f"{called}({', '.join(words)})", tuple(assumptions)
+    return tuple(tensors), f"{called}({', '.join(words)})", tuple(assumptions), plain, named
 
 
 def _tensor(facts: NodeFacts, place: int) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
@@ -135,38 +138,114 @@ def _wrapped(text: str) -> str:
 
 def call_reproduction(finding: Finding, call: LibraryCall, fingerprint: str, says: Sequence[str] = ()) -> str:
     """The file that times a library's call beside other ways to make it. says: what is known of it, a line each."""
-    about = [one_line(finding.title), "", *(line for text in says for line in folded(text))]
-    about += ["", "Run it:   python FILE [--json]     checks and times it: needs a GPU", NEEDS]
     rows = "".join(f"\n        {row}," for row in recorded_rows(list(call.kernels)))
     inputs = "".join(
         f'\n        ("{name}", {shape!r}, torch.{kind}, {strides!r}, None),'
         for name, shape, kind, strides in call.tensors
     )
-    return f'''"""{comment(chr(10).join(about))}
-"""
-
-import torch
-from tracemine_repro import CallCheck
-
-aten = torch.ops.aten
+    eager = f"""aten = torch.ops.aten
 
 
 def eager({", ".join(name for name, *_ in call.tensors)}):
-    return {_wrapped(call.text)}
+    return {_wrapped(call.text)}"""
+    return ways_text(
+        finding.title,
+        says,
+        eager,
+        call.fixed,
+        fingerprint,
+        inputs=f"""[  # name, shape, dtype, strides, what its values are bound by
+        {inputs.strip()}
+    ]""",
+        trace=f"""[  # short name, digest of the whole name, grid
+        {rows.strip()}
+    ]""",
+        ulp=None,
+    )
+
+
+def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed] | None:
+    """The calls of a finding's first occurrence, and a fixed form of them; None where its rule has none.
+
+    Raises NotRebuilt or NoFixedForm with the reason.
+    """
+    maker = MAKERS.get(finding.rule)
+    if maker is None:
+        return None
+    make = rebuilder.rebuild if maker.whole else rebuilder.alone
+    rebuilt = make(finding.activities[0], finding.rule)
+    remains = finding.fused_ns is None or finding.fused_ns.mid > 0
+    return rebuilt, fixed_chain(finding.rule, rebuilt.chain, rebuilt.unread, remains=remains)
+
+
+def chain_reproduction(
+    finding: Finding,
+    rebuilt: Rebuilt,
+    fixed: Fixed,
+    recorded: Sequence[tuple[str, Sequence[int] | None]],
+    fingerprint: str,
+    says: Sequence[str] = (),
+) -> str:
+    """The file that times a finding's calls beside fixed forms of them. recorded: name and grid of their kernels."""
+    eager, tables = chain_parts(rebuilt.chain, recorded, fixed.holds)
+    assumed = [f"Assumes   {text}" for text in (*rebuilt.assumptions, *fixed.assumptions)]
+    return ways_text(
+        finding.title,
+        [*says, *assumed],
+        f"{eager}\n\n\n{tables}",
+        fixed,
+        fingerprint,
+        inputs="INPUTS",
+        trace="TRACE",
+        ulp=LIBRARY_ULP,
+        uses=("inputs_of",),
+    )
+
+
+def ways_text(
+    title: str,
+    says: Sequence[str],
+    eager: str,
+    fixed: Fixed,
+    fingerprint: str,
+    *,
+    inputs: str,
+    trace: str,
+    ulp: float | None,
+    uses: Sequence[str] = (),
+) -> str:
+    """A file that checks and times calls beside other ways to compute the same.
+
+    eager: the function's source. inputs, trace: Python expressions. ulp: as CallCheck's. uses: what `eager` and those
+    expressions need of the harness.
+    """
+    about = [one_line(title), "", *(line for text in says for line in folded(text))]
+    about += ["", "Run it:   python FILE [--json]     checks and times it: needs a GPU", NEEDS]
+    names = sorted({"CallCheck", *uses, *fixed.uses, *(["Way"] if fixed.own else [])})
+    own = "".join(f'\n        "{name}": Way({arguments}),' for name, arguments in fixed.own.items())
+    given = [f"ways={fixed.ways!r},"] if fixed.ways else []
+    given += [f"fixed={{{own}\n    }},"] if own else []
+    given += [] if ulp is None else [f"ulp={ulp},"]
+    source = f"\n\n\n{fixed.source.strip()}" if fixed.source else ""
+    text = f'''"""{comment(chr(10).join(about))}
+"""
+
+import torch
+from tracemine_repro import {", ".join(names)}
+
+{eager}{source}
 
 
 CHECK = CallCheck(
     file=__file__, interface={INTERFACE}, fingerprint="{fingerprint}",
-    title={title_text(finding.title)},
+    title={title_text(title)},
     eager=eager,
-    ways={call.ways!r},
-    inputs=[  # name, shape, dtype, strides, what its values are bound by
-        {inputs.strip()}
-    ],
-    trace=[  # short name, digest of the whole name, grid
-        {rows.strip()}
-    ],
+    {f"{chr(10)}    ".join(given)}
+    inputs={inputs},
+    trace={trace},
 )
 if __name__ == "__main__":
     CHECK.main()
 '''
+    ast.parse(text)
+    return text

@@ -20,10 +20,12 @@ from tracemine.findings.record import CALL, Alike, Finding
 from tracemine.perfmodel import Range
 from tracemine.report.words import times_text
 from tracemine.verdicts.evidence import read_evidence
+from tracemine.verify.fixes.calls import fixed_call
+from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.reproduction import LibraryCall, call_reproduction, library_call
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.recorded import Recorded
-from tracemine.verify.repro.library_call import LibraryCall, call_reproduction, library_call
 
 TRAINING = Path(__file__).parents[3] / "fixtures" / "captures" / "convnet_train"
 MARK = "0123456789abcdef"
@@ -33,7 +35,7 @@ CONVOLUTION = LibraryCall(
     text="aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)",
     kernels=(("nchwToNhwcKernel", [7, 8, 4]), ("fprop", [1, 1, 1])),
     traced_ns=12_000,
-    ways=("channels_last",),
+    fixed=Fixed(ways=("channels_last",)),
     assumptions=(),
 )
 
@@ -104,12 +106,50 @@ def test_without_a_gpu_a_call_is_written_and_not_timed(tmp_path: Path, capsys: p
     assert all(len(path.read_text().splitlines()) < 60 for path in written)
 
 
-def test_its_file_is_short_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_its_file_is_short_and_without_a_gpu_says_what_is_right(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     text = call_reproduction(FINDING, CONVOLUTION, MARK)
     assert len(text.splitlines()) < 45
     ran = run(emitted.put(tmp_path, "call.py", text), "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["on_cpu"]
+    assert found["ways"]["channels_last"]["faults"] == []
+    large = replace(
+        CONVOLUTION, tensors=(("x", (1 << 20, 8, 6, 6), "float16", (288, 36, 6, 1)), CONVOLUTION.tensors[1])
+    )
+    ran = run(emitted.put(tmp_path, "large.py", call_reproduction(FINDING, large, MARK)), "--json")
     assert (ran.returncode, ran.stderr.strip()) == (1, "this needs a GPU, and torch finds none")
+
+
+def test_a_grouped_convolution_is_tried_as_one_batched_product(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    tensors = (("x", (2, 8, 7, 6), "float32", (336, 42, 6, 1)), ("weight", (4, 4, 3, 2), "float32", (24, 6, 2, 1)))
+    given = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "transposed": False, "groups": 2}
+    names = {"input": "x", "weight": "weight"}
+    fixed = fixed_call("grouped_convolution", "aten::convolution", given, names, tensors)
+    assert list(fixed.own) == ["unfold, bmm"]
+    text = "aten.convolution(x, weight, None, [2, 1], [1, 0], [1, 2], False, [0, 0], 2)"
+    call = replace(CONVOLUTION, tensors=tensors, text=text, fixed=fixed)
+    found = json.loads(run(emitted.put(tmp_path, "call.py", call_reproduction(FINDING, call, MARK)), "--json").stdout)
+    assert found["ways"]["unfold, bmm"]["faults"] == []
+    spoiled = (
+        call_reproduction(FINDING, call, MARK).replace("(1, 2), 2)", "(1, 1), 2)").replace("(1, 0), (1", "(1, 0), (1")
+    )
+    said = json.loads(run(emitted.put(tmp_path, "spoiled.py", spoiled), "--json").stdout)["ways"]["unfold, bmm"]
+    assert said["faults"]  # another dilation
+    for change in ({"transposed": True}, {"groups": 1}, {"groups": 8}):
+        assert not fixed_call("grouped_convolution", "aten::convolution", given | change, names, tensors).own
+
+
+def test_patches_are_multiplied_where_windows_lie_side_by_side() -> None:
+    tensors = (("x", (2, 3, 9, 8), "float32", (216, 72, 8, 1)), ("weight", (4, 3, 4, 4), "float32", (48, 16, 4, 1)))
+    given = {"stride": (4, 4), "padding": (0, 0), "dilation": (1, 1), "transposed": False, "groups": 1}
+    names = {"input": "x", "weight": "weight"}
+    fixed = fixed_call("patch_convolution", "aten::convolution", given, names, tensors)
+    assert list(fixed.own) == ["patches, linear"]
+    for change in ({"stride": (4, 2)}, {"padding": (0, 1)}, {"groups": 3}, {"dilation": (1, 2)}):
+        assert not fixed_call("patch_convolution", "aten::convolution", given | change, names, tensors).own
 
 
 def test_no_name_of_a_trace_becomes_code() -> None:
@@ -144,3 +184,14 @@ def test_a_measured_call_takes_off_no_more_than_the_finding_counts_of_it(tmp_pat
         assert again.eager_ns is not None
         assert again.fused_ns is not None
         assert again.saved_share.mid * ns == pytest.approx(min(again.eager_ns - again.fused_ns, ns), rel=1e-3)
+
+
+def test_a_call_below_its_rate_is_tried_in_the_ways_that_are_for_such_calls() -> None:
+    def ways(operator: str) -> set[str]:
+        return set(fixed_call("library_below_rate", operator, {}, {}, ()).ways)
+
+    assert ways("aten::mm") == {"padded", "cublasLt"}
+    assert "channels_last" in ways("aten::convolution")
+    assert not ways("aten::convolution") & ways("aten::mm")
+    with pytest.raises(NoFixedForm, match="names the backend"):
+        ways("aten::_scaled_dot_product_flash_attention")

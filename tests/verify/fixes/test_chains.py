@@ -1,0 +1,233 @@
+"""Fixed forms of rebuilt calls: right ones pass on a CPU, spoiled ones are told, and what has none says why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.verdicts.test_evidence import FINDING  # noqa: E402
+from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref  # noqa: E402
+from tracemine.ops.infer import TensorSpec  # noqa: E402
+from tracemine.ops.infer.tensor import contiguous  # noqa: E402
+from tracemine.verify.fixes.chains import MAKERS, fixed_chain  # noqa: E402
+from tracemine.verify.fixes.record import NoFixedForm  # noqa: E402
+from tracemine.verify.fixes.reproduction import chain_reproduction  # noqa: E402
+from tracemine.verify.gpu import fixed_forms, library_call, reproduction  # noqa: E402
+
+MARK = "0123456789abcdef"
+
+
+def tried(
+    rule: str, chain: Graph, folder: Path, *, remains: bool = True, unread: Any = (), spoil: tuple[str, str] = ("", "")
+) -> dict[str, Any]:
+    """Faults of each way that a rule's reproduction tries, on a CPU. spoil: a text of its fixed form, and another."""
+    fixed = fixed_chain(rule, chain, unread, remains=remains)
+    rebuilt: Any = SimpleNamespace(chain=chain, assumptions=())
+    text = chain_reproduction(FINDING, rebuilt, fixed, [("kernel", [1, 1, 1])], MARK)
+    head, mark, tail = text.partition("TRACE = [")
+    assert spoil[0] in tail
+    path = folder / "chain.py"
+    path.write_text(head + mark + tail.replace(*spoil, 1) if spoil[0] else text, "utf-8")
+    harness = ModuleType("tracemine_repro")
+    for module in (library_call, fixed_forms, reproduction):
+        vars(harness).update({name: each for name, each in vars(module).items() if not name.startswith("__")})
+    sys.modules["tracemine_repro"], space = harness, {"__file__": str(path), "__name__": "chain"}
+    try:
+        exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+        check: Any = space["CHECK"]
+        return {name: each["faults"] for name, each in check.without_gpu()["ways"].items()}
+    finally:
+        del sys.modules["tracemine_repro"]
+
+
+def average(other: float = 0.01) -> Graph:
+    b = GraphBuilder("average")
+    shapes = ((6, 5), (7,), (3, 4))
+    pairs = [[b.input(f"{name}_{k}", shape, "float32") for name in "xy"] for k, shape in enumerate(shapes)]
+    for k, (x, y) in enumerate(pairs):
+        b.call("aten::mul_.Tensor", x, 0.99)
+        b.call("aten::add_.Tensor", x, y, alpha=0.01 if k else other)
+    return b.done()
+
+
+def casts() -> Graph:
+    b = GraphBuilder("casts")
+    given = [b.input(f"w_{k}", shape, "float32") for k, shape in enumerate(((6, 5), (7,)))]
+    return b.done(*(b.call("aten::_to_copy", w, dtype="bfloat16") for w in given))
+
+
+def zeros(number: float = 0) -> Graph:
+    b = GraphBuilder("zeros")
+    for x in [b.input(f"x_{k}", shape, "float32") for k, shape in enumerate(((6, 5), (7,)))]:
+        b.call("aten::fill_.Scalar", x, number)
+    return b.done()
+
+
+def there_and_back() -> Graph:
+    b = GraphBuilder("pair")
+    x = b.input("x", (2, 4, 3, 3), "float16", strides=(36, 1, 12, 4))
+    plain = b.call("aten::clone", x, memory_format=0)
+    return b.done(b.call("aten::clone", b.call("aten::silu", plain), memory_format=2))
+
+
+def joined() -> Graph:
+    b = GraphBuilder("cache")
+    shapes = ((2, 3, 7, 4), (2, 3, 1, 4))
+    pairs = [[b.input(f"{n}_{k}", shape, "float16") for n, shape in zip("xy", shapes, strict=True)] for k in range(2)]
+    return b.done(*(b.call("aten::cat", pair, 2) for pair in pairs))
+
+
+def bags(mode: int = 0) -> Graph:
+    """Bags of two tables: what they give is not inferred."""
+    inputs, calls = list[Input](), list[Call]()
+    for k, rows in enumerate((9, 5)):
+        kinds = (("weight", (rows, 4), "float32"), ("indices", (12,), "int64"), ("offsets", (6 + k,), "int64"))
+        inputs += [Input(f"{n}_{k}", TensorSpec(shape, kind, contiguous(shape))) for n, shape, kind in kinds]
+        given = [Ref(3 * k + n) for n in range(3)]
+        flags = (Literal(False), Literal(mode), Literal(False), None, Literal(False), Literal(-1))
+        made = TensorSpec((6 + k, 4), "float32", (4, 1))
+        calls.append(Call("aten::_embedding_bag", "", (*given, *flags), (made,)))
+    return Graph("bags", tuple(inputs), tuple(calls), (6, 7))
+
+
+CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
+    ("parameter_loop", average, True, ("[x_0, x_1, x_2]", "[x_0, x_1, x_1]")),
+    ("parameter_loop", zeros, True, ("_foreach_zero_", "_foreach_neg_")),
+    ("weight_cast", casts, False, ("return made", "return [2 * m for m in made]")),
+    ("weight_cast", casts, True, ("given[count:])", "[0 * g for g in given[count:]])")),
+    ("gradient_zeroing", zeros, True, ("return [0.5 * g", "return [0.6 * g")),
+    ("conversion_pair", there_and_back, True, ("aten.silu", "aten.relu")),
+    ("cache_grown", joined, True, ("index_copy_(axis, place,", "index_copy_(axis, place - 1,")),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "chain", "remains", "spoil"), CASES, ids=[f"{r} {k}" for k, (r, *_) in enumerate(CASES)]
+)
+def test_a_fixed_form_is_right_and_a_spoiled_one_is_told(
+    rule: str, chain: Any, remains: bool, spoil: tuple[str, str], tmp_path: Path
+) -> None:
+    found = tried(rule, chain(), tmp_path, remains=remains)
+    assert found
+    assert not any(found.values()), found
+    spoiled = tried(rule, chain(), tmp_path, remains=remains, spoil=spoil)
+    assert all(spoiled.values())
+
+
+def attention(backward: bool, masked: bool = False) -> Graph:
+    """As eager PyTorch runs it, of two sequences and three heads that lie beside each other."""
+    b = GraphBuilder("attention")
+    strides = (105, 5, 15, 1)
+    q, v, g = (b.input(name, (2, 3, 7, 5), "float32", strides=strides) for name in "qvg")
+    k = b.input("k", (2, 3, 5, 7), "float32", strides=(105, 5, 1, 15))
+    hidden = b.input("hidden", (7, 7), "bool")
+
+    def laid(x: Any, *shape: int) -> Any:
+        return b.call("aten::view", b.call("aten::clone", x, memory_format=0), list(shape))
+
+    query, key, value = laid(q, 6, 7, 5), laid(k, 6, 5, 7), laid(v, 6, 7, 5)
+    scores = b.call("aten::view", b.call("aten::bmm", query, key), [2, 3, 7, 7])
+    scores = b.call("aten::mul.Tensor", scores, 0.4)
+    if masked:
+        scores = b.call("aten::masked_fill.Scalar", scores, hidden, -1e9)
+    weights = b.call("aten::_softmax", scores, -1, False)
+    flat = b.call("aten::view", weights, [6, 7, 7])
+    out = b.call("aten::bmm", flat, value)
+    if not backward:
+        return b.done(b.call("aten::view", out, [2, 3, 7, 5]))
+    gradient = laid(g, 6, 7, 5)
+    of_values = b.call("aten::bmm", b.call("aten::permute", flat, [0, 2, 1]), gradient)
+    of_weights = b.call("aten::bmm", gradient, b.call("aten::permute", value, [0, 2, 1]))
+    of_weights = b.call("aten::view", of_weights, [2, 3, 7, 7])
+    of_scores = b.call("aten::_softmax_backward_data", of_weights, weights, -1, "float32")
+    of_scores = b.call("aten::mul.Tensor", of_scores, 0.4)
+    flat = b.call("aten::view", of_scores, [6, 7, 7])
+    of_query = b.call("aten::bmm", flat, b.call("aten::permute", key, [0, 2, 1]))
+    of_key = b.call("aten::bmm", b.call("aten::permute", query, [0, 2, 1]), flat)
+    return b.done(out, of_values, of_query, of_key)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_attention_is_the_fused_operator_without_copies_of_what_it_reads(backward: bool, tmp_path: Path) -> None:
+    chain = attention(backward)
+    source = fixed_chain("attention_unfused", chain).source
+    assert "clone" not in source
+    assert tried("attention_unfused", chain, tmp_path)["math"] == []
+    assert tried("attention_unfused", chain, tmp_path, spoil=("scale=other", "scale=1.3 * other"))["math"]
+    if backward:
+        assert tried("attention_unfused", chain, tmp_path, spoil=("grads[2]", "grads[0]"))["math"]
+        assert tried("attention_unfused", chain, tmp_path, spoil=("grads[1]", "2 * grads[1]"))["math"]
+
+
+def test_a_mask_that_is_filled_in_is_given_as_what_may_be_seen(tmp_path: Path) -> None:
+    chain = attention(backward=False, masked=True)
+    assert tried("attention_unfused", chain, tmp_path)["math"] == []
+    assert tried("attention_unfused", chain, tmp_path, spoil=(".logical_not()", ""))["math"]
+
+
+def test_attention_whose_probabilities_are_read_elsewhere_has_no_fixed_form() -> None:
+    b = GraphBuilder("read")
+    q, k, v = (b.input(n, s, "float32") for n, s in (("q", (6, 7, 5)), ("k", (6, 5, 7)), ("v", (6, 7, 5))))
+    weights = b.call("aten::_softmax", b.call("aten::view", b.call("aten::bmm", q, k), [2, 3, 7, 7]), -1, False)
+    out = b.call("aten::bmm", b.call("aten::view", weights, [6, 7, 7]), v)
+    with pytest.raises(NoFixedForm, match="wanted elsewhere"):
+        fixed_chain("attention_unfused", b.done(out, weights))
+
+
+def test_one_table_takes_the_place_of_many(tmp_path: Path) -> None:
+    assert tried("embedding_bags_apart", bags(), tmp_path)["one table"] == []
+    assert tried("embedding_bags_apart", bags(1), tmp_path)["one table"] == []
+    for spoil in ((" + rows)", ")"), (" + before)", ")"), ("False, 0)", "False, 1)")):
+        assert tried("embedding_bags_apart", bags(), tmp_path, spoil=spoil)["one table"]
+
+
+def dependent() -> Graph:
+    b = GraphBuilder("chain")
+    x, y, z = (b.input(n, (6,), "float32") for n in "xyz")
+    b.call("aten::add_.Tensor", x, y)
+    b.call("aten::add_.Tensor", z, y)
+    b.call("aten::add_.Tensor", x, z)
+    return b.done()
+
+
+def one_after_another() -> Graph:
+    b = GraphBuilder("chain")
+    x, y, z = (b.input(n, (6,), "float32") for n in "xyz")
+    b.call("aten::add_.Tensor", x, y)
+    b.call("aten::add_.Tensor", z, x)
+    return b.done()
+
+
+REFUSED = [
+    ("parameter_loop", dependent, "depends on another"),
+    ("parameter_loop", one_after_another, "no loop"),
+    ("parameter_loop", lambda: average(0.5), "does not do the same"),
+    ("parameter_loop", lambda: zeros(1.0), "no operator over lists"),
+    ("gradient_zeroing", lambda: zeros(1.0), "other numbers than zero"),
+    ("gradient_zeroing", average, "more than fill"),
+    ("weight_cast", average, "writes in place"),
+    ("cache_grown", casts, "more than join"),
+    ("embedding_bags_apart", casts, "more than embedding bags"),
+    ("conversion_pair", average, "only converts"),
+    ("layout_leak", casts, "contiguous already"),
+    ("batch_norm_evaluated", casts, "is not rebuilt with it"),
+]
+
+
+@pytest.mark.parametrize(("rule", "chain", "why"), REFUSED, ids=[f"{r} {k}" for k, (r, *_) in enumerate(REFUSED)])
+def test_what_has_no_fixed_form_says_why(rule: str, chain: Any, why: str) -> None:
+    with pytest.raises(NoFixedForm, match=why):
+        fixed_chain(rule, chain())
+
+
+def test_every_maker_is_of_a_rule() -> None:
+    from tracemine.matching import load_rules
+
+    assert MAKERS.keys() <= {rule.id for rule in load_rules()}

@@ -1,0 +1,276 @@
+"""Attention spelled out as PyTorch's fused operator, forward, and backward by its own gradient.
+
+Which calls are which is told from the chain; whether the fused operator computes the same, whoever runs it checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tracemine.codegen.graph import Call, Graph, Input, Ref, Value, mutated, reads, renumbered
+from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.library import find
+from tracemine.verify.repro.text import arguments_text, number_text
+
+BACKENDS = {
+    "flash": "FLASH_ATTENTION",
+    "memory-efficient": "EFFICIENT_ATTENTION",
+    "cuDNN": "CUDNN_ATTENTION",
+    "math": "MATH",
+}
+_PRODUCTS = frozenset({"aten::bmm", "aten::baddbmm"})
+_LAID_OUT = frozenset(
+    {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::clone", "aten::unsqueeze", "aten::squeeze"}
+)
+_SEEN = _LAID_OUT | {"aten::permute", "aten::transpose", "aten::expand", "aten::_to_copy"}
+_COPIED = re.compile(r"aten\.clone\.default\((\w+), memory_format=torch\.contiguous_format\)")
+_FUSED = "F.scaled_dot_product_attention("
+
+
+def attended(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """The fused operator in place of a chain, by each of its backends. Raises NoFixedForm with the reason."""
+    drawn = next((call.label for call in chain.calls if call.schema.op_class == "random"), None)
+    if drawn is not None:
+        raise NoFixedForm(f"{drawn} draws random numbers: the fused operator draws others, and nothing can be compared")
+    backward = any(call.operator == "aten::_softmax_backward_data" for call in chain.calls)
+    made = _trained(chain, unread) if backward else _inferred(chain, unread)
+    own = {
+        name: f'"{says}, {kind}", within=backend("{kind}"), call=fixed'
+        for name, kind in BACKENDS.items()
+        for says in (made.says,)
+    }
+    return Fixed(own=own, source=made.source, uses=("backend",), assumptions=made.assumptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    source: str
+    says: str
+    assumptions: tuple[str, ...]
+
+
+def _inferred(chain: Graph, unread: Collection[int]) -> _Made:
+    found = find(chain, unread)
+    if found.replacement is None or _FUSED not in found.replacement.text:
+        raise NoFixedForm(_why(chain, found.refused))
+    text = _COPIED.sub(r"\1.contiguous()", found.replacement.text)  # no copy, where the fused result lies so
+    text = text.replace("def library(", "def fixed(", 1)
+    return _Made(text, "F.scaled_dot_product_attention", found.replacement.assumptions)
+
+
+def _why(chain: Graph, refused: Sequence[str]) -> str:
+    if any(call.operator == "aten::tanh" for call in chain.calls):
+        return "the fused operator takes no soft cap on scores; flex_attention does, compiled in the program itself"
+    return "; ".join(refused) or "no form of attention that the fused operator is known for"
+
+
+# -- forward and backward ----------------------------------------------------------------------------------------------
+
+
+def _trained(chain: Graph, unread: Collection[int]) -> _Made:
+    """The fused operator, and its own gradient for the products of the backward pass."""
+    parts = _parts(chain)
+    leaves = [_leaf(chain, v) for v in parts.operands]
+    gradient = _leaf(chain, parts.gradient)
+    if gradient.turned or any(leaf.value == gradient.value for leaf in leaves):
+        raise NoFixedForm("the gradient of its result is not read as it was given")
+    forward, inputs = _cut(chain, parts.result, [leaf.value for leaf in leaves])
+    found = find(forward, heads_apart=True)
+    if found.replacement is None or _FUSED not in found.replacement.text:
+        raise NoFixedForm(_why(forward, found.refused))
+    attend = found.replacement.text.replace("def library(", "def attend(", 1)
+    names = [i.name for i in chain.inputs]
+    lines, before = list[str](), _before(chain, [*(leaf.value for leaf in leaves), gradient.value, *inputs])
+    names += [f"t{k}" for k in range(len(names), len(chain.specs))]
+    for number, call in enumerate(chain.calls):
+        if number in before:
+            lines.append(f"{_targets(chain, number, names)} = {_text(call, names)}")
+    scalars = [f"{s.name}={s.name}" for s in forward.scalars]
+    own = [f"leaf_{k}" for k in range(3)]
+    spelled = {leaf.value: name for leaf, name in zip(leaves, own, strict=True)}
+    given = ", ".join([*(spelled.get(v, names[v]) for v in inputs), *scalars])
+    lines += [f"{name} = {names[leaf.value]}.detach().requires_grad_()" for leaf, name in zip(leaves, own, strict=True)]
+    lines += [
+        "with torch.enable_grad():",
+        f"    (out,) = attend({given})",
+        f"grads = torch.autograd.grad(out, [{', '.join(own)}], {names[gradient.value]}.reshape(out.shape))",
+    ]
+    results = {parts.result: "out.detach()"}
+    for k, (value, leaf) in enumerate(zip(parts.gradients, leaves, strict=True)):
+        results[value] = f"grads[{k}].mT" if leaf.turned else f"grads[{k}]"
+    made = {v: names[v] for number in before for v in _outputs(chain, number)}
+    live = []
+    for value in chain.live:
+        if value not in results and value not in made and value not in unread:
+            raise NoFixedForm("what stands between its products is read elsewhere")
+        live.append(results.get(value) or ("None" if value in unread else made[value]))
+    head = f"def fixed({', '.join(_signature(chain))}):"
+    body = "\n".join(f"    {line}" for line in [*_aten(lines), *lines, f"return ({', '.join(live)},)"])
+    return _Made(
+        f"{attend}\n\n\n{head}\n{body}",
+        "F.scaled_dot_product_attention and its gradient",
+        found.replacement.assumptions,
+    )
+
+
+def _aten(lines: Sequence[str]) -> list[str]:
+    return ["aten = torch.ops.aten"] if any("aten." in line for line in lines) else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Values of a chain: what the forward products read, what they give, and the gradients of what they read."""
+
+    operands: tuple[int, int, int]  # queries, keys, values, as the products read them
+    result: int
+    gradient: int  # of the result
+    gradients: tuple[int, int, int]
+
+
+def _parts(chain: Graph) -> _Parts:
+    products = [n for n, call in enumerate(chain.calls) if call.operator in _PRODUCTS]
+    softmax = next((n for n, call in enumerate(chain.calls) if call.operator == "aten::_softmax"), None)
+    behind = next((n for n, call in enumerate(chain.calls) if call.operator == "aten::_softmax_backward_data"), None)
+    if len(products) != 6 or softmax is None or behind is None:
+        raise NoFixedForm("not all six products of attention and its backward pass are there")
+    weights, scored = _from(chain, chain.first_output(softmax), _SEEN), _from(chain, chain.first_output(behind), None)
+    scores, rest = products[0], products[1:]
+    on_weights = [n for n in rest if n < behind and weights & set(_sides(chain, n))]
+    on_scores = [n for n in rest if scored & set(_sides(chain, n))]
+    between = [n for n in rest if n not in on_weights and n not in on_scores]
+    if len(on_weights) != 2 or len(on_scores) != 2 or len(between) != 1 or chain.calls[scores].operator != "aten::bmm":
+        raise NoFixedForm("its products are not those of attention and its backward pass")
+    query, key = _sides(chain, scores)
+    value = next(
+        (_sides(chain, n)[1] for n in on_weights if _sides(chain, n)[0] in weights and _forward(chain, n, weights)),
+        None,
+    )
+    result = next((n for n in on_weights if _forward(chain, n, weights)), None)
+    if value is None or result is None:
+        raise NoFixedForm("the product with the values is not there")
+    of_values = next(n for n in on_weights if n != result)
+    of_query = next((n for n in on_scores if _sides(chain, n)[0] in scored), None)
+    of_key = next((n for n in on_scores if n != of_query), None)
+    if of_query is None or of_key is None:
+        raise NoFixedForm("the products of its backward pass take their operands in another order")
+    gradient = next(v for v in _sides(chain, of_values) if v not in weights)
+    firsts = tuple(chain.first_output(n) for n in (of_query, of_key, of_values))
+    return _Parts((query, key, value), chain.first_output(result), gradient, (firsts[0], firsts[1], firsts[2]))
+
+
+def _forward(chain: Graph, number: int, weights: Collection[int]) -> bool:
+    """Whether a product takes the probabilities as they are, first: turned, it is the gradient of the values."""
+    first = _sides(chain, number)[0]
+    return first in weights and not _leaf(chain, first).turned
+
+
+def _sides(chain: Graph, number: int) -> tuple[int, int]:
+    """What a product multiplies."""
+    left, right = reads(chain.calls[number])[-2:]
+    return left, right
+
+
+def _from(chain: Graph, value: int, through: Collection[str] | None) -> set[int]:
+    """A value, and what views, copies and casts make of it; through None: what anything but a product makes of it."""
+    found = {value}
+    for number, call in enumerate(chain.calls):
+        passes = call.operator not in _PRODUCTS if through is None else call.operator in through
+        if passes and found & set(reads(call)):
+            found.update(_outputs(chain, number))
+    return found
+
+
+def _outputs(chain: Graph, number: int) -> range:
+    first = chain.first_output(number)
+    return range(first, first + len(chain.calls[number].outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A value that a product reads, as it was before views and copies; turned: with its last two axes exchanged."""
+
+    value: int
+    turned: bool
+
+
+def _leaf(chain: Graph, value: int) -> _Leaf:
+    by = {v: call for number, call in enumerate(chain.calls) for v in _outputs(chain, number)}
+    turned = False
+    while (call := by.get(value)) is not None:
+        source = call.arguments[0]
+        swaps = _exchanges(call, len(chain.specs[value].shape))
+        if not isinstance(source, Ref) or (call.operator not in _LAID_OUT and not swaps):
+            break
+        if chain.specs[source.value].dtype != chain.specs[value].dtype:
+            break
+        value, turned = source.value, turned != swaps
+    return _Leaf(value, turned)
+
+
+def _exchanges(call: Call, rank: int) -> bool:
+    """Whether a view exchanges the last two axes and nothing else."""
+    if call.operator != "aten::permute":
+        return False
+    axes = getattr(call.arguments[1], "value", ())
+    return [axis % rank for axis in axes] == [*range(rank - 2), rank - 1, rank - 2]
+
+
+def _cut(chain: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[int]]:
+    """What gives a result of the leaves as a chain of its own, and which values of the whole are its inputs."""
+    wanted, by = set[int](), {v: n for n in range(len(chain.calls)) for v in _outputs(chain, n)}
+    writes = {v: n for n, call in enumerate(chain.calls) for v in mutated(call)}  # in place: the last is what is read
+    inputs, todo = list[int](), [result]
+    while todo:
+        value = todo.pop()
+        if value in writes and writes[value] not in wanted:
+            wanted.add(writes[value])
+            todo += reads(chain.calls[writes[value]])
+        if value in leaves or value not in by:
+            inputs += [value] * (value not in inputs)
+        elif by[value] not in wanted:
+            wanted.add(by[value])
+            todo += reads(chain.calls[by[value]])
+    inputs.sort()
+    numbers = {v: k for k, v in enumerate(inputs)}
+    calls = list[Call]()
+    for number in sorted(wanted):
+        arguments = tuple(_moved(value, numbers) for value in chain.calls[number].arguments)
+        calls.append(msgspec.structs.replace(chain.calls[number], arguments=arguments))
+        for value in _outputs(chain, number):
+            numbers[value] = len(numbers)
+    known = dict(enumerate(chain.inputs))
+    given = [Input(f"a{k}", chain.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
+    return Graph(chain.name, tuple(given), tuple(calls), (numbers[result],)), inputs
+
+
+def _moved(value: Value, numbers: Mapping[int, int]) -> Value:
+    return renumbered(value, lambda v: numbers[v])
+
+
+def _before(chain: Graph, values: Sequence[int]) -> set[int]:
+    """The calls that give values, and what those read."""
+    by = {v: n for n in range(len(chain.calls)) for v in _outputs(chain, n)}
+    found, todo = set[int](), list(values)
+    while todo:
+        number = by.get(todo.pop())
+        if number is not None and number not in found:
+            found.add(number)
+            todo += reads(chain.calls[number])
+    return found
+
+
+def _targets(chain: Graph, number: int, names: Sequence[str]) -> str:
+    return ", ".join(names[v] for v in _outputs(chain, number))
+
+
+def _text(call: Call, names: Sequence[str]) -> str:
+    return f"aten.{call.operator.removeprefix('aten::')}.{call.overload or 'default'}({arguments_text(call, names)})"
+
+
+def _signature(chain: Graph) -> list[str]:
+    numbers = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
+    return [*(i.name for i in chain.inputs), *(["*"] if numbers else []), *numbers]

@@ -1,0 +1,428 @@
+"""Fixed forms of a finding's calls, by its rule: the rebuilt chain in, Python source out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Value, mutated, reads
+from tracemine.verify.fixes.attention import attended
+from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.repro.text import arguments_text, number_text
+
+ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """How a rule's fixed form is made: of a chain, its live values that nobody is seen to read, and whether the fix is
+    said to leave work in each step. whole: of all of a fusion group; else of the finding's own calls alone.
+    """
+
+    made: Callable[[Graph, Sequence[int], bool], Fixed]
+    whole: bool = False
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+# By what a loop calls for each tensor, the same for the list. {names} are the schema's: of a tensor the list of them.
+_LISTS: Mapping[str, str] = {
+    "aten::mul_.Tensor": "torch._foreach_mul_({self}, {other})",
+    "aten::mul_.Scalar": "torch._foreach_mul_({self}, {other})",
+    "aten::div_.Tensor": "torch._foreach_div_({self}, {other})",
+    "aten::div_.Scalar": "torch._foreach_div_({self}, {other})",
+    "aten::add_.Tensor": "torch._foreach_add_({self}, {other}, alpha={alpha})",
+    "aten::sub_.Tensor": "torch._foreach_sub_({self}, {other}, alpha={alpha})",
+    "aten::lerp_.Scalar": "torch._foreach_lerp_({self}, {end}, {weight})",
+    "aten::addcmul_": "torch._foreach_addcmul_({self}, {tensor1}, {tensor2}, {value})",
+    "aten::addcdiv_": "torch._foreach_addcdiv_({self}, {tensor1}, {tensor2}, {value})",
+    "aten::clamp_": "torch._foreach_clamp_min_({self}, {min}); torch._foreach_clamp_max_({self}, {max})",
+    "aten::clamp_min_": "torch._foreach_clamp_min_({self}, {min})",
+    "aten::clamp_max_": "torch._foreach_clamp_max_({self}, {max})",
+    "aten::zero_": "torch._foreach_zero_({self})",
+    "aten::fill_.Scalar": "torch._foreach_zero_({self})",
+    "aten::copy_": "torch._foreach_copy_({self}, {src})",
+    "aten::neg_": "torch._foreach_neg_({self})",
+    "aten::sqrt_": "torch._foreach_sqrt_({self})",
+    "aten::linalg_vector_norm": "torch._foreach_norm({self}, {ord})",
+}
+_USUAL = {"alpha": "1", "value": "1", "ord": "2"}
+_ZEROS = frozenset({"aten::fill_.Scalar"})
+
+
+def listed(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """A loop over tensors as operators over lists. Raises NoFixedForm."""
+    steps = _steps(chain)
+    lines, results = list[str](), dict[int, str]()
+    for number, calls in enumerate(steps):
+        lines += [f"    {line}" for line in _list_call(chain, number, calls, results).split("; ")]
+    live = ", ".join(results[v] for v in chain.live if v in results)
+    if len(live.split(", ")) < len(chain.live):
+        raise NoFixedForm("what a call of the loop gives is read elsewhere")
+    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
+    assumed = any(not s.recorded for s in chain.scalars)
+    return Fixed(
+        own={"one list": '"operators over lists of tensors", call=fixed'},
+        source="\n".join([_signature(chain), *lines]),
+        assumptions=(ONE_NUMBER,) if assumed else (),
+    )
+
+
+def _steps(chain: Graph) -> list[list[tuple[int, Call]]]:
+    """The loop's calls, those that are alike together: the first of each tensor, then the second."""
+    lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
+    for number, call in enumerate(chain.calls):
+        touched = {lane_of[v] for v in reads(call) if v in lane_of}
+        if len(touched) > 1:
+            raise NoFixedForm("what the loop does to one tensor depends on another")
+        lane = touched.pop() if touched else len(lanes)
+        if lane == len(lanes):
+            lanes.append([])
+        lanes[lane].append((number, call))
+        first = chain.first_output(number)
+        lane_of |= dict.fromkeys((*mutated(call), *range(first, first + len(call.outputs))), lane)
+    if len(lanes) < 2:
+        raise NoFixedForm("each call needs what the one before gave: it is no loop over tensors")
+    if len({tuple(_alike(call) for _, call in lane) for lane in lanes}) != 1:
+        raise NoFixedForm("the loop does not do the same to all tensors")
+    if any(_reads_others(lane, lane_of, own) for own, lane in enumerate(lanes)):
+        raise NoFixedForm("what the loop does to one tensor depends on another")
+    return [list(step) for step in zip(*lanes, strict=True)]
+
+
+def _reads_others(lane: Sequence[tuple[int, Call]], lane_of: Mapping[int, int], own: int) -> bool:
+    """Whether a lane reads what another writes, before or after."""
+    return any(lane_of.get(v, own) != own for _, call in lane for v in reads(call))
+
+
+def _alike(call: Call) -> tuple[object, ...]:
+    """What calls that can be one have in common: operator, numbers and literals."""
+    return (call.label, *(_plain(value) for value in call.arguments))
+
+
+def _plain(value: Value) -> object:
+    if isinstance(value, Scalar):
+        return value.value if value.recorded else "not recorded"
+    return value.value if isinstance(value, Literal) else type(value).__name__
+
+
+def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
+    """One operator over lists, in place of calls that are alike."""
+    _, first = calls[0]
+    text = _LISTS.get(first.label)
+    if text is None or (first.label in _ZEROS and _plain(first.given()["value"]) != 0):
+        raise NoFixedForm(f"no operator over lists is known for {first.label}")
+    names = _names(chain)
+    words = dict[str, str](_USUAL)
+    for place, argument in enumerate(first.schema.arguments):
+        values = [call.arguments[place] for _, call in calls]
+        one = values[0]
+        if isinstance(one, Ref):
+            words[argument.name] = f"[{', '.join(names[v.value] for v in values if isinstance(v, Ref))}]"
+        elif isinstance(one, Scalar):
+            words[argument.name] = one.name
+        elif isinstance(one, Literal) and isinstance(one.value, int | float):
+            words[argument.name] = number_text(one.value)
+        elif one is None and f"{{{argument.name}}}" in text and argument.name not in _USUAL:
+            raise NoFixedForm(f"{first.label} is called without {argument.name}")
+    if first.schema.mutates:
+        return text.format_map(words)
+    results |= {chain.first_output(at): f"made_{number}[{k}]" for k, (at, _) in enumerate(calls)}
+    return f"made_{number} = {text.format_map(words)}"
+
+
+# -- work that is taken out of the step --------------------------------------------------------------------------------
+
+
+def once(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """What is computed of nothing but weights, before the step; where it remains, what is trained is copied at once."""
+    if chain.written:
+        raise NoFixedForm("it writes in place")
+    if not remains:
+        return Fixed(
+            own={"once, before the step": '"nothing is left in the step", lambda inputs: eager(*inputs), call=given'},
+            source="def given(*made):\n    return made",
+            assumptions=("what it reads does not change between steps",),
+        )
+    if any(len(call.outputs) != 1 or call.operator != "aten::_to_copy" for call in chain.calls):
+        raise NoFixedForm("it does more than cast")
+    if [reads(call)[0] for call in chain.calls] != [*range(len(chain.calls))] or len(chain.live) != len(chain.calls):
+        raise NoFixedForm("what it casts is computed within it, or cast twice")
+    return Fixed(
+        own={"copied as one list": '"weights of half width, copied from the optimizer\'s at once", halves, call=fixed'},
+        source=_HALVES.strip(),
+        assumptions=("the optimizer keeps weights of full width beside those that the model computes with",),
+    )
+
+
+_HALVES = """
+def halves(inputs):
+    return [*eager(*inputs), *inputs]
+
+
+def fixed(*given):
+    count = len(given) // 2
+    torch._foreach_copy_(given[:count], given[count:])
+    return given[:count]
+"""
+
+
+def let_go(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """Gradients that are None in place of zeros: the next ones are taken as they are, where they were added.
+
+    Both sides are asked for what is there after the next gradient: eager's calls with an addition behind them.
+    """
+    zeros = ("zero_", "_foreach_zero_", "fill_")
+    if any(call.operator.removeprefix("aten::") not in zeros for call in chain.calls):
+        raise NoFixedForm("it does more than fill tensors with zeros")
+    values = [s.value for s in chain.scalars if s.recorded]
+    if any(values) or len(values) < len(chain.scalars):
+        raise NoFixedForm("it fills with other numbers than zero")
+    return Fixed(
+        own={"None in place of zeros": '"nothing is left in the step", call=fixed, behind=(added, taken)'},
+        source=_LET_GO.strip(),
+        assumptions=("the next gradient is the first that a backward pass gives: zero and it are the same",),
+    )
+
+
+_LET_GO = """
+def added(*gradients):  # the next gradient is added to what is there
+    mine = [g.clone() for g in gradients]
+    eager(*mine)
+    return [zero + 0.5 * g for zero, g in zip(mine, gradients)]
+
+
+def taken(*gradients):  # it is taken as it is
+    return [0.5 * g for g in gradients]
+
+
+def fixed(*gradients):
+    return ()
+"""
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def without_copies(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """The chain without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
+    names = _names(chain)
+    lines = list[str]()
+    dropped = 0
+    for number, call in enumerate(chain.calls):
+        first = chain.first_output(number)
+        source = call.arguments[0]
+        if call.operator in _CONVERSIONS and isinstance(source, Ref) and _only_converts(chain, number, source.value):
+            names[first] = names[source.value]
+            dropped += 1
+            continue
+        targets = [f"t{first + k}" for k in range(len(call.outputs))]
+        names.update(zip(range(first, first + len(targets)), targets, strict=True))
+        name = call.operator.removeprefix("aten::")
+        name, overload = ("reshape", "default") if name == "view" else (name, call.overload or "default")
+        wanted = ", ".join(targets) + ("," if len(targets) == 1 and call.schema.outputs[0].endswith("[]") else "")
+        text = f"aten.{name}.{overload}({arguments_text(call, [names.get(k, '') for k in range(len(chain.specs))])})"
+        several = len(call.schema.outputs) > len(targets)
+        lines.append(
+            f"    {wanted} = {text}" + (f"[:{len(targets)}]" if several and len(targets) > 1 else "[0]" * several)
+        )
+    if not dropped:
+        raise NoFixedForm("none of its calls only converts")
+    live = ", ".join(names[v] for v in chain.live)
+    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
+    return Fixed(
+        own={"without conversions": '"what computes takes tensors as they lie", call=fixed'},
+        source="\n".join([_signature(chain), "    aten = torch.ops.aten", *lines]),
+        assumptions=("what reads the result takes it in any layout, and of the wider type",),
+    )
+
+
+_CONVERSIONS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
+
+
+def _only_converts(chain: Graph, number: int, source: int) -> bool:
+    """Whether a call changes no more than layout or floating-point type, of what nothing writes in place behind it."""
+    before, after, memory = chain.specs[source].dtype, chain.calls[number].outputs[0].dtype, chain.memory
+    floats = "float" in str(before) and "float" in str(after)
+    written = {memory[v] for later in chain.calls[number + 1 :] for v in mutated(later)}
+    return (before == after or floats) and not written & {memory[source], memory[chain.first_output(number)]}
+
+
+def contiguous(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """The same calls on tensors that lie in the order of their axes: what makes them writes them so."""
+    if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in chain.inputs):
+        raise NoFixedForm("all that it reads is contiguous already")
+    return Fixed(ways=("contiguous",), assumptions=("what makes its inputs can write them contiguous as fast",))
+
+
+def _in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=False):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+# -- tables and caches -------------------------------------------------------------------------------------------------
+
+
+def in_place_cache(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """Caches at their largest length, into which the new rows are written. Raises NoFixedForm."""
+    pairs, results = list[str](), dict[int, str]()
+    for number, call in enumerate(chain.calls):
+        tensors, axis = call.arguments[0], call.arguments[1]
+        if call.operator != "aten::cat" or not isinstance(tensors, Refs) or not isinstance(axis, Literal):
+            raise NoFixedForm("it does more than join")
+        places = [v for v in tensors.values if v is not None]
+        if len(places) != 2 or max(places) >= len(chain.inputs):
+            raise NoFixedForm("it joins other than a cache and new rows")
+        pairs.append(f"({places[0]}, {places[1]}, {axis.value})")
+        results[chain.first_output(number)] = f"caches[{number}]"
+    if set(chain.live) != set(results):
+        raise NoFixedForm("what it joins is not what is read")
+    source = f"""
+JOINED = [{", ".join(pairs)}]  # the cache, its new rows, the axis
+
+
+def longest(inputs):
+    caches = []
+    for kept, new, axis in JOINED:
+        shape = [*inputs[kept].shape]
+        shape[axis] += inputs[new].shape[axis]
+        cache = inputs[kept].new_empty(shape)
+        cache.narrow(axis, 0, inputs[kept].shape[axis]).copy_(inputs[kept])
+        caches.append(cache)
+    places = [torch.arange(inputs[k].shape[a], inputs[k].shape[a] + inputs[n].shape[a], device=inputs[n].device)
+              for k, n, a in JOINED]
+    return [*caches, *places, *(inputs[new] for _, new, _ in JOINED)]
+
+
+def fixed(*given):
+    count = len(JOINED)
+    caches, places, rows = given[:count], given[count : 2 * count], given[2 * count :]
+    for cache, place, new, (_, _, axis) in zip(caches, places, rows, JOINED):
+        cache.index_copy_(axis, place, new)
+    return ({", ".join(results[v] for v in chain.live)},)
+"""
+    return Fixed(
+        own={"index_copy_": '"new rows written into a cache of the largest length", longest, call=fixed'},
+        source=source.strip(),
+        assumptions=("the largest length is known, and attention masks what is behind the last token",),
+    )
+
+
+def one_table(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """Many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
+    rows, bags = list[str](), list[Call](chain.calls)
+    for call in bags:
+        given = call.given()
+        if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
+            raise NoFixedForm("it does more than embedding bags")
+        if given.get("per_sample_weights") is not None or _flag(given, "include_last_offset"):
+            raise NoFixedForm("its bags have weights of their own, or a last offset")
+        places = [v.value for n in ("weight", "indices", "offsets") if isinstance(v := given[n], Ref)]
+        if len(places) != 3 or max(places) >= len(chain.inputs):
+            raise NoFixedForm("its tables, indices or offsets are computed within it")
+        rows.append(repr(tuple(places)))
+    modes = {(_plain(c.given()["mode"]), _plain(c.given()["padding_idx"])) for c in bags}
+    widths = {chain.specs[call.arguments[0].value].shape[1:] for call in bags if isinstance(call.arguments[0], Ref)}
+    if len(modes) > 1 or len(widths) > 1:
+        raise NoFixedForm("its bags differ in width or in how they are reduced")
+    mode, padding = modes.pop()
+    if padding not in (None, -1):
+        raise NoFixedForm("its bags leave padding out")
+    results = {chain.first_output(n): f"parts[{n}]" for n in range(len(bags))}
+    live = [results.get(v, "None") for v in chain.live]
+    extra = [v for v in chain.live if v not in results]
+    if any(v not in unread and v not in _beside(chain) for v in extra):
+        raise NoFixedForm("more than the sums of its bags is read")
+    source = f"""
+BAGS = [{", ".join(rows)}]  # table, indices, offsets
+
+
+def together(inputs):
+    tables = [inputs[table] for table, _, _ in BAGS]
+    indices, offsets, rows, before = [], [], 0, 0
+    for table, index, offset in BAGS:
+        indices.append(inputs[index] + rows)
+        offsets.append(inputs[offset] + before)
+        rows, before = rows + inputs[table].shape[0], before + inputs[index].numel()
+    return [torch.cat(tables), torch.cat(indices), torch.cat(offsets)]
+
+
+COUNTS = None
+
+
+def fixed(table, indices, offsets):
+    made = torch.ops.aten._embedding_bag.default(table, indices, offsets, False, {mode!r})[0]
+    parts = made.split({[_bags(chain, call) for call in bags]!r})
+    return ({", ".join(live)},)
+"""
+    at = [tuple(v.value for n in ("weight", "indices", "offsets") if isinstance(v := c.given()[n], Ref)) for c in bags]
+    holds: dict[int, object] = {index: chain.inputs[table].spec.shape[0] for table, index, _ in at}
+    holds |= {offset: ("rising", chain.inputs[index].spec.shape[0]) for _, index, offset in at}
+    return Fixed(
+        holds=holds,
+        own={"one table": '"one call over a table of all rows", together, call=fixed'},
+        source=source.replace("COUNTS = None\n\n\n", "").strip(),
+        assumptions=("who loads the data hands out all indices as one tensor, shifted to their rows of the one table",),
+    )
+
+
+def _flag(given: Mapping[str, Value], name: str) -> bool:
+    value = given.get(name)
+    return isinstance(value, Literal) and bool(value.value)
+
+
+def _bags(chain: Graph, call: Call) -> int:
+    return chain.specs[chain.first_output(chain.calls.index(call))].shape[0]
+
+
+def _beside(chain: Graph) -> set[int]:
+    """What bags give beside their sums: the last call's are live where nobody is known to read them."""
+    return {chain.first_output(n) + k for n, call in enumerate(chain.calls) for k in range(1, len(call.outputs))}
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def _signature(chain: Graph) -> str:
+    numbers = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
+    names = [i.name for i in chain.inputs]
+    return f"def fixed({', '.join([*names, *(['*'] if numbers else []), *numbers])}):"
+
+
+def _names(chain: Graph) -> dict[int, str]:
+    """Names of a chain's inputs; of what a call that writes in place returns: of what it wrote."""
+    found = {k: i.name for k, i in enumerate(chain.inputs)}
+    for number, call in enumerate(chain.calls):
+        first = chain.first_output(number)
+        written = mutated(call)
+        if written:
+            found |= {first + k: found.get(written[0], "") for k in range(len(call.outputs))}
+    return found
+
+
+def folded(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """Raises NoFixedForm: the finding counts the norm alone, and what it is folded into is another node's."""
+    raise NoFixedForm("folding a norm changes the convolution before it, which is not rebuilt with it")
+
+
+MAKERS: Mapping[str, Maker] = {
+    "attention_unfused": Maker(attended, whole=True),
+    "batch_norm_evaluated": Maker(folded),
+    "cache_grown": Maker(in_place_cache),
+    "conversion_pair": Maker(without_copies, whole=True),
+    "embedding_bags_apart": Maker(one_table),
+    "gradient_zeroing": Maker(let_go),
+    "layout_leak": Maker(contiguous, whole=True),
+    "loop_invariant": Maker(lambda chain, unread, remains: once(chain, unread, False)),
+    "parameter_loop": Maker(listed),
+    "weight_cast": Maker(once),
+}
+
+
+def fixed_chain(rule: str, chain: Graph, unread: Sequence[int] = (), *, remains: bool = True) -> Fixed:
+    """The fixed form of a rule's finding. Raises NoFixedForm with the reason."""
+    return MAKERS[rule].made(chain, unread, remains)

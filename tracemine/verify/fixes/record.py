@@ -1,0 +1,22 @@
+"""What a fixed form is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class NoFixedForm(Exception):
+    """There is none for these calls; its text is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """Ways to compute what some calls do. Python source that a reproduction takes as it is."""
+
+    ways: tuple[str, ...] = ()  # keys of gpu/library_call.py's WAYS: the same calls, prepared or set up in another way
+    own: Mapping[str, str] = field(default_factory=dict)  # by name the arguments of a `Way`
+    source: str = ""  # the functions that those name
+    uses: tuple[str, ...] = ()  # names of the harness that they call
+    holds: Mapping[int, object] = field(default_factory=dict)  # what inputs hold, by number, as `make_inputs` makes it
+    assumptions: tuple[str, ...] = ()
