@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -207,7 +208,7 @@ def savings(
     """
     yield "| program | fixes | step, µs | said to save | measured | error, points | in interval | torch.compile |"
     yield "|---|---|---|---|---|---|---|---|"
-    errors, signs, inside, apart = [], [], [], []
+    errors, signs, inside, apart, widths = [], [], [], [], []
     for name, one in told.items():
         times, shares = timed(recordings / name, "step"), measured(name, [recordings, *again])
         if "after_ns" not in times:
@@ -219,6 +220,7 @@ def savings(
         errors.append(100 * (mid - saved) / times["step_ns"])
         signs.append((mid > 0) == (saved > 0))
         inside.append(low <= saved <= high)
+        widths.append(100 * (high - low) / times["step_ns"])
         compiled = timed(recordings / name, "compiled").get("compiled_ns")
         cells = [name, ", ".join(fixes[name]), f"{times['step_ns'] / 1000:.0f}"]
         cells += [f"{mid / 1000:.0f} ({low / 1000:.0f} to {high / 1000:.0f})", f"{saved / 1000:.0f}"]
@@ -229,6 +231,14 @@ def savings(
         mean, near = sum(map(abs, errors)) / len(errors), sum(abs(error) <= NEAR for error in errors)
         yield f"\n{len(errors)}: mean error {mean:.1f} points of the step, {near} within {NEAR}"
         yield f"sign right in {sum(signs)}, {sum(inside)} in the interval"
+        if said := [at for at, width in enumerate(widths) if width]:
+            mean = sum(abs(errors[at]) for at in said) / len(said)
+            near, held = (sum(each[at] for at in said) for each in ([abs(error) <= NEAR for error in errors], inside))
+            yield (
+                f"{len(said)} of which something is said: mean error {mean:.1f} points, {near} within {NEAR}, "
+                f"{held} in the interval, which is {statistics.median(widths[at] for at in said):.1f} points wide in "
+                "the median"
+            )
     if errors and again:
         mean, far = sum(apart) / len(apart), sum(each > NEAR for each in apart)
         yield f"what was measured is apart by {mean:.1f} points in the mean, by more than {NEAR} in {far}"

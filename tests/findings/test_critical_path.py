@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from tracemine.findings.critical_path import Change, Replay, replay_of
 from tracemine.findings.steps import Fix, Steps
 from tracemine.formats import open_trace
 from tracemine.matching.rule import CALLS
-from tracemine.perfmodel import COMPILED_CALL_NS, Range
+from tracemine.perfmodel import COMPILED_CALL_NS, Range, Slowdown
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "kineto"
 LAUNCH, CHANGE_OVER, RETURN, CALL = 6_000, 1_000, 4_000, 2_000
@@ -336,6 +336,20 @@ def test_a_compiled_function_gains_less_than_an_operator_and_one_call_a_step_mor
     assert gains["compiled"].high == gains["operator"].high - 4 * COMPILED_CALL_NS.low
     assert gains["step"].mid > gains["operator"].mid
     assert all(gain.low == 0 for gain in gains.values())  # fewer launches gain nothing at the low end
+
+
+def test_what_the_device_takes_longer_alone_counts_for_what_is_saved_of_it() -> None:
+    steps, fix = made_fix("operator")
+    (gain,) = steps.gains([fix])
+    (longer,) = replace(steps, longer=1.05).gains([fix])
+    assert gain.mid > 0
+    assert longer.mid == int(1.05 * gain.mid)
+
+
+def test_no_gain_is_known_better_than_a_step_can_be_timed_where_recording_cost_something() -> None:
+    steps, fix = made_fix("operator")
+    (gain,) = replace(steps, slowdown=Slowdown("recording", 1.0, 1.0, 1.0)).gains([fix])
+    assert gain.high >= 1.06 * gain.mid > 0
 
 
 def test_only_a_copy_that_is_pinned_is_not_waited_for_any_more() -> None:

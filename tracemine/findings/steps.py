@@ -15,6 +15,7 @@ import numpy as np
 from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
 from tracemine.findings.facts import number
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
+from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Rows
@@ -26,6 +27,8 @@ _PACES = np.geomspace(1.0, 16.0, 25)
 # (5th and 95th percentile over 104 steps of an H100): kept busy for longer, a device lowers its clocks. More than that
 # is the host's.
 _LONGER_ALONE = 1.06
+# Two timings of one step differ by 6 % in the median (perfmodel/unprofiled.py): no gain is known better than that.
+_TIMED = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,11 @@ class Steps:
         for end, pace in dict.fromkeys(cases):  # each once: least is most where nothing is known of the host
             changes = [self.change(fix, end) for fix in fixes]
             found.append((self.longer * self.replay.gains(changes, pace)).astype(np.int64).tolist())
-        return [Range(min(least, mid), mid, max(mid, *rest)) for least, mid, *rest in zip(*found, strict=True)]
+        spread = 0.0 if self.slowdown is None else _TIMED
+        return [
+            outwards(min(least, mid) * (1 - spread), mid, max(mid, *rest) * (1 + spread))
+            for least, mid, *rest in zip(*found, strict=True)
+        ]
 
     def usual_gains(self, fixes: Sequence[Fix]) -> list[int]:
         """As `gains`, the mids alone."""
