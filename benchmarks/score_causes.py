@@ -200,6 +200,12 @@ def measured(name: str, recordings: Sequence[Path]) -> list[float]:
     return [1 - times["after_ns"] / times["step_ns"] for times in both]
 
 
+def near_to(errors: Sequence[float]) -> str:
+    """How far predictions are off, in points of the step."""
+    mean, near = sum(map(abs, errors)) / len(errors), sum(abs(error) <= NEAR for error in errors)
+    return f"mean error {mean:.1f} points of the step, {near} within {NEAR}"
+
+
 def savings(
     fixes: Mapping[str, Sequence[str]], told: Mapping[str, Told], recordings: Path, again: Sequence[Path] = ()
 ) -> Iterable[str]:
@@ -228,17 +234,12 @@ def savings(
         cells.append("–" if compiled is None else f"{(times['step_ns'] - compiled) / 1000:.0f}")
         yield f"| {' | '.join(cells)} |"
     if errors:
-        mean, near = sum(map(abs, errors)) / len(errors), sum(abs(error) <= NEAR for error in errors)
-        yield f"\n{len(errors)}: mean error {mean:.1f} points of the step, {near} within {NEAR}"
+        yield f"\n{len(errors)}: {near_to(errors)}"
         yield f"sign right in {sum(signs)}, {sum(inside)} in the interval"
-        if said := [at for at, width in enumerate(widths) if width]:
-            mean = sum(abs(errors[at]) for at in said) / len(said)
-            near, held = (sum(each[at] for at in said) for each in ([abs(error) <= NEAR for error in errors], inside))
-            yield (
-                f"{len(said)} of which something is said: mean error {mean:.1f} points, {near} within {NEAR}, "
-                f"{held} in the interval, which is {statistics.median(widths[at] for at in said):.1f} points wide in "
-                "the median"
-            )
+        if told_of := [at for at, width in enumerate(widths) if width]:
+            held, wide = sum(inside[at] for at in told_of), statistics.median(widths[at] for at in told_of)
+            yield f"{len(told_of)} of which something is said: {near_to([errors[at] for at in told_of])}"
+            yield f"of these {held} in the interval, which is {wide:.1f} points of the step wide in the median"
     if errors and again:
         mean, far = sum(apart) / len(apart), sum(each > NEAR for each in apart)
         yield f"what was measured is apart by {mean:.1f} points in the mean, by more than {NEAR} in {far}"
