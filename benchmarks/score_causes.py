@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -203,6 +204,12 @@ def measured(name: str, recordings: Sequence[Path]) -> list[float]:
     return [1 - times["after_ns"] / times["step_ns"] for times in both]
 
 
+def near_to(errors: Sequence[float]) -> str:
+    """How far predictions are off, in points of the step."""
+    mean, near = sum(map(abs, errors)) / len(errors), sum(abs(error) <= NEAR for error in errors)
+    return f"mean error {mean:.1f} points of the step, {near} within {NEAR}"
+
+
 def savings(
     fixes: Mapping[str, Sequence[str]], told: Mapping[str, Told], recordings: Path, again: Sequence[Path] = ()
 ) -> Iterable[str]:
@@ -211,7 +218,7 @@ def savings(
     """
     yield "| program | fixes | step, µs | said to save | measured | error, points | in interval | torch.compile |"
     yield "|---|---|---|---|---|---|---|---|"
-    errors, signs, inside, apart = [], [], [], []
+    errors, signs, inside, apart, widths = [], [], [], [], []
     for name, one in told.items():
         times, shares = timed(recordings / name, "step"), measured(name, [recordings, *again])
         if "after_ns" not in times:
@@ -223,6 +230,7 @@ def savings(
         errors.append(100 * (mid - saved) / times["step_ns"])
         signs.append((mid > 0) == (saved > 0))
         inside.append(low <= saved <= high)
+        widths.append(100 * (high - low) / times["step_ns"])
         compiled = timed(recordings / name, "compiled").get("compiled_ns")
         cells = [name, ", ".join(fixes[name]), f"{times['step_ns'] / 1000:.0f}"]
         cells += [f"{mid / 1000:.0f} ({low / 1000:.0f} to {high / 1000:.0f})", f"{saved / 1000:.0f}"]
@@ -230,9 +238,12 @@ def savings(
         cells.append("–" if compiled is None else f"{(times['step_ns'] - compiled) / 1000:.0f}")
         yield f"| {' | '.join(cells)} |"
     if errors:
-        mean, near = sum(map(abs, errors)) / len(errors), sum(abs(error) <= NEAR for error in errors)
-        yield f"\n{len(errors)}: mean error {mean:.1f} points of the step, {near} within {NEAR}"
+        yield f"\n{len(errors)}: {near_to(errors)}"
         yield f"sign right in {sum(signs)}, {sum(inside)} in the interval"
+        if told_of := [at for at, width in enumerate(widths) if width]:
+            held, wide = sum(inside[at] for at in told_of), statistics.median(widths[at] for at in told_of)
+            yield f"{len(told_of)} of which something is said: {near_to([errors[at] for at in told_of])}"
+            yield f"of these {held} in the interval, which is {wide:.1f} points of the step wide in the median"
     if errors and again:
         mean, far = sum(apart) / len(apart), sum(each > NEAR for each in apart)
         yield f"what was measured is apart by {mean:.1f} points in the mean, by more than {NEAR} in {far}"

@@ -19,7 +19,7 @@ from tracemine.findings.steps import slowdown_of
 from tracemine.formats import open_trace
 from tracemine.matching import load_rules
 from tracemine.perfmodel import SLOWDOWNS
-from tracemine.perfmodel.unprofiled import estimated
+from tracemine.perfmodel.unprofiled import captured, estimated
 from tracemine.pipeline import Options, analysed, mined, scan
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
@@ -92,6 +92,22 @@ def test_what_can_be_saved_leaves_the_gpu_time_that_is_left(
     assert alone.mid_ns - room.mid >= min(busy, alone.mid_ns) - gpu.mid
     # Without gaps between them kernels take up to a tenth less: that much more at the high end, and no more.
     assert alone.high_ns - room.high >= min(busy, alone.high_ns) * 9 // 10 - gpu.high
+
+
+def test_no_more_can_be_saved_than_the_recording_lasts_however_long_a_step_takes_alone() -> None:
+    none = np.zeros(0, np.int64)
+    accounts = Accounts(
+        dur_ns=none,
+        exclusive_ns=none,
+        devices=1,
+        span_ns=1_000,
+        gpu_time_ns=900,
+        gpu_busy_ns=900,
+        per_step=None,
+        step_of=none,
+    )
+    room = most_saved(accounts, captured(3_000, 1_000), Range(800, 800, 800))
+    assert room == Range(1_000, 1_000, 1_000)
 
 
 @pytest.mark.parametrize(

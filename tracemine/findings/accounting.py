@@ -114,7 +114,8 @@ def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
         busy = int(min(accounts.gpu_busy_ns // max(accounts.devices, 1), whole) * packed)
         found.append(whole - max(busy - saved_ns, 0))
     low, mid, high = found
-    return Range(min(low, mid), mid, max(mid, high))
+    # Alone a device can take longer than it did in the recording, of whose span savings are parts.
+    return Range(min(low, mid), mid, max(mid, high)).at_most(accounts.span_ns)
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:

@@ -1,13 +1,14 @@
 """The least GPU time of what a trace runs: each operator at the device's rates, what findings replace as they say.
 
-An activity that a finding takes away or shortens: less what that saves at most. Any other: its FLOPs at the data
-sheet's peak for its dtype, its bytes at the bandwidth that a large copy reaches, and no less than the smallest kernel
-takes; never more than it took. Where neither bytes nor FLOPs are known it stays as it is, and counts as not known.
+An activity that a finding takes away or shortens: less what that saves at most. Any other: a library's call in the time
+that the fastest twentieth of calls with its FLOPs and bytes take (perfmodel/library_rates.py), the rest its bytes at
+the bandwidth that a large copy reaches, and no less than the smallest kernel takes; never more than it took. Where
+neither bytes nor FLOPs are known it stays as it is, and counts as not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,16 +17,14 @@ from tracemine.devices import Device
 from tracemine.findings.context import Book
 from tracemine.findings.facts import category, number
 from tracemine.findings.record import Finding
-from tracemine.ops.infer import infer
-from tracemine.rows.activities import decoded_inputs, distinct
-from tracemine.rows.arrow import categories, take
+from tracemine.ops.arithmetic import unit_of
+from tracemine.ops.infer.library import OPERATIONS
+from tracemine.perfmodel import Rate, Rates
+from tracemine.perfmodel.library_rates import ARITHMETIC
+from tracemine.rows.activities import distinct
 from tracemine.rows.table import BoolArray, Categories, FloatArray, IntArray
 
-# Classes that compute more than they move, and what a device's peaks are called for each dtype. A float32 product that
-# ran on tensor cores is faster than float32's own peak: it stays as it is.
-_COUNTED = frozenset({"gemm", "conv", "attention", "rnn"})
-_PEAKS = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int8": "int8"}
-_RECORDED = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+_COUNTED = frozenset({"gemm", "conv", "attention", "rnn"})  # classes that compute more than they move
 _TO_HOST = ("HtoD", "DtoH", "HtoH", "PtoP")
 _S = 10**9
 
@@ -44,7 +43,7 @@ def least_times(book: Book, findings: Sequence[Finding]) -> Least | None:
         return None
     rows, dur = book.rows["activities"], book.accounts.dur_ns
     moved_ns = _moved_ns(book, book.device)
-    counted_ns = _counted_ns(book, book.device)
+    counted_ns = _counted_ns(book)
     over_link = _is(category(rows, "copy_kind"), _TO_HOST)
     counted = _is(category(rows, "op_class"), tuple(_COUNTED))
     known = np.where(counted, counted_ns >= 0, moved_ns >= 0) & ~over_link
@@ -65,38 +64,42 @@ def _moved_ns(book: Book, device: Device) -> FloatArray:
     return np.where(nbytes >= 0, nbytes * (_S / device.achieved_bytes_per_s), -1.0)
 
 
-def _counted_ns(book: Book, device: Device) -> FloatArray:
-    """How long each activity's FLOPs take at the device's peak, those of an operator shared among its kernels by the
-    time that they took; −1 where they are not known.
+def _counted_ns(book: Book) -> FloatArray:
+    """How long each activity takes of a library's call at the rate that libraries reach, a call's time shared among its
+    kernels by how long they took; −1 where its FLOPs or that rate are not known.
     """
-    rows, op_row, dur = book.rows["activities"], book.facts["activities"].op_row, book.accounts.dur_ns
-    chosen = np.flatnonzero(_is(category(rows, "op_class"), tuple(_COUNTED)) & (op_row >= 0))
+    rows, dur = book.rows["activities"], book.accounts.dur_ns
+    flops, nbytes, together = (number(rows, f"call_{name}", null=-1) for name in ("flops", "bytes", "dur_ns"))
     found = np.full(len(dur), -1.0)
-    if not len(chosen):
+    if book.rates is None:
         return found
-    op = op_row[chosen]
-    ops = book.timeline.ops
-    names = take(categories(ops["name"]), op)
-    dtype = category(rows, "dtype")
-    calls, of = distinct(
-        names, *(take(categories(ops[each]), op) for each in _RECORDED), Categories(dtype.codes[chosen], dtype.values)
+    kinds, of = distinct(
+        category(rows, "op_class"), category(rows, "operation"), category(rows, "dtype"), _units(book.kernel_names)
     )
-    each_ns = np.array([_call_ns(call, device) for call in calls])[of]
-    together = np.bincount(op, weights=dur[chosen])[op]
-    found[chosen] = np.where(each_ns >= 0, each_ns * dur[chosen] / np.maximum(together, 1), -1.0)
+    known_rates = [
+        (0, 0, 0) if one is None else (one.launch_ns, one.flops_per_s, one.low) for one in _rates(book.rates, kinds)
+    ]
+    launch_ns, flops_per_s, low = np.array([*known_rates, (0, 0, 0)], np.float64)[of].T
+    known = np.flatnonzero((flops_per_s > 0) & (flops >= 0) & (together > 0))
+    moved_ns = nbytes[known] * (_S / book.rates.device.achieved_bytes_per_s)
+    work_ns = np.maximum(flops[known] * (_S / flops_per_s[known]), moved_ns)
+    found[known] = low[known] * (launch_ns[known] + work_ns) * dur[known] / together[known]
     return found
 
 
-def _call_ns(call: Sequence[str | None], device: Device) -> float:
-    """How long the FLOPs of a call take at the device's peak; −1 where they are not known."""
-    name, *recorded, dtype = call
-    peak = device.flops_per_s.get(_PEAKS.get(dtype or "", ""))
-    shapes, dtypes, strides, concrete = recorded
-    inputs = decoded_inputs(shapes, dtypes, strides, concrete)
-    if name is None or peak is None or inputs is None:
-        return -1.0
-    flops = infer(name, *inputs).flops
-    return -1.0 if flops is None else flops * _S / peak
+def _units(kernels: Categories) -> Categories:
+    """What each kernel multiplies with."""
+    units = ("matrix", "vector")
+    code = [units.index(unit) if (unit := unit_of(name)) in units else -1 for name in kernels.values]
+    return Categories(np.array([*code, -1], np.int32)[kernels.codes], units)
+
+
+def _rates(rates: Rates, kinds: Sequence[tuple[str | None, ...]]) -> Iterator[Rate | None]:
+    """The rates of library calls by class, operator, dtype and unit; in float32 TF32's where matrix units computed."""
+    for op_class, name, dtype, unit in kinds:
+        operation, arithmetic = OPERATIONS.get(op_class or "", ""), ARITHMETIC.get(dtype or "", "")
+        backward = "_backward" if "backward" in (name or "") else ""
+        yield rates.of(f"{operation}{backward}", "tf32" if (arithmetic, unit) == ("fp32", "matrix") else arithmetic)
 
 
 def _is(column: Categories, values: Sequence[str]) -> BoolArray:

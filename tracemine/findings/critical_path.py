@@ -65,7 +65,8 @@ class Replay:
     waits: dict[
         int, tuple[int, int, int]
     ]  # of each blocking call: the activity, the delay after it, and after its begin
-    last: tuple[tuple[int, int, int], ...]  # of each stream: last activity; the call and delay that would end it, or −1
+    last: tuple[tuple[int, int, int, int], ...]  # of each stream: last activity; its call, or −1; delay, time it took
+    interval_ns: float  # from one launch call to the next, the host's own time: mean
 
     def run(self, pace: Floats, changes: Sequence[Change] = ()) -> tuple[Floats, Floats, Floats]:
         """How long all takes from the first start on, and when each activity starts and ends, since the recorded first
@@ -121,7 +122,7 @@ class Replay:
                     host = np.maximum(host, ends[other] + after)
                 host[unheld:] = ahead
         return (
-            self._done(ends, called, count) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0),
+            self._done(ends, called, faster) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0),
             starts,
             ends,
         )
@@ -131,13 +132,16 @@ class Replay:
         found: list[int] = self.launch[rows[self.alone[rows]]].tolist()
         return found
 
-    def _done(self, ends: Floats, called: dict[int, Floats], count: int) -> Floats:
-        """When the last of each stream ends, and when one more like it could: the host goes on as it did."""
-        done = np.zeros(count)
-        for at, call, delay in self.last:
+    def _done(self, ends: Floats, called: dict[int, Floats], faster: Floats) -> Floats:
+        """When the last of each stream ends, and when the host would have launched what follows: it goes on as it did.
+
+        So a host that sets the pace gains nothing by the last activity, and a device that does all of it.
+        """
+        done = np.zeros(len(faster))
+        for at, call, delay, took in self.last:
             done = np.maximum(done, ends[at])
             if call >= 0:
-                done = np.maximum(done, called[call] + delay)
+                done = np.maximum(done, called[call] + delay + np.minimum(took, self.interval_ns * faster))
         return done
 
     def gains(self, changes: Sequence[Change], pace: float) -> Floats:
@@ -182,7 +186,14 @@ def replay_of(timeline: Timeline) -> Replay:
         loading=loading,
         waits=blocked,
         last=waits.last(delays),
+        interval_ns=_interval(work),
     )
+
+
+def _interval(work: dict[tuple[int, int], int]) -> float:
+    """The host's own time from one launch call to the next, in the mean."""
+    launches = sum(kind == _LAUNCHES for kind, _ in work)
+    return sum(work.values()) / max(launches - 1, 1)
 
 
 def _since(origin: int, calls: Calls) -> Calls:
@@ -274,14 +285,18 @@ class _Waits:
                     found.setdefault(row, []).append(int(members[at]))
         return found
 
-    def last(self, delays: IntArray) -> tuple[tuple[int, int, int], ...]:
-        """Of each stream the activity that ends last; the call that one more like it would follow, and by how much."""
+    def last(self, delays: IntArray) -> tuple[tuple[int, int, int, int], ...]:
+        """Of each stream the activity that ends last; its call, by how much what that call launched begins behind it,
+        and how long it took.
+        """
         found = []
         for each in np.unique(self.stream):
             members = np.flatnonzero(self.stream == each)
             at = int(members[np.argmax(self.end[members])])
             first = int(members[np.argmax(self.launch[members] == self.launch[at])])
-            found.append((at, int(self.launch[at]), int(delays[first] + self.end[at] - self.start[first])))
+            took, own = int(self.end[at] - self.start[first]), bool(self.known[at] or self.inner[at])
+            delay = int(delays[first]) + (0 if own else took)  # what the host did meanwhile is not known
+            found.append((at, int(self.launch[at]), delay, took if own else 0))
         return tuple(found)
 
 

@@ -56,7 +56,7 @@ SLOWDOWNS = {
 }
 
 
-_DEVICE_BOUND = 1.05  # a step within this of what an endlessly fast host reaches has its pace set by the device
+_DEVICE_BOUND = 1.06  # a step within this of what an endlessly fast host reaches has its pace set by the device
 
 
 def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int, others: Slowdown) -> Slowdown:

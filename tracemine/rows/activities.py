@@ -69,6 +69,7 @@ def activity_rows(timeline: Timeline) -> Rows:
             "bound": mapped(op_class, lambda each: CLASSES[each].bound),
             "auxiliary": Flags(auxiliary),
             "layout_call": Numbers(op_row, auxiliary & _equals(family, "layout")),
+            "undone_layout": Flags(_undone_layout(call.op, call.shape)),
             "generated": Flags(_equals(family, *_GENERATED) | call.generated),
             "start_ns": Numbers(start),
             "dur_ns": Numbers(dur),
@@ -93,6 +94,31 @@ def activity_rows(timeline: Timeline) -> Rows:
             **launch,
         },
     )
+
+
+# Norms whose CUDA kernels want NCHW of tensors with so many dimensions: group norms copy what comes otherwise, forward
+# and backward; a BatchNorm of channels_last_3d runs elementwise (torch 2.11, recorded on an H100).
+_WANT_NCHW = {
+    "aten::native_group_norm": (4, 5),
+    "aten::native_group_norm_backward": (4, 5),
+    "aten::native_batch_norm": (5,),
+}
+
+
+def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
+    """Whether an activity's tensor is as large as one that a norm of the trace wants in NCHW.
+
+    >>> op = Categories(np.array([0, 1, 1], np.int32), ("aten::native_group_norm", "aten::cudnn_convolution"))
+    >>> _undone_layout(op, Categories(np.array([0, 0, 1], np.int32), ("[8,64,9,9]", "[8,3,9,9]"))).tolist()
+    [True, True, False]
+    """
+    dimensions = np.array([*(text.count(",") + 1 for text in shape.values), 0])[shape.codes]
+    found = np.zeros(len(shape.values) + 1, np.bool_)
+    for name, wanted in _WANT_NCHW.items():
+        found[shape.codes[_equals(op, name) & np.isin(dimensions, wanted)]] = True
+    found[-1] = False
+    undone: BoolArray = found[shape.codes]
+    return undone
 
 
 def segments(step: Numbers) -> IntArray:

@@ -37,6 +37,7 @@ _ACTIVITIES = (
     ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class; `compute` too where counters show that of this kernel (measured_bound)", "the class does not tell"),
     ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. Nobody outside can fuse it"),
     ColumnDoc("layout_call", "numbers", "row of `ops`: the library call that converts a layout by it, beside its main kernel", "it converts no layout for a library call"),
+    ColumnDoc("undone_layout", "flags", "its operator's first tensor is as large as one that a norm of the trace wants in NCHW (a group norm, or a BatchNorm of five dimensions): channels_last would be undone there"),
     ColumnDoc("generated", "flags", "written by a compiler (Triton), so fused already as far as the compiler went"),
     ColumnDoc("start_ns", "numbers", "start, nanoseconds on the trace's clock"),
     ColumnDoc("dur_ns", "numbers", "duration in nanoseconds"),
