@@ -241,6 +241,16 @@ def test_what_changes_gain_one_after_another_adds_up_to_what_all_gain_and_to_no_
             assert got <= one.saved_ns.sum()
 
 
+def test_a_host_that_launched_late_hides_nothing_of_what_a_faster_one_gains() -> None:
+    """All of it then ends before the time at which the recording's first activity started."""
+    program: Program = [("sync",), ("work", 5_000_000), *([("work", 160_000), ("launch", 0, 3_000)] * 5)]
+    replay, order, _ = recorded(program)
+    (done,), _, _ = replay.run(np.array([16.0]))
+    assert 40_000 < done < 60_000  # four times 10,125 ns of the host, and a launch
+    (gained,) = replay.gains([change([], [], tuple(order[1:]))], 16.0)
+    assert gained == done - 5 * 3_000 - 4 * CHANGE_OVER
+
+
 def test_where_the_device_sets_the_pace_the_last_activity_counts_like_any_other() -> None:
     program: Program = [("work", 1_000), ("launch", 0, 90_000)] * 2
     replay, order, _ = recorded(program)

@@ -137,7 +137,7 @@ class Replay:
 
         So a host that sets the pace gains nothing by the last activity, and a device that does all of it.
         """
-        done = np.zeros(len(faster))
+        done = np.full(len(faster), -np.inf if self.last else 0.0)  # on a faster host all may end before time begins
         for at, call, delay, took in self.last:
             done = np.maximum(done, ends[at])
             if call >= 0:
