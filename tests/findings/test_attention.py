@@ -42,6 +42,14 @@ def test_the_products_on_both_sides_of_the_softmax_tell_the_sizes() -> None:
     )
 
 
+def test_turned_probabilities_are_the_second_factor() -> None:
+    narrow = step(BMM, (HEADS, 32, KEYS), (HEADS, KEYS, QUERIES))
+    told = found(PRODUCT, SOFTMAX, step("aten::copy_", (HEADS, KEYS, QUERIES)), narrow)
+    assert told is not None
+    assert (told.call.keys, told.call.width, told.call.value_width) == (KEYS, WIDTH, 32)
+    assert found(PRODUCT, SOFTMAX, step(BMM, (HEADS, 32, QUERIES), (HEADS, QUERIES, KEYS))) is None
+
+
 @pytest.mark.parametrize(
     ("between", "mask", "dropout", "other"),
     [

@@ -1,7 +1,7 @@
 """Attention spelled out, as the fused call that takes its place: sizes, and what that call takes.
 
 The products tell the sizes: [heads, queries, width] by [heads, width, keys] gives the scores, and probabilities by
-[heads, keys, width] the result.
+[heads, keys, width] the result, or [heads, width, keys] by the turned probabilities.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ def spelled(lists: Lists, op_rows: Sequence[int]) -> Spelled | None:
     if scores is None or values is None:
         return None
     (heads, queries, width), (_, _, keys) = scores[0], scores[1]
-    if values[0] != (heads, queries, keys) or values[1][:2] != (heads, keys):
+    if values[0] == (heads, queries, keys) and values[1][:2] == (heads, keys):
+        value_width = values[1][2]
+    elif values[1] == (heads, keys, queries) and (values[0][0], values[0][2]) == (heads, keys):
+        value_width = values[0][1]
+    else:
         return None
     between = set(told[before[-1] : after[0]])
     call = Attention(
-        batch=1, heads=heads, queries=queries, keys=keys, width=width, value_width=values[1][2], dtype=scores[2],
+        batch=1, heads=heads, queries=queries, keys=keys, width=width, value_width=value_width, dtype=scores[2],
         mask=bool(between & _MASKS) or told[before[-1]] == "aten::baddbmm", dropout=_DROPOUT in between,
     )  # fmt: skip
     return Spelled(call=call, trained=_BACKWARD in told, other_scores=bool(between & _OTHER_SCORES))
