@@ -1,4 +1,4 @@
-"""Imports within functions: only where what they load must not be loaded yet, and never more of them than now."""
+"""Imports within functions: only where what they load must not be loaded yet, and never more than now; no circles."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import grimp
 
 PACKAGE = Path(__file__).parents[1] / "tracemine"
 
@@ -64,3 +66,16 @@ def test_ruff_passes_over_the_same_files() -> None:
     ignored = settings["tool"]["ruff"]["lint"]["per-file-ignores"]
     passed = {name for name, rules in ignored.items() if "PLC0415" in rules and name.startswith("tracemine/")}
     assert passed == {f"tracemine/{place}" if place.endswith(".py") else f"tracemine/{place}/**" for place in COUNTS}
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Types that are imported for checkers alone count too, except where a package names its own parts."""
+    graph = grimp.build_graph("tracemine", cache_dir=None)
+    packages = {name for name in graph.modules if graph.find_children(name)}
+    circles = [
+        (one, other)
+        for one in sorted(graph.modules - packages)
+        for other in sorted(graph.find_modules_directly_imported_by(one) - packages)
+        if graph.chain_exists(importer=other, imported=one)
+    ]
+    assert not circles

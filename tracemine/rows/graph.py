@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from tracemine.columns import booleans, lists, numbers, string_ids
 from tracemine.flow.order import codes
-from tracemine.flow.record import RESOLVED, Evidence, Flow, Source
+from tracemine.flow.record import RESOLVED, BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.fusion.barriers import unowned
 from tracemine.fusion.liveness import lasting
 from tracemine.ops.dtypes import dtype as canonical_dtype
 from tracemine.ops.infer.call import Call, Unknown
-from tracemine.rows.table import BoolArray, IntArray
 
 MOST_AXES: Final = 8  # a shape with more is not known
 _NEVER_TAKEN: Final = 0.2  # of what was made before the last step: so much that is never gone, and memory tells nothing
