@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.findings.context import Book
-from tracemine.findings.facts import category
 from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, Parts, Share
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray
+from tracemine.rows.table import BoolArray, Categories, IntArray, category
 
 LEAST_SHARE = 0.2  # of the time: idle beyond it is what bounds a step, and so is bare communication where idle is not
 UNCLEAR = "unclear"

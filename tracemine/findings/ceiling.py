@@ -15,14 +15,13 @@ import numpy as np
 
 from tracemine.devices import Device
 from tracemine.findings.context import Book
-from tracemine.findings.facts import category, number
 from tracemine.findings.record import Finding
 from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.perfmodel import Rate, Rates
 from tracemine.perfmodel.library_rates import ARITHMETIC
 from tracemine.rows.activities import distinct
-from tracemine.rows.table import BoolArray, Categories, FloatArray, IntArray
+from tracemine.rows.table import BoolArray, Categories, FloatArray, IntArray, category, number
 
 _COUNTED = frozenset({"gemm", "conv", "attention", "rnn"})  # classes that compute more than they move
 _TO_HOST = ("HtoD", "DtoH", "HtoH", "PtoP")

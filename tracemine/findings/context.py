@@ -9,14 +9,14 @@ import numpy as np
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.environment import Environment, environment_of
-from tracemine.findings.facts import Facts, activity_facts, category, gap_facts
+from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.fusion import Groups
 from tracemine.perfmodel import Curves, Rates, Unprofiled, rates_of
 from tracemine.rows.arrow import categories
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
 from tracemine.timeline import Timeline
 
 

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 
 from tracemine.counters import Counters, Kernel
-from tracemine.findings.facts import category, numbers_of
 from tracemine.ops.kernel_names import canonical, short_name
 from tracemine.rows import Rows, row_sets
 from tracemine.rows.measured import device_of, ridge_of
+from tracemine.rows.table import category, numbers_of
 from tracemine.timeline import Timeline
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.findings.facts import category, number
 from tracemine.matching.advice import Fact
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
+from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from tracemine.findings.attention import in_one_call, spelled
 from tracemine.findings.context import Book
-from tracemine.findings.facts import category, flags, number
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.findings.turns import turned
@@ -41,7 +40,7 @@ from tracemine.perfmodel import (
     without_zeros,
 )
 from tracemine.rows.library import recorded_call
-from tracemine.rows.table import FloatArray, IntArray
+from tracemine.rows.table import FloatArray, IntArray, category, flags, number
 
 _TAKEN_AS_SAME = "numbers that were not recorded, and tensors from before the recording, stay as they are (assumed)"
 _WITH_WORKERS = "_MultiProcessingDataLoaderIter"

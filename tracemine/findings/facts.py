@@ -9,7 +9,7 @@ import numpy as np
 
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, mapped, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, number
 from tracemine.rows.updates import updates_of
 from tracemine.timeline import Timeline
 
@@ -95,34 +95,6 @@ def pattern_of(module: str) -> str:
     'Llama_*.Layer_*.Conv2d_*'
     """
     return _COUNTER.sub("_*", module)
-
-
-def numbers_of(rows: Rows, name: str) -> Numbers:
-    """A number column of a row set."""
-    column = rows.columns[name]
-    assert isinstance(column, Numbers), name  # noqa: S101 - the row sets' documented kinds
-    return column
-
-
-def number(rows: Rows, name: str, null: int = 0) -> IntArray:
-    """A number column as int64, nulls replaced."""
-    column = numbers_of(rows, name)
-    values = column.values.astype(np.int64, copy=False)
-    return values if column.valid is None else np.where(column.valid, values, null)
-
-
-def category(rows: Rows, name: str) -> Categories:
-    """A category column of a row set."""
-    column = rows.columns[name]
-    assert isinstance(column, Categories), name  # noqa: S101 - the row sets' documented kinds
-    return column
-
-
-def flags(rows: Rows, name: str) -> BoolArray:
-    """A flag column of a row set."""
-    column = rows.columns[name]
-    assert isinstance(column, Flags), name  # noqa: S101 - the row sets' documented kinds
-    return column.values
 
 
 def _first_known(first: Categories, other: Categories) -> Categories:

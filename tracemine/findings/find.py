@@ -20,7 +20,7 @@ from tracemine.findings.bound import bound_of
 from tracemine.findings.context import Book
 from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, Estimated
-from tracemine.findings.facts import Facts, category, number
+from tracemine.findings.facts import Facts
 from tracemine.findings.grouping import grouped
 from tracemine.findings.groups import apart, combined, groups_of_sequences
 from tracemine.findings.identity import Place, place_of, variant_of
@@ -41,7 +41,7 @@ from tracemine.matching import find as match
 from tracemine.matching.advice import Fact, advised, fitting, merged
 from tracemine.matching.rule import Matches, Rule
 from tracemine.perfmodel import NOTHING, Abstained, Curves, Traffic, rms_norm_loses
-from tracemine.rows.table import BoolArray, IntArray, Rows
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
 
 # Without a threshold from the caller: a thousandth of the span, and 1 µs at least.

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from tracemine.counters import Counters
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
-from tracemine.findings.facts import category, numbers_of
 from tracemine.findings.grouping import apart, together
 from tracemine.findings.record import Counted, Finding, Intensity, Scan, Traffic
 from tracemine.ops.classes import MEMORY_BOUND_CLASSES
 from tracemine.rows import Numbers, Rows
-from tracemine.rows.table import IntArray
+from tracemine.rows.table import IntArray, category, numbers_of
 from tracemine.units import count_text
 
 _MEASURED = (

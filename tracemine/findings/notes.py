@@ -6,11 +6,10 @@ import numpy as np
 
 from tracemine.devices import Device, find_device, unknown_device_text
 from tracemine.findings.accounting import Accounts
-from tracemine.findings.facts import category, number
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
-from tracemine.rows.table import Rows
+from tracemine.rows.table import Rows, category, number
 from tracemine.timeline import Device as RecordedDevice
 from tracemine.timeline import Timeline
 from tracemine.units import time_text

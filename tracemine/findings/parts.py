@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import Book
-from tracemine.findings.facts import category
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Categories, IntArray
+from tracemine.rows.table import BoolArray, Categories, IntArray, category
 from tracemine.units import shares
 
 IDLE, OTHER, COMMUNICATION = "idle", "other", "communication"

@@ -6,10 +6,10 @@ import numpy as np
 
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.context import Book
-from tracemine.findings.facts import Facts, number
+from tracemine.findings.facts import Facts
 from tracemine.findings.record import Recorded, Spent
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.table import BoolArray, IntArray, number
 from tracemine.timeline import Timeline
 from tracemine.version import __version__
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.findings.facts import number
 from tracemine.rows.arrow import categories, mapped, rows_of
 from tracemine.rows.signature import texts
-from tracemine.rows.table import BoolArray, Rows
+from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.timeline import Timeline
 
 _LIST, _FEWEST_TENSORS = "TensorList", 16

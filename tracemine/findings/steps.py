@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
-from tracemine.findings.facts import number
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, Flags, IntArray, Rows
+from tracemine.rows.table import BoolArray, Flags, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
 # Paces of the host between which the one is looked for at which a step takes as long as it does alone.

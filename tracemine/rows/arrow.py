@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tracemine import columns
 from tracemine.columns import fixed_width, is_present
-from tracemine.rows.table import Categories, IntArray, Numbers
+from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 
 _WIDTH = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float32(): np.float32}
 
@@ -93,3 +93,9 @@ def joined(first: Categories, other: Categories) -> Categories:
     merged = {value: code for code, value in enumerate(dict.fromkeys((*first.values, *other.values)))}
     codes = [np.array([*(merged[v] for v in each.values), -1], np.int32)[each.codes] for each in (first, other)]
     return Categories(np.where(first.codes >= 0, codes[0], codes[1]).astype(np.int32), tuple(merged))
+
+
+def is_named(names: Categories, wanted: str) -> BoolArray:
+    """Of each row of `ops` whether it has this name; one more for −1."""
+    known = np.array([*(value == wanted for value in names.values), False], np.bool_)
+    return np.append(known[names.codes], False)

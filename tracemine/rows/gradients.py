@@ -15,7 +15,7 @@ import numpy as np
 
 from tracemine.columns import booleans, numbers
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, rows_of
+from tracemine.rows.arrow import categories, is_named, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray
 from tracemine.timeline import Timeline
 
@@ -35,7 +35,7 @@ def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, al
     adds = _accumulated(timeline, names, op_row)
     if not adds.any():  # gradients are None, or those of a graph
         return zeroing
-    listed = _named(names, _LISTED)[op_row] & (zeroing < 0)
+    listed = is_named(names, _LISTED)[op_row] & (zeroing < 0)
     by = np.where(zeroing >= 0, zeroing, -1)
     added = np.flatnonzero(adds)
     zeros = np.where(_of_zeros(timeline, names)[op_row] & (zeroing < 0), alone, -1)
@@ -121,8 +121,8 @@ def _of_zeros(timeline: Timeline, names: Categories) -> BoolArray:
     """Of each row of `ops` whether it fills with zeros; one more for −1."""
     concrete = categories(timeline.ops["concrete_inputs"])
     zero = np.array([*(_is_zero(text) for text in concrete.values), False], np.bool_)
-    found: BoolArray = _named(names, "aten::zero_") | (
-        _named(names, "aten::fill_") & np.append(zero[concrete.codes], False)
+    found: BoolArray = is_named(names, "aten::zero_") | (
+        is_named(names, "aten::fill_") & np.append(zero[concrete.codes], False)
     )
     return found
 
@@ -144,7 +144,7 @@ def _accumulated(timeline: Timeline, names: Categories, op_row: IntArray) -> Boo
     engine = np.array([*(name.endswith(_ACCUMULATES) for name in names.values), False], np.bool_)
     parent = taken(rows_of(timeline.ops["parent_row"]), op_row)
     above = np.append(names.codes, -1)[parent]
-    found: BoolArray = _named(names, "aten::add_")[op_row] & engine[above]
+    found: BoolArray = is_named(names, "aten::add_")[op_row] & engine[above]
     return found
 
 
@@ -153,9 +153,3 @@ def _each(numbers_of: IntArray) -> list[IntArray]:
     rows = np.flatnonzero(numbers_of >= 0)
     order = rows[np.argsort(numbers_of[rows], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(numbers_of[order])) + 1) if len(order) else []
-
-
-def _named(names: Categories, wanted: str) -> BoolArray:
-    """Of each row of `ops` whether it has this name; one more for −1."""
-    known = np.array([*(value == wanted for value in names.values), False], np.bool_)
-    return np.append(known[names.codes], False)

@@ -78,6 +78,11 @@ class Graph:
     def __len__(self) -> int:
         return len(self.known)
 
+    @property
+    def first_activity(self) -> IntArray:
+        """The first activity of each node; any of a node that has none. There is one at least."""
+        return self.activity[np.minimum(self.activity_begin[:-1], len(self.activity) - 1)]
+
     @cached_property
     def tensors(self) -> NodeTensors:
         """What its operators take and give; made when it is first asked for."""

@@ -15,7 +15,7 @@ from tracemine.ops import dtype
 from tracemine.rows.activities import decoded_inputs
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.graph import Graph
-from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, number
 from tracemine.timeline import Timeline
 
 _HALVES: Final = ("float16", "bfloat16")
@@ -33,11 +33,11 @@ def hand_casts(timeline: Timeline, activities: Rows) -> BoolArray:
     graph = activities.graph
     if graph is None or not len(graph.activity):
         return found
-    first = graph.activity[np.minimum(graph.activity_begin[:-1], len(graph.activity) - 1)]
+    first = graph.first_activity
     op_row = rows_of(timeline.activities["op_row"])[first]
     called = [take(categories(timeline.ops[name]), op_row) for name in ("name", "input_shapes", "input_dtypes")]
     casts = np.flatnonzero(_casts(called) & _known_sources(activities, graph, first))
-    casts = casts[_in_every_step(graph, casts, _numbers(activities, "segment")[first])]
+    casts = casts[_in_every_step(graph, casts, number(activities, "segment", -1)[first])]
     if len(casts):
         chosen = np.isin(graph.producer, casts)
         pairs = zip(graph.consumer[chosen].tolist(), graph.producer[chosen].tolist(), strict=True)
@@ -68,7 +68,7 @@ def _to_half(types: str) -> bool:
 
 def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray:
     """Nodes that read nothing but what is there before, or what an optimizer wrote."""
-    update = _numbers(activities, "update")[first] >= 0
+    update = number(activities, "update", -1)[first] >= 0
     made = np.bincount(graph.consumer[~update[graph.producer]], minlength=len(graph)) > 0
     found: BoolArray = graph.told & ~made
     return found
@@ -112,10 +112,3 @@ def _shapes(text: str | None) -> list[Any]:
 
 def _text(called: Sequence[Categories], node: int) -> list[str | None]:
     return [column.values[code] if (code := int(column.codes[node])) >= 0 else None for column in called]
-
-
-def _numbers(rows: Rows, name: str) -> IntArray:
-    column = rows.columns[name]
-    assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
-    values = column.values.astype(np.int64, copy=False)
-    return values if column.valid is None else np.where(column.valid, values, -1)

@@ -13,8 +13,8 @@ import numpy as np
 from tracemine.ops import dtype
 from tracemine.rows.activities import distinct
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+from tracemine.rows.arrow import categories, is_named, rows_of, take
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.timeline import Timeline
 
 # Arguments that are weights or biases, of operators that autocast gives half-width operands, and the activation's.
@@ -47,10 +47,10 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     shape = activities.columns["shape"]
     assert isinstance(shape, Categories)  # noqa: S101 - the row set's documented kind
     widths = np.array([*(_last(text) for text in shape.values), -1], np.int64)[shape.codes]
-    cats = _named(names, "aten::cat")
+    cats = is_named(names, "aten::cat")
     appends = np.array([*(appended(text) for text in shapes.values), False], np.bool_)
     own = take(shapes, op_row).codes
-    norms = np.logical_or.reduce([_named(names, f"aten::{name}") for name in _BATCH_NORMS])
+    norms = np.logical_or.reduce([is_named(names, f"aten::{name}") for name in _BATCH_NORMS])
     given = categories(timeline.ops.column("concrete_inputs"))
     evaluated = np.array([*(in_evaluation(text) for text in given.values), False], np.bool_)
     bags = _bags(timeline, activities, names, shapes, op_row)
@@ -68,7 +68,7 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
 
     Alike are bags of one width, type and mode, all of them weighted or none.
     """
-    looked_up = np.logical_or.reduce([_named(names, name) for name in _BAGS])[op_row]
+    looked_up = np.logical_or.reduce([is_named(names, name) for name in _BAGS])[op_row]
     rows = np.flatnonzero(looked_up)
     found = np.full(len(op_row), -1, np.int64)
     if not len(rows):
@@ -76,14 +76,13 @@ def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categ
     own = [take(categories(timeline.ops.column(name)), op_row[rows]) for name in _CALLED]
     combinations, of = distinct(take(shapes, op_row[rows]), *own)
     kinds = [bag_of(*each) for each in combinations]
-    number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
-    found[rows] = np.array([*(-1 if kind is None else number[kind] for kind in kinds), -1], np.int64)[of]
+    code = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
+    found[rows] = np.array([*(-1 if kind is None else code[kind] for kind in kinds), -1], np.int64)[of]
     before = rows[rows > 0]
-    offsets = _named(names, "aten::arange")[op_row[before - 1]]
+    offsets = is_named(names, "aten::arange")[op_row[before - 1]]
     for name in ("device", "stream", "segment"):
-        column = activities.columns[name]
-        assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
-        offsets &= column.values[before] == column.values[before - 1]
+        place = number(activities, name, -1)
+        offsets &= place[before] == place[before - 1]
     found[before[offsets] - 1] = found[before[offsets]]
     return found
 
@@ -118,11 +117,11 @@ def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_
     Autocast casts within the operator: `aten::linear` > `aten::to` > `aten::_to_copy` > `aten::copy_`.
     """
     parent, types = rows_of(timeline.ops.column("parent_row")), categories(timeline.ops.column("input_dtypes"))
-    found = _named(names, "aten::copy_")[op_row]
+    found = is_named(names, "aten::copy_")[op_row]
     at = op_row
     for name in ("aten::_to_copy", "aten::to"):
         at = taken(parent, at)
-        found &= _named(names, name)[at]
+        found &= is_named(names, name)[at]
     outer = taken(parent, at)
     found &= outer >= 0
     rows = np.flatnonzero(found)
@@ -204,9 +203,3 @@ def _decoded(text: str | None) -> list[object]:
     except (msgspec.DecodeError, RecursionError):
         return []
     return found if isinstance(found, list) else []
-
-
-def _named(names: Categories, wanted: str) -> BoolArray:
-    """Of each row of `ops` whether it has this name; one more for −1."""
-    known = np.array([*(value == wanted for value in names.values), False], np.bool_)
-    return np.append(known[names.codes], False)

@@ -14,7 +14,7 @@ import numpy as np
 from tracemine.ops import dtype, lookup
 from tracemine.rows.activities import decoded_inputs, distinct
 from tracemine.rows.arrow import categories, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, flags
 from tracemine.timeline import Timeline
 
 _SMALLER: Final = frozenset({"float32", "float16", "bfloat16"})
@@ -94,9 +94,7 @@ def scaling_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 def _needless(timeline: Timeline, names: Categories, activities: Rows) -> bool:
     """Whether all products, convolutions and attention are recorded, and none takes a type of small range."""
-    graph = activities.columns["graph"]
-    assert isinstance(graph, Flags)  # noqa: S101 - the row set's documented kind
-    if graph.values.any():  # a graph's kernels tell no types
+    if flags(activities, "graph").any():  # a graph's kernels tell no types
         return False
     types = categories(timeline.ops["input_dtypes"])
     library = np.array([*(_class_of(name) in _LIBRARY for name in names.values), False], np.bool_)[names.codes]

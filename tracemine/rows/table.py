@@ -74,3 +74,31 @@ class Rows:
     def with_columns(self, columns: dict[str, Column]) -> Rows:
         """The same rows, and what these columns say of them."""
         return Rows(self.kind, self.count, self.columns | columns, self.graph)
+
+
+def numbers_of(rows: Rows, name: str) -> Numbers:
+    """A number column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Numbers), name  # noqa: S101 - the row sets' documented kinds
+    return column
+
+
+def number(rows: Rows, name: str, null: int = 0) -> IntArray:
+    """A number column as int64, nulls replaced."""
+    column = numbers_of(rows, name)
+    values = column.values.astype(np.int64, copy=False)
+    return values if column.valid is None else np.where(column.valid, values, null)
+
+
+def category(rows: Rows, name: str) -> Categories:
+    """A category column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Categories), name  # noqa: S101 - the row sets' documented kinds
+    return column
+
+
+def flags(rows: Rows, name: str) -> BoolArray:
+    """A flag column of a row set."""
+    column = rows.columns[name]
+    assert isinstance(column, Flags), name  # noqa: S101 - the row sets' documented kinds
+    return column.values

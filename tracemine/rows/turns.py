@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.flow.order import codes
 from tracemine.ops import lookup
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.graph import Graph
-from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Column, IntArray, Numbers, Rows, category, number
 from tracemine.timeline import Timeline
 
 _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
@@ -90,14 +91,13 @@ class _Nodes:
     """The nodes of a graph: what each calls, and where it runs."""
 
     def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
-        first = graph.activity[np.minimum(graph.activity_begin[:-1], len(graph.activity) - 1)]
+        first = graph.first_activity
         op_row = rows_of(timeline.activities["op_row"])[first]
         called = [take(categories(timeline.ops[name]), op_row) for name in _CALLED]
-        self.place = _coded(*(_number(activities, name)[first] for name in ("device", "stream", "segment")))
-        self.code = _coded(*(each.codes.astype(np.int64) for each in called))
+        self.place = codes(*(number(activities, name, -1)[first] for name in ("device", "stream", "segment")))
+        self.code = codes(*(each.codes.astype(np.int64) for each in called))
         # What nobody knows repeats nothing, nor does a copy that the host may have waited for.
-        kind = activities.columns["copy_kind"]
-        assert isinstance(kind, Categories)  # noqa: S101 - the row set's documented kind
+        kind = category(activities, "copy_kind")
         between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)[kind.codes[first]]
         idle = graph.activity_begin[1:] == graph.activity_begin[:-1]
         blank = np.flatnonzero(~graph.told | (called[1].codes < 0) | between | idle)
@@ -105,7 +105,7 @@ class _Nodes:
         kinds = [lookup(name) for name in called[0].values]
         products = np.array([*(each is not None and each.op_class == "gemm" for each in kinds), False], np.bool_)
         self.product: BoolArray = products[called[0].codes]
-        self.in_step: BoolArray = _number(activities, "segment")[first] > 0
+        self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph
 
     def loop(self, begin: int, end: int, period: int) -> _Loop | None:
@@ -149,20 +149,3 @@ class _Nodes:
         outside = ~within | ~own[(reader - begin) % period]
         pairs = np.unique(np.stack([reader[outside], writer[outside] // period]), axis=1)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
-
-
-def _coded(*columns: IntArray) -> IntArray:
-    """A code for each combination."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        _, part = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
-        code = code.astype(np.int64)
-    return code
-
-
-def _number(rows: Rows, name: str) -> IntArray:
-    column = rows.columns[name]
-    assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
-    values = column.values.astype(np.int64, copy=False)
-    return values if column.valid is None else np.where(column.valid, values, -1)

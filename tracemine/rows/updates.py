@@ -12,11 +12,22 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.flow.order import codes
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
 from tracemine.rows.gradients import zeroed_gradients
-from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+from tracemine.rows.table import (
+    BoolArray,
+    Categories,
+    Column,
+    IntArray,
+    Numbers,
+    Rows,
+    category,
+    flags,
+    number,
+)
 from tracemine.rows.turns import repeating
 from tracemine.timeline import Timeline
 
@@ -76,7 +87,7 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     sweep, kind = _sweeps(timeline, activities, found.update < 0, found.zeroing < 0)
     op_row = rows_of(timeline.activities.column("op_row"))
     ours = (found.update < 0) & (found.zeroing < 0) & ~_of_engine(timeline, op_row)
-    alone = np.where(ours, _number(activities, "segment"), -1)
+    alone = np.where(ours, number(activities, "segment", -1), -1)
     zeroing = zeroed_gradients(timeline, found.zeroing, np.where(_is(kind, "zero"), sweep, -1), alone)
     return {
         "optimizer": found.optimizer,
@@ -97,19 +108,19 @@ def _styles(activities: Rows, update: IntArray) -> IntArray:
     _, of = np.unique(update[inside], return_inverse=True)
     if not len(inside):
         return np.full(len(update), -1, np.int64)
-    op_class, moved = _category(activities, "op_class"), _number(activities, "bytes_moved")
-    copies = _is(_category(activities, "copy_kind"), "HtoD", "DtoH") & (moved > _HOST_BYTES)
-    fused = _is(op_class, "optimizer") | _flag(activities, "handwritten")
-    compiled = _flag(activities, "compiled") | _flag(activities, "generated") | _flag(activities, "graph")
+    op_class, moved = category(activities, "op_class"), number(activities, "bytes_moved", -1)
+    copies = _is(category(activities, "copy_kind"), "HtoD", "DtoH") & (moved > _HOST_BYTES)
+    fused = _is(op_class, "optimizer") | flags(activities, "handwritten")
+    compiled = flags(activities, "compiled") | flags(activities, "generated") | flags(activities, "graph")
     other = copies | ~(_is(op_class, *_POINTWISE) | fused | compiled)
-    lists = np.where(_is(op_class, "foreach"), 2, -2) * _number(activities, "dur_ns") + 1
+    lists = np.where(_is(op_class, "foreach"), 2, -2) * number(activities, "dur_ns", -1) + 1
 
     def any_of(flags: BoolArray) -> BoolArray:
         return np.bincount(of, flags[inside]) > 0
 
     style = np.where(np.bincount(of, lists[inside]) > 0, _LISTS, _LOOP)
-    for flags, name in ((other, _OTHER), (compiled, _COMPILED), (fused, _FUSED)):
-        style[any_of(flags)] = name
+    for has, name in ((other, _OTHER), (compiled, _COMPILED), (fused, _FUSED)):
+        style[any_of(has)] = name
     found = np.full(len(update), -1, np.int64)
     found[inside] = style[of]
     return found
@@ -129,14 +140,14 @@ def _sweeps(
     """
     kinds = np.full(activities.count, -1, np.int64)
     number = np.full(activities.count, -1, np.int64)
-    op = _category(activities, "op")
+    op = category(activities, "op")
     each = _Operators(op)
-    shape, op_row = _category(activities, "shape"), rows_of(timeline.activities.column("op_row"))
+    shape, op_row = category(activities, "shape"), rows_of(timeline.activities.column("op_row"))
     eligible = no_update & no_zeroing & each.eligible[op.codes] & (shape.codes >= 0) & ~_of_engine(timeline, op_row)
     eligible &= _called_alone(timeline, op_row, each.moves[op.codes])
-    eligible &= ~_is(_category(activities, "copy_kind"), "HtoD", "DtoH", "PtoP")
+    eligible &= ~_is(category(activities, "copy_kind"), "HtoD", "DtoH", "PtoP")
     for name in ("compiled", "generated", "graph", "handwritten"):
-        eligible &= ~_flag(activities, name)
+        eligible &= ~flags(activities, name)
     if not eligible.any():
         return number, coded(_KINDS, kinds)
     place = _places(activities)
@@ -239,31 +250,7 @@ def _of_engine(timeline: Timeline, op_row: IntArray) -> BoolArray:
 
 def _places(activities: Rows) -> IntArray:
     """A code for each stream of each step."""
-    code = np.zeros(activities.count, np.int64)
-    for name in ("device", "stream", "segment"):
-        _, part = np.unique(_number(activities, name), return_inverse=True)
-        _, code = np.unique(code * (int(part.max(initial=0)) + 1) + part, return_inverse=True)
-        code = code.astype(np.int64)
-    return code
-
-
-def _number(rows: Rows, name: str) -> IntArray:
-    column = rows.columns[name]
-    assert isinstance(column, Numbers)  # noqa: S101 - the row set's documented kind
-    values = column.values.astype(np.int64, copy=False)
-    return values if column.valid is None else np.where(column.valid, values, -1)
-
-
-def _category(rows: Rows, name: str) -> Categories:
-    column = rows.columns[name]
-    assert isinstance(column, Categories)  # noqa: S101 - the row set's documented kind
-    return column
-
-
-def _flag(rows: Rows, name: str) -> BoolArray:
-    column = rows.columns[name]
-    assert isinstance(column, Flags)  # noqa: S101 - the row set's documented kind
-    return column.values
+    return codes(*(number(activities, name, -1) for name in ("device", "stream", "segment")))
 
 
 def _is(column: Categories, *wanted: str) -> BoolArray:
