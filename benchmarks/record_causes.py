@@ -29,6 +29,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 RECORDED = 2  # steps in a trace
 TIMED_S, MEANS, ROUNDS = 0.03, 3, 2  # how long steps run for a mean, how many of these at a time, and in turn
+FROM_IDLE = 5  # steps that the host is timed at, each from an idle device on
 LIMIT_S = {"step": 60, "recorded": 60}  # of one program
 Making = Callable[[], Callable[[], Any]]
 
@@ -68,7 +69,23 @@ def timed(one: Any, _: Path) -> dict[str, Any]:
             torch.set_float32_matmul_precision("high")
             means[label] += pipelined_ns(step)
     found: dict[str, Any] = {f"{label}_ns": int(statistics.median(times)) for label, times in means.items()}
-    return found | {"means_ns": means}
+    hosts = {f"{label}_host_ns": host_ns(step) for label, step in steps.items()}
+    return found | hosts | {"means_ns": means}
+
+
+def host_ns(step: Callable[[], Any]) -> int:
+    """How long the host is at a step that begins on an idle device: the median, as tracemine.capture takes it."""
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    took = []
+    for _ in range(FROM_IDLE):
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        step()
+        took.append(time.perf_counter_ns() - begin)
+    torch.cuda.synchronize()
+    return int(statistics.median(took))
 
 
 def recorded(one: Any, out: Path) -> dict[str, Any]:

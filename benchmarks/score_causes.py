@@ -122,9 +122,9 @@ def told_by(folder: Path) -> Told:
     from tracemine.pipeline import analysed, mined
 
     timeline, beside = open_trace(folder), folder.parent / "step.json"
-    alone_ns = json.loads(beside.read_text()).get("step_ns") if beside.is_file() else None
-    if alone_ns is not None:
-        timeline = replace(timeline, meta=with_fields(timeline.meta, alone_step_ns=int(alone_ns)))
+    times = json.loads(beside.read_text()) if beside.is_file() else {}
+    known = {"alone_step_ns": times.get("step_ns"), "host_step_ns": times.get("step_host_ns")}
+    timeline = replace(timeline, meta=with_fields(timeline.meta, **known))
     causes: dict[str, list[str]] = {}
     savings: dict[str, tuple[int, int, int]] = {}
     for finding in mined(analysed(timeline)).findings:

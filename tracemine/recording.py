@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -44,6 +45,7 @@ _GPU_ACTIVITY = re.compile(rb'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
 _NO_STEP = "in no step"  # what is called what came after the last step's end, and a block without steps
 _DISTORTING = 1.5  # a step that takes so many times as long was waiting for the recording
 _SHOWN = 3  # names in a message
+_FROM_IDLE = 3  # steps timed on the host alone, each from an idle device on
 
 Batch = TypeVar("Batch")
 
@@ -70,6 +72,7 @@ class Capture:
     stacks: bool
     memory: bool
     alone_step_ns: int | None  # mean of the steps that ran with nothing recording; null: not measured
+    host_step_ns: int | None  # from an idle device until the host is done with a step, median; null: not measured
     recorded_step_ns: int | None  # mean of the recorded ones
     slowdown: float | None  # their ratio
 
@@ -95,9 +98,9 @@ def capture(
     After the block `recording.scan()` is `tracemine.scan(folder)`.
 
     With `steps`, that many steps are recorded and those before them prepare and compare: `warmup` steps that count for
-    nothing, `timed` steps timed with nothing recording, `warmup` steps with the profiler ready, then `steps` recorded
-    ones. Without, the whole block is recorded from its first line on, `Recording.step` marks where a step ends, and
-    what recording cost is not measured.
+    nothing, `timed` steps timed with nothing recording, where there is a GPU three more of which the host's part alone
+    is timed, `warmup` steps with the profiler ready, then `steps` recorded ones. Without, the whole block is recorded
+    from its first line on, `Recording.step` marks where a step ends, and what recording cost is not measured.
 
     `folder` then holds `trace.json.gz` (torch.profiler: host and GPU activities, shapes, with `stacks` the modules and
     Python lines, with `memory` every allocation), `et.json.gz` (the execution trace of the same window; what costs the
@@ -170,6 +173,7 @@ class Recording:
         self._recorded = 0  # those of them that were recorded
         self._since_ns = 0
         self._alone_ns: int | None = None
+        self._host_ns: list[int] = []  # of each step that began on an idle device, until the host was done with it
         self._recorded_ns: int | None = None
         self.written: Capture | None = None  # once the block has ended
         self.folder: Path | None = None  # where it lies then, as it was named
@@ -179,11 +183,13 @@ class Recording:
             self._agenda += [(0, self._prepare), (0, self._begin)]
         else:
             timed = options.warmup + options.timed
-            recorded = timed + options.warmup
+            host = timed + self._from_idle
+            recorded = host + options.warmup
             self._agenda += [
                 (options.warmup, self._restart_clock),
                 (timed, self._take_time_alone),
-                (timed, self._prepare),
+                *((ended, self._take_host_time) for ended in range(timed + 1, host + 1)),
+                (host, self._prepare),
                 (recorded, self._begin),
                 (recorded + options.steps, self._end),
             ]
@@ -268,6 +274,16 @@ class Recording:
 
     def _take_time_alone(self) -> None:
         self._alone_ns = self._mean_step_ns(self._options.timed)
+        self._since_ns = time.perf_counter_ns()
+
+    @property
+    def _from_idle(self) -> int:
+        return _FROM_IDLE if self._has_gpu and self._options.timed else 0
+
+    def _take_host_time(self) -> None:
+        """A step that began on an idle device has ended on the host, which does not wait for the device here."""
+        self._host_ns.append(time.perf_counter_ns() - self._since_ns)
+        self._restart_clock()
 
     def _prepare(self) -> None:
         if self._torch.autograd._profiler_enabled():
@@ -327,7 +343,7 @@ class Recording:
         """Stop if need be, and write the folder's files."""
         options = self._options
         if options.steps is not None and self._recorded == 0:
-            needed = f"{options.warmup} + {options.timed} + {options.warmup} + {options.steps}"
+            needed = f"{options.warmup} + {options.timed + self._from_idle} + {options.warmup} + {options.steps}"
             self._abandon()
             raise UsageError(
                 f"the block ended after {count_text(self._ended, 'step')}, before any was recorded",
@@ -387,6 +403,7 @@ class Recording:
             stacks=self._options.stacks,
             memory=self._options.memory,
             alone_step_ns=alone,
+            host_step_ns=int(statistics.median(self._host_ns)) if self._host_ns else None,
             recorded_step_ns=recorded,
             slowdown=round(recorded / alone, 3) if alone and recorded else None,
         )

@@ -370,6 +370,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         int | None, _Says(description="mean time of a step while nothing recorded, where a capture measured it")
     ] = None
     recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step, as alone_step_ns")] = None
+    host_step_ns: Annotated[
+        int | None,
+        _Says(description="for how long the host is at a step that begins on an idle device, nothing recorded"),
+    ] = None
     versions: Annotated[
         dict[str, str],
         _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded; `torch`, where a capture says it"),

@@ -147,7 +147,8 @@ def change(
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
 def test_run_again_unchanged_a_recording_is_what_was_recorded(path: Path) -> None:
     timeline = open_trace(path)
-    done, starts, ends = replay_of(timeline).run(np.ones(2))
+    ran = replay_of(timeline).run(np.ones(2))
+    done, starts, ends = ran.done, ran.starts, ran.ends
     start, dur = (np.array(timeline.activities[name].to_pylist()) for name in ("start_ns", "dur_ns"))
     assert (starts == (start - start[0])[:, None]).all()
     assert (ends - starts == dur[:, None]).all()
@@ -164,7 +165,7 @@ def test_run_again_unchanged_any_timeline_is_what_was_recorded(program: Program)
     if all(step[0] != "launch" for step in program):
         return
     replay, _, _ = recorded(program)
-    _, starts, _ = replay.run(np.ones(1))
+    starts = replay.run(np.ones(1)).starts
     assert (starts[:, 0] == replay.start).all()
 
 
@@ -233,8 +234,8 @@ def test_what_changes_gain_one_after_another_adds_up_to_what_all_gain_and_to_no_
     gone = {row for row in order if row not in (0, order[0]) and chosen.random() < 0.3}
     each = [change([row], [int(replay.dur[row]) // 2], (row,) if row in gone else ()) for row in order]
     gained = replay.gains(each, 1.0)
-    together, _, _ = replay.run(np.ones(1), each)
-    nothing, _, _ = replay.run(np.ones(1))
+    together = replay.run(np.ones(1), each).done
+    nothing = replay.run(np.ones(1)).done
     assert gained.sum() == nothing[0] - together[0]
     for one, got in zip(each, gained.tolist(), strict=True):
         if not len(one.unlaunched):
@@ -245,7 +246,7 @@ def test_a_host_that_launched_late_hides_nothing_of_what_a_faster_one_gains() ->
     """All of it then ends before the time at which the recording's first activity started."""
     program: Program = [("sync",), ("work", 5_000_000), *([("work", 160_000), ("launch", 0, 3_000)] * 5)]
     replay, order, _ = recorded(program)
-    (done,), _, _ = replay.run(np.array([16.0]))
+    (done,) = replay.run(np.array([16.0])).done
     assert 40_000 < done < 60_000  # four times 10,125 ns of the host, and a launch
     (gained,) = replay.gains([change([], [], tuple(order[1:]))], 16.0)
     assert gained == done - 5 * 3_000 - 4 * CHANGE_OVER
@@ -274,7 +275,7 @@ def test_where_the_device_sets_the_pace_shorter_activities_gain_and_fewer_launch
 def test_a_host_twice_as_fast_is_done_in_half_the_time_until_the_device_sets_the_pace() -> None:
     program: Program = [("work", 60_000), ("launch", 0, 20_000)] * 20
     replay, _, before = recorded(program)
-    done, _, _ = replay.run(np.array([1.0, 2.0, 100.0]))
+    done = replay.run(np.array([1.0, 2.0, 100.0])).done
     assert done[0] == before - 66_000
     assert done[1] == pytest.approx(done[0] / 2, rel=0.03)
     assert done[2] == pytest.approx(20 * 21_000, rel=0.02)

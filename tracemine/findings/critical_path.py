@@ -49,6 +49,27 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Ran:
+    """The timeline run again: scenarios are the last axis of each."""
+
+    done: Floats  # how long all takes from the first start on
+    starts: Floats  # of each activity, since the recorded first start
+    ends: Floats
+    host_step: Floats | None  # for how long the host is at the first step; None: its begin and end are not known
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """A step as the host goes through it: places in `Replay.events` of its first and last host event, and the host's
+    own time in it before the first and after the last.
+    """
+
+    first: int
+    last: int
+    around_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """Everything that happened, in order, and what it waited for. Nanoseconds since the first activity's start."""
 
@@ -67,10 +88,10 @@ class Replay:
     ]  # of each blocking call: the activity, the delay after it, and after its begin
     last: tuple[tuple[int, int, int, int], ...]  # of each stream: last activity; its call, or −1; delay, time it took
     interval_ns: float  # from one launch call to the next, the host's own time: mean
+    step: HostStep | None = None  # the first one, as the host goes through it
 
-    def run(self, pace: Floats, changes: Sequence[Change] = ()) -> tuple[Floats, Floats, Floats]:
-        """How long all takes from the first start on, and when each activity starts and ends, since the recorded first
-        start: [scenarios] and twice [activities, scenarios].
+    def run(self, pace: Floats, changes: Sequence[Change] = ()) -> Ran:
+        """The timeline with other times: [scenarios], and twice [activities, scenarios].
 
         In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
         of them are made in it; else all of them in all.
@@ -90,10 +111,12 @@ class Replay:
         starts, ends = (np.zeros((len(self.start), count)) for _ in range(2))
         called: dict[int, Floats] = {}
         unheld = count  # scenarios from this one on do not wait for what was launched last
+        reached: dict[int, Floats] = {}  # by place in `events`, when the host was done with it
+        asked = () if self.step is None else (self.step.first, self.step.last)
         host, faster = np.full(count, self.begins), 1.0 / pace
         loads = np.maximum(faster, 1.0 / LOADING_PACE)
         launch, delays, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
-        for event in self.events:
+        for place, event in enumerate(self.events):
             kind, at = event
             if kind == _RUNS:
                 begin = called[launch[at]] + delays[at] if launch[at] >= 0 else None
@@ -121,11 +144,12 @@ class Replay:
                 if other >= 0:
                     host = np.maximum(host, ends[other] + after)
                 host[unheld:] = ahead
-        return (
-            self._done(ends, called, faster) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0),
-            starts,
-            ends,
-        )
+            if place in asked:
+                reached[place] = host.copy()
+        done = self._done(ends, called, faster) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
+        step = self.step
+        host_step = None if step is None else reached[step.last] - reached[step.first] + step.around_ns * faster
+        return Ran(done, starts, ends, host_step)
 
     def _calls(self, rows: IntArray) -> list[int]:
         """The calls that launched activities, of those that launched nothing else."""
@@ -148,7 +172,7 @@ class Replay:
         """What each change shortens the whole by, made in order, one after another: they add up to what all give."""
         if not changes:
             return np.zeros(0)
-        done, _, _ = self.run(np.full(len(changes) + 1, pace), changes)
+        done = self.run(np.full(len(changes) + 1, pace), changes).done
         return np.maximum(-np.diff(done), 0.0)
 
 
@@ -157,7 +181,7 @@ def replay_of(timeline: Timeline) -> Replay:
 
     >>> from tracemine.timeline import Meta
     >>> replay = replay_of(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
-    >>> replay.run(np.ones(1))[0].tolist()
+    >>> replay.run(np.ones(1)).done.tolist()
     [0.0]
     """
     activities = timeline.activities
@@ -187,7 +211,27 @@ def replay_of(timeline: Timeline) -> Replay:
         waits=blocked,
         last=waits.last(delays),
         interval_ns=_interval(work),
+        step=_first_step(timeline, origin, events, calls),
     )
+
+
+def _first_step(timeline: Timeline, origin: int, events: Sequence[tuple[int, int]], calls: Calls) -> HostStep | None:
+    """Where the first step begins and ends among the events; None without steps, or where it launches nothing."""
+    if not timeline.steps.num_rows:
+        return None
+    starts = rows_of(timeline.steps["start_ns"]) - origin
+    at = int(np.argmin(starts))
+    begin, end = int(starts[at]), int(starts[at] + rows_of(timeline.steps["dur_ns"])[at])
+    when = {_LAUNCHES: calls.begin, _BLOCKS: calls.end}
+    inside = [
+        (place, int(when[kind][row]))
+        for place, (kind, row) in enumerate(events)
+        if kind != _RUNS and begin <= when[kind][row] <= end
+    ]
+    if len(inside) < 2:
+        return None
+    (first, began), (last, ended) = inside[0], inside[-1]
+    return HostStep(first, last, began - begin + end - ended)
 
 
 def _interval(work: dict[tuple[int, int], int]) -> float:

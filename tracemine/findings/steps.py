@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.findings.critical_path import Change, Floats, Replay, replay_of
-from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
+from tracemine.findings.critical_path import Change, Floats, Ran, Replay, replay_of
+from tracemine.perfmodel import COMPILED_CALL_NS, MEASURED_HERE, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated
 from tracemine.rows.arrow import rows_of
@@ -98,18 +98,20 @@ class Steps:
 
     def replayed_ns(self, paces: Floats) -> Floats:
         """How long the whole takes on hosts so many times as fast, without what the profiler does between steps."""
-        done, starts, ends = self.replay.run(paces)
-        waited: Floats = idle_before(starts, ends, self.device)[self.between].sum(axis=0)
-        return done - waited
+        return self.without_profiler(self.replay.run(paces))
+
+    def without_profiler(self, ran: Ran) -> Floats:
+        """How long the whole took where it ran again, without what the profiler does between steps."""
+        waited: Floats = idle_before(ran.starts, ran.ends, self.device)[self.between].sum(axis=0)
+        return ran.done - waited
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
         """How long each gap is with nobody recording and these changes made: least, usual, most; never more."""
         if self.slowdown is None and not changes:
             return self.recorded_ns, self.recorded_ns, self.recorded_ns
-        _, starts, ends = self.replay.run(np.array(self.paces[::-1]), changes)
-        least, usual, most = np.minimum(
-            idle_before(starts, ends, self.device)[self.next_row], self.recorded_ns[:, None]
-        ).T
+        ran = self.replay.run(np.array(self.paces[::-1]), changes)
+        idle = idle_before(ran.starts, ran.ends, self.device)
+        least, usual, most = np.minimum(idle[self.next_row], self.recorded_ns[:, None]).T
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
     def gains(self, fixes: Sequence[Fix]) -> list[Range]:
@@ -192,13 +194,17 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
     slowdown = slowdown_of(timeline)
     of_step = np.full(len(device), -1) if step_of is None else step_of
     steps = Steps(replay, slowdown, device, next_row, number(gaps, "dur_ns"), next_row[between.values], of_step)
-    alone_ns = timeline.meta.alone_step_ns
+    alone_ns, host_ns = timeline.meta.alone_step_ns, timeline.meta.host_step_ns
     if slowdown is not None and alone_ns and timeline.steps.num_rows and gaps.count:
         count = timeline.steps.num_rows
         busy_ns = _busy_ns(replay, device) / count
         least_ns = busy_ns if busy_ns <= alone_ns else 0.0  # alone it was at work for less than in the recording
-        step_ns = np.maximum(steps.replayed_ns(_PACES) / count, least_ns)
-        fitted = replace(steps, slowdown=fitted_slowdown(_PACES, step_ns, alone_ns, slowdown))
+        ran = replay.run(_PACES)
+        step_ns = np.maximum(steps.without_profiler(ran) / count, least_ns)
+        slowdown = fitted_slowdown(_PACES, step_ns, alone_ns, slowdown)
+        if host_ns and ran.host_step is not None and slowdown.measured != MEASURED_HERE:  # the device sets the pace
+            slowdown = fitted_slowdown(_PACES, ran.host_step, host_ns, slowdown)
+        fitted = replace(steps, slowdown=slowdown)
         replayed = float(np.interp(fitted.paces[1], _PACES, step_ns))
         return replace(fitted, longer=min(max(alone_ns / replayed, 1.0), _LONGER_ALONE))
     return steps

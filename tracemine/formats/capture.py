@@ -24,6 +24,7 @@ class _About(msgspec.Struct):
     torch: object = None
     alone_step_ns: _StepTime | None = None
     recorded_step_ns: _StepTime | None = None
+    host_step_ns: _StepTime | None = None
 
 
 def with_step_times(timeline: Timeline, path: Path) -> Timeline:
@@ -35,7 +36,7 @@ def with_step_times(timeline: Timeline, path: Path) -> Timeline:
         about = msgspec.json.decode(read_head(path, _SIZE_LIMIT), type=_About)
     except (InputError, msgspec.DecodeError, UnicodeDecodeError):
         return timeline
-    times = {"alone_step_ns": about.alone_step_ns, "recorded_step_ns": about.recorded_step_ns}
+    times = {name: getattr(about, name) for name in ("alone_step_ns", "recorded_step_ns", "host_step_ns")}
     meta = msgspec.structs.replace(timeline.meta, **times)
     if isinstance(about.torch, str) and _VERSION.fullmatch(about.torch):
         meta = msgspec.structs.replace(meta, versions={**meta.versions, "torch": about.torch})

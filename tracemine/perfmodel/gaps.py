@@ -56,15 +56,16 @@ SLOWDOWNS = {
 }
 
 
+MEASURED_HERE = "measured on these steps"
 _DEVICE_BOUND = 1.06  # a step within this of what an endlessly fast host reaches has its pace set by the device
 
 
 def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int, others: Slowdown) -> Slowdown:
     """The pace of the host at which a recorded step would take as long as it takes alone; a sixth either way.
 
-    `step_ns`: how long it would take at each of `paces`, which grow from 1. Where the device sets the pace a faster
-    host changes nothing: the least pace that comes within a hundredth of what can be reached is all that the step
-    tells, and `others`, what recording costs other models, counts where it is more.
+    `step_ns`: how long it would take at each of `paces`, which grow from 1; so of the host's part of a step. Where the
+    device sets the pace a faster host changes nothing: the least pace that comes within a hundredth of what can be
+    reached is all that the step tells, and `others`, what recording costs other models, counts where it is more.
 
     >>> others = SLOWDOWNS["both"]
     >>> fitted_slowdown(np.array([1.0, 2.0, 3.0]), np.array([6e6, 3e6, 2e6]), 3_000_000, others).usual
@@ -81,9 +82,7 @@ def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int, 
     usual = round(pace, 3)
     if min(float(step_ns[0]), alone_step_ns) <= _DEVICE_BOUND * float(step_ns.min()) and usual < others.usual:
         return replace(others, least=max(others.least, usual))
-    return Slowdown(
-        "recording", max(1.0, round(usual / 1.2, 3)), usual, round(1.2 * usual, 3), "measured on these steps"
-    )
+    return Slowdown("recording", max(1.0, round(usual / 1.2, 3)), usual, round(1.2 * usual, 3), MEASURED_HERE)
 
 
 def closed_gaps(
