@@ -137,11 +137,12 @@ def change(
     called: tuple[int, ...] = (),
     call_ns: int = 0,
     unblocked: tuple[int, ...] = (),
+    whole: bool = False,
 ) -> Change:
     rows_, saved_, unlaunched_, called_, unblocked_ = (
         np.array(each, np.int64) for each in (rows, saved, unlaunched, called, unblocked)
     )
-    return Change(rows_, saved_, unlaunched_, called_, call_ns, unblocked_)
+    return Change(rows_, saved_, unlaunched_, whole, called_, call_ns, unblocked_)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json.gz")), ids=lambda path: path.name)
@@ -287,6 +288,62 @@ def test_a_shorter_activity_on_a_stream_that_another_waits_for_gains_and_beside_
     assert replay.gains([change([order[1]], [10_000])], 1.0).tolist() == [0]
     assert replay.gains([change([order[0]], [10_000])], 1.0).tolist() == [10_000]
     assert replay.gains([change([order[0]], [90_000])], 1.0)[0] < 90_000
+
+
+def of_modules() -> Replay:
+    """Seven launches, 50 µs apart, in the middle of operators that take 20 µs; the fifth and sixth are of one."""
+    trace = Trace()
+    both = trace.op("aten::sort", 190_000, 70_000)
+    for number in range(7):
+        at = 50_000 * number
+        op = both if number in (4, 5) else trace.op("aten::neg", at - 10_000, 20_000)
+        trace.kernel("k", at + LAUNCH, 2_000, launch=(at, CALL), op=op)
+    return replay_of(trace.timeline())
+
+
+@pytest.mark.parametrize(
+    ("gone", "whole", "gained"),
+    [
+        ((2,), False, 20_000),  # the operator goes, and what Python did around it stays
+        ((2,), True, 50_000),
+        ((2, 3), False, 70_000),  # nobody is there to do anything in between
+        ((4, 5), False, 70_000),  # the operator of both
+        ((5,), False, 50_000),  # half an operator: what it did since its launch before goes
+    ],
+)
+def test_with_a_launch_goes_its_operator(gone: tuple[int, ...], whole: bool, gained: int) -> None:
+    replay = of_modules()
+    assert replay.gains([change([], [], gone, whole=whole)], 1.0).tolist() == [gained]
+    assert replay.gains([change([], [], gone, whole=whole)], 2.0).tolist() == [gained / 2]
+
+
+def test_the_hosts_part_of_the_first_step_is_told_at_every_pace() -> None:
+    trace = Trace()
+    for begin in (0, 1_000_000):
+        trace.step(begin, 500_000)
+        for at in (100_000, 300_000):
+            trace.kernel("k", begin + at + LAUNCH, 50_000, launch=(begin + at, CALL))
+    host = replay_of(trace.timeline()).run(np.array([1.0, 2.0, 5.0])).host_step
+    assert host is not None and host.tolist() == [500_000, 250_000, 100_000]
+
+
+def test_the_hosts_part_of_a_step_does_not_get_shorter_than_what_it_waits_for() -> None:
+    trace = Trace()
+    trace.step(0, 500_000)
+    trace.kernel("k", 100_000 + LAUNCH, 300_000, launch=(100_000, CALL))
+    trace.call("cudaDeviceSynchronize", 110_000, 300_000)
+    host = replay_of(trace.timeline()).run(np.array([1.0, 10.0])).host_step
+    assert host is not None and host[0] == 500_000
+    assert 300_000 < host[1] < 340_000
+
+
+@pytest.mark.parametrize("launches", [0, 1])
+def test_without_a_step_or_with_one_launch_the_hosts_part_is_not_known(launches: int) -> None:
+    trace = Trace()
+    if launches:
+        trace.step(0, 500_000)
+    trace.kernel("k", 100_000 + LAUNCH, 50_000, launch=(100_000, CALL))
+    assert replay_of(trace.timeline()).run(np.ones(1)).host_step is None
 
 
 def test_a_call_that_costs_the_host_more_takes_from_what_fewer_launches_gain_where_the_host_sets_the_pace() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tracemine.findings import Scan
+from tracemine.findings.steps import steps_of
 from tracemine.formats import open_trace
 from tracemine.pipeline import analysed, mined
+from tracemine.rows.gaps import gap_rows
 from tracemine.timeline import Timeline
 
 DECODE = Path(__file__).parents[2] / "fixtures" / "captures" / "decoder_decode"
@@ -38,6 +42,17 @@ def test_the_times_of_a_step_alone_and_recorded_are_read_and_survive_on_disk(tmp
 def test_a_capture_that_does_not_say_leaves_them_unknown(tmp_path: Path, about: str) -> None:
     meta = opened(tmp_path / "run", about).meta
     assert (meta.alone_step_ns, meta.recorded_step_ns) == (None, None)
+
+
+@pytest.mark.parametrize("host_ns", [1_500_000, 700_000])
+def test_the_hosts_part_of_a_step_tells_its_pace_where_the_device_sets_the_steps(tmp_path: Path, host_ns: int) -> None:
+    about = f'{{"alone_step_ns": 5600000, "recorded_step_ns": 5660000, "host_step_ns": {host_ns}}}'
+    timeline = opened(tmp_path / "run", about)
+    assert timeline.meta.host_step_ns == host_ns
+    without = replace(timeline, meta=msgspec.structs.replace(timeline.meta, host_step_ns=None))
+    told, guessed = (steps_of(each, gap_rows(each)).paces for each in (timeline, without))
+    recorded_ns = timeline.steps["dur_ns"][0].as_py()  # it launches, and waits for nothing
+    assert told[1] == pytest.approx(recorded_ns / host_ns, rel=0.02) and guessed[1] != told[1]
 
 
 def test_a_measured_capture_saves_about_what_the_step_alone_had_idle_and_no_more(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ launch is not recorded follows the host as it did. Other ranks are taken to be a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.perfmodel import LOADING_PACE
+from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.table import BoolArray, Categories, IntArray
 from tracemine.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
@@ -43,6 +45,7 @@ class Change:
     rows: IntArray  # those that get shorter
     saved_ns: IntArray  # by this much each, no more than it lasts
     unlaunched: IntArray  # those whose launch is not made any more
+    whole: bool  # with one goes all that the host did since the launch before; else its operator, where that is alone
     called: IntArray  # those whose launch costs the host more than it did
     call_ns: int  # by this much, whatever the host's pace
     unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
@@ -56,6 +59,21 @@ class Ran:
     starts: Floats  # of each activity, since the recorded first start
     ends: Floats
     host_step: Floats | None  # for how long the host is at the first step; None: its begin and end are not known
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Of each call the outermost operator that launches no more than the one that made it. Lists, a value a call."""
+
+    row: list[int]  # of the operator; −1: none is known
+    launches: list[int]  # that the operator makes
+    lead_ns: list[int]  # how much of the host's own time before the call lies before that operator
+    tail_ns: list[int]  # for how long the operator goes on behind the call's begin
+
+    def kept(self, unmade: Sequence[int]) -> set[int]:
+        """Those of the calls whose operator still makes others, or is not known."""
+        gone = Counter(self.row[call] for call in unmade)
+        return {call for call in unmade if self.row[call] < 0 or gone[self.row[call]] < self.launches[call]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +101,7 @@ class Replay:
     alone: BoolArray  # of each activity: nothing else was launched by its call
     work: dict[tuple[int, int], int]  # of each host event: the host's own time since the one before
     loading: dict[tuple[int, int], int]  # how much of that went into loading data, which recording stretches little
+    operators: Operators
     waits: dict[
         int, tuple[int, int, int]
     ]  # of each blocking call: the activity, the delay after it, and after its begin
@@ -99,13 +118,15 @@ class Replay:
         count = len(pace)
         in_turn = count == len(changes) + 1
         saved: dict[int, tuple[int, int]] = {}
-        unmade: dict[int, int] = {}
+        unmade: dict[int, tuple[int, bool]] = {}
         dearer: dict[int, tuple[int, int]] = {}
         unblocked: dict[int, int] = {}
         for number, change in enumerate(changes):
             since = number + 1 if in_turn else 0
             saved.update((r, (since, s)) for r, s in zip(change.rows.tolist(), change.saved_ns.tolist(), strict=True))
-            unmade.update((call, since) for call in self._calls(change.unlaunched))
+            calls = self._calls(change.unlaunched)
+            kept = self.operators.kept(calls)
+            unmade.update((call, (since, change.whole or call in kept)) for call in calls)
             dearer.update((call, (since, change.call_ns)) for call in self._calls(change.called))
             unblocked.update((call, since) for call in self._calls(change.unblocked))
         starts, ends = (np.zeros((len(self.start), count)) for _ in range(2))
@@ -113,8 +134,10 @@ class Replay:
         unheld = count  # scenarios from this one on do not wait for what was launched last
         reached: dict[int, Floats] = {}  # by place in `events`, when the host was done with it
         asked = () if self.step is None else (self.step.first, self.step.last)
+        gone, left = count, 0  # scenarios from this one on do not make the launch before, and what else goes with it
         host, faster = np.full(count, self.begins), 1.0 / pace
         loads = np.maximum(faster, 1.0 / LOADING_PACE)
+        around = self.operators
         launch, delays, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
         for place, event in enumerate(self.events):
             kind, at = event
@@ -131,8 +154,15 @@ class Replay:
                 continue
             loaded = self.loading.get(event, 0)
             step = (self.work[event] - loaded) * faster + loaded * loads if loaded else self.work[event] * faster
+            since, whole = unmade.get(at, (count, False)) if kind == _LAUNCHES else (count, False)
+            if gone < count and left:
+                step[gone:] = np.maximum(step[gone:] - left * faster[gone:], 0.0)
+            if since < count:
+                step[since:] = 0.0
+            if since < gone and not whole:
+                step[since:gone] = around.lead_ns[at] * faster[since:gone]
+            gone, left = since, 0 if whole else around.tail_ns[at]
             if kind == _LAUNCHES:
-                step[unmade.get(at, count) :] = 0.0
                 since, more = dearer.get(at, (count, 0))
                 step[since:] += more
                 unheld = unblocked.get(at, count)
@@ -168,12 +198,13 @@ class Replay:
                 done = np.maximum(done, called[call] + delay + np.minimum(took, self.interval_ns * faster))
         return done
 
+    def takes(self, changes: Sequence[Change], pace: float) -> Floats:
+        """How long the whole takes without any of the changes, with the first, with the first two, and so on."""
+        return self.run(np.full(len(changes) + 1, pace), changes).done
+
     def gains(self, changes: Sequence[Change], pace: float) -> Floats:
         """What each change shortens the whole by, made in order, one after another: they add up to what all give."""
-        if not changes:
-            return np.zeros(0)
-        done = self.run(np.full(len(changes) + 1, pace), changes).done
-        return np.maximum(-np.diff(done), 0.0)
+        return np.maximum(-np.diff(self.takes(changes, pace)), 0.0) if changes else np.zeros(0)
 
 
 def replay_of(timeline: Timeline) -> Replay:
@@ -208,11 +239,51 @@ def replay_of(timeline: Timeline) -> Replay:
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
         work=work,
         loading=loading,
+        operators=_operators(timeline, origin, calls, launch_row, work),
         waits=blocked,
         last=waits.last(delays),
         interval_ns=_interval(work),
         step=_first_step(timeline, origin, events, calls),
     )
+
+
+def _operators(
+    timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, work: dict[tuple[int, int], int]
+) -> Operators:
+    """The operators around launch calls."""
+    row, launches, lead, tail = (np.full(len(calls.begin), each, np.int64) for each in (-1, 0, 0, 0))
+    ops = timeline.ops
+    op = rows_of(timeline.activities["op_row"])
+    rows = np.flatnonzero((op >= 0) & (launch_row >= 0)) if ops.num_rows else op[:0]
+    _, first = np.unique(launch_row[rows], return_index=True)  # a graph's launch launches many
+    rows = rows[first]
+    if len(rows):
+        call = launch_row[rows]
+        row[call], launches[call] = _outermost(op[rows], rows_of(ops["parent_row"]), categories(ops["kind"]))
+        begin = rows_of(ops["start_ns"])[row[call]] - origin
+        end = begin + rows_of(ops["dur_ns"])[row[call]]
+        own = np.array([work.get((_LAUNCHES, each), 0) for each in call.tolist()], np.int64)
+        lead[call] = np.clip(own - (calls.begin[call] - begin), 0, own)
+        tail[call] = np.maximum(end - calls.begin[call], 0)
+    return Operators(*(each.tolist() for each in (row, launches, lead, tail)))
+
+
+def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArray, IntArray]:
+    """For the operator of each launch the outermost one around it that launches no more, and how much that launches."""
+    launches = np.zeros(len(parent), np.int64)
+    level = op
+    while (level >= 0).any():
+        launches += np.bincount(level[level >= 0], minlength=len(launches))
+        level = taken(parent, level)
+    named = kind.values.index("op") if "op" in kind.values else -2
+    is_op = kind.codes == named
+    top = op
+    while True:
+        up = taken(parent, top)
+        further = np.where((up >= 0) & is_op[up] & (launches[up] == launches[top]), up, top)
+        if (further == top).all():
+            return top, launches[top]
+        top = further
 
 
 def _first_step(timeline: Timeline, origin: int, events: Sequence[tuple[int, int]], calls: Calls) -> HostStep | None:

@@ -176,8 +176,14 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
         sizes, item = _firsts(each), each[0].item_bytes or 4
         taken = each[0].moved - 1
         nbytes = item * sum(sizes)
-        passes.append(Pass(reads=taken * nbytes, writes=nbytes, sizes=sizes, lists=max(taken, 1)))
+        one = Pass(reads=taken * nbytes, writes=nbytes, sizes=sizes, lists=max(taken, 1))
+        passes += [one] * _operators_over_lists(lists, each[0])
     return Work(passes=tuple(passes), before=before, sure=True)
+
+
+def _operators_over_lists(lists: Lists, call: Call) -> int:
+    """How many of them take the place of a loop over such calls: clamping has one for each bound."""
+    return max(lists.types(call.row).count("Scalar"), 1) if call.name in ("clamp", "clamp_") else 1
 
 
 # --- what operands say -----------------------------------------------------------------------------------------------

@@ -118,16 +118,17 @@ def with_steps(
     gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
     left = most_saved(book.accounts, book.unprofiled, gpu)
     gains = book.steps.gains([one.fix for one in on_gpu]) if on_gpu else []
-    for one, gained in zip(on_gpu, gains, strict=True):
-        # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
-        gained, left = taken(gained.at_most(one.finding.measured_ns + book.accounts.gpu_idle_ns), left)
-        findings.append(_gaining(one, gained))
     if on_gpu:
         book.alone_ns = book.steps.gaps_ns([book.steps.change(one.fix) for one in on_gpu])
+    # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
+    idle_ns = book.accounts.gpu_idle_ns
+    asked = [gained.at_most(one.finding.measured_ns + idle_ns) for one, gained in zip(on_gpu, gains, strict=True)]
     for one in idle:
         again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
-        step = sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING)
-        step, left = taken(step, left)
+        asked.append(sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING))
+    given = taken(asked, left)
+    findings += [_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)]
+    for one, step in zip(idle, given[len(on_gpu) :], strict=True):
         if not step.mid:
             book.drop("nothing_to_win", one.finding.occurrences)
             continue
@@ -137,16 +138,26 @@ def with_steps(
     return findings
 
 
-def taken(saving: Range, left: Range) -> tuple[Range, Range]:
-    """A saving, no more of it than is left at each end, and what is left then.
+def taken(savings: Sequence[Range], left: Range) -> list[Range]:
+    """Savings, one after another no more than is left at each end; at the high end what those behind usually save is
+    left to them.
 
-    >>> taken(Range(1, 5, 9), Range(2, 3, 20))
-    (Range(low=1, mid=3, high=9), Range(low=1, mid=0, high=11))
+    >>> taken([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 8, 12))
+    [Range(low=1, mid=5, high=9), Range(low=0, mid=3, high=3)]
+    >>> taken([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 3, 3))
+    [Range(low=1, mid=3, high=3), Range(low=0, mid=0, high=0)]
     """
-    high = min(saving.high, max(left.high, 0))
-    mid = min(saving.mid, max(left.mid, 0), high)
-    low = min(saving.low, max(left.low, 0), mid)
-    return Range(low, mid, high), Range(left.low - low, left.mid - mid, left.high - high)
+    mids, found = list[int](), list[Range]()
+    for saving in savings:
+        mids.append(min(saving.mid, max(left.mid - sum(mids), 0)))
+    behind, low_left, high_left = sum(mids), left.low, max(left.high, left.mid)
+    for saving, mid in zip(savings, mids, strict=True):
+        behind -= mid
+        high = max(min(saving.high, high_left - behind), mid)
+        low = min(saving.low, max(low_left, 0), mid)
+        low_left, high_left = low_left - low, high_left - high
+        found.append(Range(low, mid, high))
+    return found
 
 
 def _refuted(finding: Finding) -> Finding:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.findings.critical_path import Change, Floats, Ran, Replay, replay_of
-from tracemine.perfmodel import COMPILED_CALL_NS, MEASURED_HERE, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
+from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
-from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated
+from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Rows, number
 from tracemine.timeline import Timeline
@@ -26,8 +26,9 @@ _PACES = np.geomspace(1.0, 16.0, 25)
 # 1.1 times what the device needs of them as recorded, the 5th percentile is 0.99, the median 1.01, the 95th 1.05. What
 # a step takes beyond that is the host's.
 _LONGER_ALONE = 1.06
-# Two timings of one step differ by 6 % in the median (perfmodel/unprofiled.py): no gain is known better than that.
-_TIMED = 0.06
+# A host that is done with a step in less than this share of what the step takes waits for the device: its own time says
+# how fast it is, and the step's does not.
+_AHEAD = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +121,16 @@ class Steps:
         A slow host makes launches dear, a fast one GPU time: the high end is the larger of what both give.
         """
         least, usual, most = self.paces
-        found = []
-        cases = ((_LOW, least), (_MID, usual), (_HIGH, most), (_HIGH, least))
+        found, whole = [], 0.0
+        cases = ((_MID, usual), (_LOW, least), (_HIGH, most), (_HIGH, least))
         for end, pace in dict.fromkeys(cases):  # each once: least is most where nothing is known of the host
-            changes = [self.change(fix, end) for fix in fixes]
-            found.append((self.longer * self.replay.gains(changes, pace)).astype(np.int64).tolist())
-        spread = 0.0 if self.slowdown is None else _TIMED
+            takes = self.longer * self.replay.takes([self.change(fix, end) for fix in fixes], pace)
+            whole = whole or float(takes[0])
+            found.append(np.maximum(-np.diff(takes), 0.0).astype(np.int64).tolist())
+        spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), whole)
         return [
             outwards(min(least, mid) * (1 - spread), mid, max(mid, *rest) * (1 + spread))
-            for least, mid, *rest in zip(*found, strict=True)
+            for mid, least, *rest in zip(*found, strict=True)
         ]
 
     def usual_gains(self, fixes: Sequence[Fix]) -> list[int]:
@@ -164,6 +166,7 @@ class Steps:
             rows=_joined(rows),
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
+            whole=end is _HIGH or fix.call == "nothing",
             called=first if fix.call == "compiled" else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],
@@ -202,7 +205,7 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
         ran = replay.run(_PACES)
         step_ns = np.maximum(steps.without_profiler(ran) / count, least_ns)
         slowdown = fitted_slowdown(_PACES, step_ns, alone_ns, slowdown)
-        if host_ns and ran.host_step is not None and slowdown.measured != MEASURED_HERE:  # the device sets the pace
+        if host_ns and ran.host_step is not None and host_ns < _AHEAD * alone_ns:
             slowdown = fitted_slowdown(_PACES, ran.host_step, host_ns, slowdown)
         fitted = replace(steps, slowdown=slowdown)
         replayed = float(np.interp(fitted.paces[1], _PACES, step_ns))

@@ -32,7 +32,6 @@ from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
     COMPILED_CALL_NS,
-    MEASURED_HERE,
     REPLAY_FLOOR_NS,
     SLOWDOWNS,
     Slowdown,
@@ -62,7 +61,6 @@ __all__ = [
     "COMPILED_CALL_NS",
     "GPU",
     "LOADING_PACE",
-    "MEASURED_HERE",
     "NOTHING",
     "REPLAY_FLOOR_NS",
     "SLOWDOWNS",

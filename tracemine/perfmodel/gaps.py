@@ -56,7 +56,6 @@ SLOWDOWNS = {
 }
 
 
-MEASURED_HERE = "measured on these steps"
 _DEVICE_BOUND = 1.06  # a step within this of what an endlessly fast host reaches has its pace set by the device
 
 
@@ -82,7 +81,9 @@ def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int, 
     usual = round(pace, 3)
     if min(float(step_ns[0]), alone_step_ns) <= _DEVICE_BOUND * float(step_ns.min()) and usual < others.usual:
         return replace(others, least=max(others.least, usual))
-    return Slowdown("recording", max(1.0, round(usual / 1.2, 3)), usual, round(1.2 * usual, 3), MEASURED_HERE)
+    return Slowdown(
+        "recording", max(1.0, round(usual / 1.2, 3)), usual, round(1.2 * usual, 3), "measured on these steps"
+    )
 
 
 def closed_gaps(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 CAPTURED, ESTIMATED, RECORDED = "captured", "estimated", "recorded"
 # Two timings of one step differ by 6 % in the median, on an H200 and with each host's own pace taken out
 # (benchmarks/results/steps_h100_h200.md): no estimate is known better than that.
 _LEAST_SPREAD = 0.06
+_MOST_SPREAD = 0.5  # of what fixes gain: beyond that two timings tell nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,20 @@ def estimated(recorded_ns: int, shares: tuple[float, float, float], note: str, *
     return Unprofiled(
         low_ns=low, mid_ns=mid, high_ns=high, source=ESTIMATED, note=note, of_step=of_step, recorded_ns=recorded_ns
     )
+
+
+def timing_spread(gained_ns: float, step_ns: float) -> float:
+    """By which share of it what fixes gain of a step may differ from the difference of two timings, before and after.
+
+    Each of these is off by 6 %, for reasons of its own.
+
+    >>> round(timing_spread(50, 100), 3), timing_spread(1, 100), round(timing_spread(100, 100), 3)
+    (0.134, 0.5, 0.06)
+    """
+    if gained_ns <= 0 or step_ns <= 0:
+        return _MOST_SPREAD
+    share = min(gained_ns / step_ns, 1.0)
+    return min(_LEAST_SPREAD * math.hypot(1.0, 1.0 - share) / share, _MOST_SPREAD)
 
 
 def as_recorded(recorded_ns: int, *, of_step: bool) -> Unprofiled:
