@@ -12,6 +12,7 @@ import pytest
 from tracemine.findings import Scan
 from tracemine.findings.steps import steps_of
 from tracemine.formats import open_trace
+from tracemine.formats.discover import traces
 from tracemine.pipeline import analysed, mined
 from tracemine.rows.gaps import gap_rows
 from tracemine.timeline import Timeline
@@ -42,6 +43,16 @@ def test_the_times_of_a_step_alone_and_recorded_are_read_and_survive_on_disk(tmp
 def test_a_capture_that_does_not_say_leaves_them_unknown(tmp_path: Path, about: str) -> None:
     meta = opened(tmp_path / "run", about).meta
     assert (meta.alone_step_ns, meta.recorded_step_ns) == (None, None)
+
+
+def test_a_capture_without_an_execution_trace_is_a_recording_all_the_same(tmp_path: Path) -> None:
+    timeline = opened(tmp_path / "run", '{"alone_step_ns": 1100000, "recorded_step_ns": 5660000}')
+    assert timeline.tensors.num_rows
+    for path in (tmp_path / "run").glob("et.json*"):
+        path.unlink()
+    assert list(traces(str(tmp_path / "run"))) == list(traces(str(tmp_path))) == [tmp_path / "run"]
+    alone = open_trace(tmp_path / "run")
+    assert not alone.tensors.num_rows and alone.meta.alone_step_ns == 1_100_000
 
 
 @pytest.mark.parametrize("host_ns", [1_500_000, 700_000])

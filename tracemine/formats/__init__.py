@@ -67,8 +67,9 @@ EXECUTION_TRACE_NAMES = ("et.json", "et.json.gz")
 ABOUT_NAME = "capture.json"
 
 
-def recording_in(folder: Path) -> tuple[Path, Path] | None:
-    """The trace and the execution trace that lie in a folder, as `tracemine.capture` leaves them; None: not both.
+def recording_in(folder: Path) -> tuple[Path, Path | None] | None:
+    """The trace and the execution trace that lie in a folder, as `tracemine.capture` leaves them, the second where it
+    was asked for; None: it is no recording.
 
     >>> recording_in(Path("no/such/folder")) is None
     True
@@ -78,7 +79,8 @@ def recording_in(folder: Path) -> tuple[Path, Path] | None:
         for names in (TRACE_NAMES, EXECUTION_TRACE_NAMES)
     ]
     trace, execution_trace = found
-    return None if trace is None or execution_trace is None else (trace, execution_trace)
+    captured = execution_trace is not None or (folder / ABOUT_NAME).is_file()
+    return (trace, execution_trace) if trace is not None and captured else None
 
 
 def open_trace(
@@ -92,8 +94,9 @@ def open_trace(
     """Read a profiler's export, plain or gzipped, or a timeline directory that was written before.
 
     `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
-    knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, is
-    read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is exported by the nsys on PATH.
+    knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, or
+    the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is
+    exported by the nsys on PATH.
     `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
     that launched them then. `progress` is told after each block how many of the file's bytes are read, and how many
     there are. `formats` are asked before those that are known here.
