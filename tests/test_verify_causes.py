@@ -25,12 +25,18 @@ def row(**change: Any) -> dict[str, Any]:
 
 
 def test_the_error_is_a_share_of_the_unfixed_time_and_only_right_rows_count() -> None:
-    rows = [row(), row(fixed_ns=1100, level="L3"), row(level="L0", fixed_ns=None, says="why", refused="not rebuilt: x")]
+    slower = row(fixed_ns=1100, level="L3")
+    longer = row(eager_ns=2000, fixed_ns=800, traced_ns=1000)  # run again it takes twice as long as in the trace
+    rows = [row(), slower, longer, row(level="L0", fixed_ns=None, says="why", refused="not rebuilt: x")]
     lines = list(verify_causes.summary(rows))
-    assert lines[0] == "3 findings of 1 programs; 2 right and timed"
-    assert lines[1] == "mean error 45.0 % of the unfixed time; sign right in 1 of 2; the interval holds 1 of 2 (50 %)"
-    assert lines[2] == "1 not timed, attention: not rebuilt: x"
-    assert sum(line.startswith("| a |") for line in verify_causes.table(rows)) == 2
+    assert lines[0] == "4 findings of 1 programs; 3 right and timed"
+    assert lines[1] == (
+        "mean error 46.7 % of the unfixed time; sign right in 2 of 3; intervals are 30 % of it wide in the median"
+    )
+    assert lines[2] == "the interval holds what was measured in 1 of 3 (33 %)"
+    assert lines[3].endswith("in 2 of 3 (67 %)")
+    assert lines[4] == "1 not timed, attention: not rebuilt: x"
+    assert sum(line.startswith("| a |") for line in verify_causes.table(rows)) == 3
 
 
 def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
