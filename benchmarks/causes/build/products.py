@@ -174,7 +174,7 @@ def grouped_places(fixed: bool) -> Step:
 def grouped_images(fixed: bool) -> Step:
     """256 channels in 8 groups, 7 by 7, channels last."""
     layer = conv(256, kernel=7, groups=8).to(H).to(memory_format=LAST).eval()
-    weight = layer.weight.view(8, -1, layer.weight[0].numel()).transpose(1, 2)
+    weight = layer.weight.reshape(8, -1, layer.weight[0].numel()).transpose(1, 2)
 
     def products(x: Tensor) -> Tensor:
         batch, channels, high, wide = x.shape
