@@ -8,12 +8,13 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from tests.verdicts.test_evidence import FINDING  # noqa: E402
-from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref  # noqa: E402
+from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref, Scalar  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
 from tracemine.verify.fixes.chains import MAKERS, fixed_chain  # noqa: E402
@@ -121,12 +122,12 @@ def test_a_fixed_form_is_right_and_a_spoiled_one_is_told(
     assert all(spoiled.values())
 
 
-def attention(backward: bool, masked: bool = False) -> Graph:
+def attention(backward: bool, masked: bool = False, kind: str = "float32", scale: float = 0.4) -> Graph:
     """As eager PyTorch runs it, of two sequences and three heads that lie beside each other."""
     b = GraphBuilder("attention")
     strides = (105, 5, 15, 1)
-    q, v, g = (b.input(name, (2, 3, 7, 5), "float32", strides=strides) for name in "qvg")
-    k = b.input("k", (2, 3, 5, 7), "float32", strides=(105, 5, 1, 15))
+    q, v, g = (b.input(name, (2, 3, 7, 5), kind, strides=strides) for name in "qvg")
+    k = b.input("k", (2, 3, 5, 7), kind, strides=(105, 5, 1, 15))
     hidden = b.input("hidden", (7, 7), "bool")
 
     def laid(x: Any, *shape: int) -> Any:
@@ -134,7 +135,7 @@ def attention(backward: bool, masked: bool = False) -> Graph:
 
     query, key, value = laid(q, 6, 7, 5), laid(k, 6, 5, 7), laid(v, 6, 7, 5)
     scores = b.call("aten::view", b.call("aten::bmm", query, key), [2, 3, 7, 7])
-    scores = b.call("aten::mul.Tensor", scores, 0.4)
+    scores = b.call("aten::mul.Tensor", scores, scale)
     if masked:
         scores = b.call("aten::masked_fill.Scalar", scores, hidden, -1e9)
     weights = b.call("aten::_softmax", scores, -1, False)
@@ -146,19 +147,50 @@ def attention(backward: bool, masked: bool = False) -> Graph:
     of_values = b.call("aten::bmm", b.call("aten::permute", flat, [0, 2, 1]), gradient)
     of_weights = b.call("aten::bmm", gradient, b.call("aten::permute", value, [0, 2, 1]))
     of_weights = b.call("aten::view", of_weights, [2, 3, 7, 7])
-    of_scores = b.call("aten::_softmax_backward_data", of_weights, weights, -1, "float32")
-    of_scores = b.call("aten::mul.Tensor", of_scores, 0.4)
+    of_scores = b.call("aten::_softmax_backward_data", of_weights, weights, -1, kind)
+    of_scores = b.call("aten::mul.Tensor", of_scores, scale)
     flat = b.call("aten::view", of_scores, [6, 7, 7])
     of_query = b.call("aten::bmm", flat, b.call("aten::permute", key, [0, 2, 1]))
     of_key = b.call("aten::bmm", b.call("aten::permute", query, [0, 2, 1]), flat)
     return b.done(out, of_values, of_query, of_key)
 
 
+def not_recorded(chain: Graph) -> Graph:
+    """The chain, none of whose numbers the trace told."""
+
+    def unknown(value: Any) -> Any:
+        return Scalar(value.name, 0.5, recorded=False) if isinstance(value, Scalar) else value
+
+    calls = (msgspec.structs.replace(c, arguments=tuple(map(unknown, c.arguments))) for c in chain.calls)
+    return msgspec.structs.replace(chain, calls=tuple(calls))
+
+
+def test_a_scale_that_is_not_recorded_is_that_of_the_heads_width() -> None:
+    chain = not_recorded(attention(backward=True))
+    fixed = fixed_chain("attention_unfused", chain)
+    assert fixed.numbers == pytest.approx(dict.fromkeys(("other", "other_1"), 5**-0.5))
+    assert any("width" in text for text in fixed.assumptions)
+    assert f"other={5**-0.5!r}" in fixed.source
+    assert fixed_chain("attention_unfused", attention(backward=True)).numbers == {}  # as recorded
+
+
+def test_the_gradient_of_the_fused_operator_may_round_as_fused_kernels_do(tmp_path: Path) -> None:
+    chain = attention(backward=True, kind="bfloat16", scale=2.0)  # peaked: nearly one place a row
+    assert fixed_chain("attention_unfused", chain).rounds == "delta_form"
+    assert tried("attention_unfused", chain, tmp_path)["flash"] == []
+    plain = ("rounds=delta_form,", "")
+    assert any("output 2: element" in f for f in tried("attention_unfused", chain, tmp_path, spoil=plain)["flash"])
+    for spoil in (("delta = (", "delta = 2 * ("), (" - delta)", " + delta)")):
+        faults = tried("attention_unfused", chain, tmp_path, spoil=spoil)["flash"]
+        assert any("another function" in fault for fault in faults)
+    assert fixed_chain("attention_unfused", attention(backward=False)).rounds is None
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_attention_is_the_fused_operator_without_copies_of_what_it_reads(backward: bool, tmp_path: Path) -> None:
     chain = attention(backward)
     source = fixed_chain("attention_unfused", chain).source
-    assert "clone" not in source
+    assert "clone" not in source.partition("def delta_form")[0]
     assert tried("attention_unfused", chain, tmp_path)["math"] == []
     assert tried("attention_unfused", chain, tmp_path, spoil=("scale=other", "scale=1.3 * other"))["math"]
     if backward:

@@ -188,3 +188,72 @@ def test_what_leaves_no_results_is_compared_behind_what_reads_them() -> None:
     assert way_tried(lambda x: x.zero_(), way, inputs, 2.0, "cpu")["faults"] == []
     wrong = replace(way, behind=(lambda x: (x.clone().fill_(1) + 0.5 * x,), lambda x: (0.5 * x,)))
     assert way_tried(lambda x: x.fill_(1), wrong, inputs, 2.0, "cpu")["faults"]
+
+
+HEADS, PLACES, WIDTH = 3, 32, 64
+PEAKED = 0.5  # scale: four times what heads of this width have, so that rows are nearly one place
+HEADED = [(name, (HEADS, PLACES, WIDTH), torch.bfloat16, (PLACES * WIDTH, WIDTH, 1), "moderate") for name in "qkvg"]
+
+
+def later() -> Any:
+    return torch.ones(PLACES, PLACES, dtype=torch.bool).triu(1)
+
+
+def trained(scale: float, delta: bool = False) -> Callable[..., Any]:
+    """Causal attention and its gradient as eager runs it; delta: as fused kernels order it, by the rounded result."""
+
+    def turned(t: Any) -> Any:
+        return aten.permute.default(t, [0, 2, 1])
+
+    def calls(q: Any, k: Any, v: Any, g: Any) -> Any:
+        scores = aten.mul.Tensor(aten.bmm.default(q, turned(k)), scale)
+        weights = aten._softmax.default(aten.masked_fill.Scalar(scores, later(), -1e9), -1, False)
+        out, of_weights = aten.bmm.default(weights, v), aten.bmm.default(g, turned(v))
+        if delta:
+            of_row = (g.float() * out.float()).sum(-1, keepdim=True)
+            of_scores = (weights.float() * (of_weights.float() - of_row)).to(torch.bfloat16)
+        else:
+            of_scores = aten._softmax_backward_data.default(of_weights, weights, -1, torch.bfloat16)
+        of_scores = aten.mul.Tensor(of_scores, scale)
+        of_query, of_key = aten.bmm.default(of_scores, k), aten.bmm.default(turned(of_scores), q)
+        return out, of_query, of_key, aten.bmm.default(turned(weights), g)
+
+    return calls
+
+
+def fused(scale: float, wrong: str = "") -> Way:
+    """What a fused kernel does: float32 within, the result rounded before its gradient's row sums are made of it."""
+
+    def call(*given: Any) -> Any:
+        q, k, v, g = (t.float() for t in given)
+        scores = q @ k.mT * (1.02 * scale if wrong == "scale" else scale)
+        scores = scores if wrong == "mask" else scores.masked_fill(later(), -1e9)
+        weights = scores.softmax(-1)
+        out = (weights @ v).bfloat16()
+        of_row = (g * out.float()).sum(-1, keepdim=True) * (wrong != "row sums")
+        of_scores = (weights * (g @ v.mT - of_row)).bfloat16().float() * scale
+        of_key = of_scores.mT @ q
+        if wrong == "head":
+            of_key[1] = 0
+        results = (of_scores @ k, of_key, weights.bfloat16().float().mT @ g)
+        return out, *(t.bfloat16() for t in results)
+
+    return Way("", call=call)
+
+
+def test_a_fused_gradient_may_round_as_fused_gradients_do_and_no_more() -> None:
+    alone = ways_tried(trained(PEAKED), {"right": fused(PEAKED)}, HEADED, 8.0, "cpu")
+    assert any("output 1: element" in fault for fault in alone["right"]["faults"])
+    ways = {name: fused(PEAKED, name) for name in ("right", "scale", "row sums", "head", "mask")}
+    found = ways_tried(trained(PEAKED), ways, HEADED, 8.0, "cpu", rounds=trained(PEAKED, delta=True))
+    assert found["right"]["faults"] == []
+    assert all(found[name]["faults"] for name in ways if name != "right")
+
+
+def test_another_function_allows_nothing_and_is_told() -> None:
+    ways, other = {"wrong": fused(1.02 * PEAKED)}, trained(1.02 * PEAKED, delta=True)
+    alone = ways_tried(trained(PEAKED), ways, HEADED, 8.0, "cpu")["wrong"]["faults"]
+    found = ways_tried(trained(PEAKED), ways, HEADED, 8.0, "cpu", rounds=other)["wrong"]["faults"]
+    assert alone
+    assert [fault for fault in found if "another function" not in fault] == alone
+    assert len(found) == len(alone) + 3  # a seed each

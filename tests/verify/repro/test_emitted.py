@@ -126,7 +126,7 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
     """Who changes this raises INTERFACE: files of before lie beside a harness of now."""
     module = loaded(put(tmp_path, "file.py", text_of("add_rms_norm")))
     harness = sys.modules["tracemine_repro"]
-    assert INTERFACE == 2
+    assert INTERFACE == 3
     assert [*inspect.signature(type(module.CHECK)).parameters] == [
         *("file", "interface", "fingerprint", "title", "eager", "fused", "library", "blocks", "inputs", "on_cpu"),
         *("sizes_on_cpu", "trace", "ulp", "nbytes", "read_bytes", "draws"),
@@ -142,7 +142,7 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
 
 def test_a_harness_of_before_is_replaced_and_a_file_of_that_name_that_is_none_is_not(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    path.write_text(harness_text().replace("INTERFACE = 2", "INTERFACE = 0"))
+    path.write_text(harness_text().replace("INTERFACE = 3", "INTERFACE = 0"))
     write_harness(tmp_path)
     assert path.read_text("utf-8") == harness_text()
     path.write_text("mine = 1\n")

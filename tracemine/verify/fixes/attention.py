@@ -5,16 +5,29 @@ Which calls are which is told from the chain; whether the fused operator compute
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.codegen.graph import Call, Graph, Input, Ref, Value, mutated, reads, renumbered
+from tracemine.codegen.graph import (
+    Call,
+    Graph,
+    Input,
+    Literal,
+    Ref,
+    Scalar,
+    Value,
+    mutated,
+    reads,
+    renumbered,
+    settled,
+)
 from tracemine.verify.fixes.record import Fixed, NoFixedForm
 from tracemine.verify.library import find
-from tracemine.verify.repro.text import arguments_text, number_text
+from tracemine.verify.repro.text import arguments_text, eager_text, number_text
 
 BACKENDS = {
     "flash": "FLASH_ATTENTION",
@@ -28,6 +41,16 @@ _LAID_OUT = frozenset(
 )
 _SEEN = _LAID_OUT | {"aten::permute", "aten::transpose", "aten::expand", "aten::_to_copy"}
 _COPIED = re.compile(r"aten\.clone\.default\((\w+), memory_format=torch\.contiguous_format\)")
+_BEHIND = "aten::_softmax_backward_data"
+_WIDE = frozenset({"float32", "float64"})
+# What a number that scales scores is, by the root of the heads' width.
+_SCALES: Mapping[str, Callable[[float], float]] = {
+    "aten::mul": lambda root: 1 / root,
+    "aten::mul_": lambda root: 1 / root,
+    "aten::div": lambda root: root,
+    "aten::div_": lambda root: root,
+}
+SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
 _FUSED = "F.scaled_dot_product_attention("
 
 
@@ -36,14 +59,42 @@ def attended(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     drawn = next((call.label for call in chain.calls if call.schema.op_class == "random"), None)
     if drawn is not None:
         raise NoFixedForm(f"{drawn} draws random numbers: the fused operator draws others, and nothing can be compared")
-    backward = any(call.operator == "aten::_softmax_backward_data" for call in chain.calls)
+    numbers = _scales(chain)
+    chain = settled(chain, numbers)
+    backward = any(call.operator == _BEHIND for call in chain.calls)
     made = _trained(chain, unread) if backward else _inferred(chain, unread)
+    delta = _delta_form(chain) if backward else None
+    source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
     own = {
         name: f'"{says}, {kind}", within=backend("{kind}"), call=fixed'
         for name, kind in BACKENDS.items()
         for says in (made.says,)
     }
-    return Fixed(own=own, source=made.source, uses=("backend",), assumptions=made.assumptions)
+    return Fixed(
+        own=own,
+        source=source,
+        uses=("backend",),
+        rounds=None if delta is None else "delta_form",
+        numbers=numbers,
+        assumptions=(*made.assumptions, *([SCALED] if numbers else [])),
+    )
+
+
+def _scales(chain: Graph) -> dict[str, float]:
+    """Numbers that are not recorded and scale scores or their gradient, by name: as attention is commonly scaled."""
+    scores = next((n for n, call in enumerate(chain.calls) if call.operator in _PRODUCTS), None)
+    softmax = any(call.operator == "aten::_softmax" for call in chain.calls)
+    if scores is None or not softmax:
+        return {}
+    root = math.sqrt(chain.specs[_sides(chain, scores)[0]].shape[-1])
+    behind = [n for n, call in enumerate(chain.calls) if call.operator == _BEHIND]
+    scaled = set[int]().union(*(_from(chain, chain.first_output(n), _SEEN) for n in (scores, *behind)))
+    found = {s.name: 1 / root for s in [chain.calls[scores].given().get("alpha")] if isinstance(s, Scalar)}
+    for call in chain.calls:
+        number = call.given().get("other")
+        if call.operator in _SCALES and isinstance(number, Scalar) and reads(call)[0] in scaled:
+            found[number.name] = _SCALES[call.operator](root)
+    return {s.name: found[s.name] for s in chain.scalars if s.name in found and not s.recorded}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +168,39 @@ def _trained(chain: Graph, unread: Collection[int]) -> _Made:
     )
 
 
+def _delta_form(chain: Graph) -> str | None:
+    """The calls as fused kernels order them: the gradient of the scores is P * (dP - rowsum(dO * O)), of O as rounded.
+
+    Eager sums dP * P over the probabilities that it multiplies by, and where one of a row is nearly 1 that cancels; the
+    row's result O was rounded apart from them. None where the chain is not told so.
+    """
+    parts = _parts(chain)
+    number = next(n for n, call in enumerate(chain.calls) if call.operator == _BEHIND)
+    grad, weights, axis, *_ = chain.calls[number].arguments
+    names = [*(i.name for i in chain.inputs), *(f"t{k}" for k in range(len(chain.inputs), len(chain.specs)))]
+    place = chain.first_output(number)
+    last = isinstance(axis, Literal) and axis.value in (-1, len(chain.specs[place].shape) - 1)
+    if not (isinstance(grad, Ref) and isinstance(weights, Ref) and last and parts.result < place):
+        return None
+
+    def wide(value: int) -> str:
+        kind = chain.specs[value].dtype
+        return names[value] if kind in _WIDE else f"{names[value]}.float()"
+
+    of_row = (*chain.specs[place].shape[:-1], 1)
+    made = f"{wide(weights.value)} * ({wide(grad.value)} - delta)"
+    kind = chain.specs[place].dtype
+    lines = [
+        f"    delta = ({wide(parts.gradient)} * {wide(parts.result)}).sum(-1, keepdim=True).reshape({of_row!r})",
+        f"    {names[place]} = {made if kind in _WIDE else f'({made}).to(torch.{kind})'}",
+    ]
+    text, line = eager_text(chain), f"    {names[place]} = {_text(chain.calls[number], names)}"
+    if text.count(f"{line}\n") != 1:
+        return None
+    text = text.replace(f"{line}\n", "\n".join([*lines, ""]))
+    return text.replace("def eager(", "def delta_form(", 1)
+
+
 def _aten(lines: Sequence[str]) -> list[str]:
     return ["aten = torch.ops.aten"] if any("aten." in line for line in lines) else []
 
@@ -134,7 +218,7 @@ class _Parts:
 def _parts(chain: Graph) -> _Parts:
     products = [n for n, call in enumerate(chain.calls) if call.operator in _PRODUCTS]
     softmax = next((n for n, call in enumerate(chain.calls) if call.operator == "aten::_softmax"), None)
-    behind = next((n for n, call in enumerate(chain.calls) if call.operator == "aten::_softmax_backward_data"), None)
+    behind = next((n for n, call in enumerate(chain.calls) if call.operator == _BEHIND), None)
     if len(products) != 6 or softmax is None or behind is None:
         raise NoFixedForm("not all six products of attention and its backward pass are there")
     weights, scored = _from(chain, chain.first_output(softmax), _SEEN), _from(chain, chain.first_output(behind), None)

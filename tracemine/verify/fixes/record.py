@@ -18,5 +18,7 @@ class Fixed:
     own: Mapping[str, str] = field(default_factory=dict)  # by name the arguments of a `Way`
     source: str = ""  # the functions that those name
     uses: tuple[str, ...] = ()  # names of the harness that they call
+    rounds: str | None = None  # a function of the source: the calls in the order of the ways, whose roundings count too
+    numbers: Mapping[str, float] = field(default_factory=dict)  # by name, of such as are not recorded
     holds: Mapping[int, object] = field(default_factory=dict)  # what inputs hold, by number, as `make_inputs` makes it
     assumptions: tuple[str, ...] = ()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracemine.codegen.graph import settled
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
@@ -17,12 +18,13 @@ from tracemine.verify.fixes.chains import MAKERS, fixed_chain
 from tracemine.verify.fixes.record import Fixed
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.library.prove import LIBRARY_ULP
-from tracemine.verify.rebuild.arguments import Names, NotRecorded, given
+from tracemine.verify.rebuild.arguments import NUMBER, Names, NotRecorded, given
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, kernels_of
 from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, chain_parts, folded, literal_text, one_line, recorded_rows, title_text
 
+ONE_VALUE = "a Python number among the arguments is not recorded: it is tried at one value"
 CALL_NOT_PROVED = "a library's call has no kernel that could be proved on a CPU"
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
@@ -175,7 +177,15 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
     make = rebuilder.rebuild if maker.whole else rebuilder.alone
     rebuilt = make(finding.activities[0], finding.rule)
     remains = finding.fused_ns is None or finding.fused_ns.mid > 0
-    return rebuilt, fixed_chain(finding.rule, rebuilt.chain, rebuilt.unread, remains=remains)
+    fixed = fixed_chain(finding.rule, rebuilt.chain, rebuilt.unread, remains=remains)
+    return replace(rebuilt, chain=settled(rebuilt.chain, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed
+
+
+def _assumed(rebuilt: Rebuilt, fixed: Fixed) -> tuple[str, ...]:
+    """What a chain takes for granted: a number that is not recorded is tried at one value here."""
+    others = [s.name for s in rebuilt.chain.scalars if not s.recorded and s.name not in fixed.numbers]
+    kept = tuple(text for text in rebuilt.assumptions if text != NUMBER)
+    return (*kept, ONE_VALUE) if others and NUMBER in rebuilt.assumptions else kept
 
 
 def chain_reproduction(
@@ -226,6 +236,7 @@ def ways_text(
     given = [f"ways={fixed.ways!r},"] if fixed.ways else []
     given += [f"fixed={{{own}\n    }},"] if own else []
     given += [] if ulp is None else [f"ulp={ulp},"]
+    given += [] if fixed.rounds is None else [f"rounds={fixed.rounds},"]
     source = f"\n\n\n{fixed.source.strip()}" if fixed.source else ""
     text = f'''"""{comment(chr(10).join(about))}
 """

@@ -17,6 +17,7 @@ from tracemine.validate.undefined_casts import defined
 
 SEEDS = 3
 _RUNS = 10  # that must have the same bits
+_OF_SIZE, _OF_NOISE = 1e-9, 1e-6  # by which orders of one computation may differ in float64
 
 
 def make_inputs(described: Sequence[tuple[Any, ...]], seed: int = 0, device: str = "cuda") -> list[torch.Tensor]:
@@ -91,12 +92,14 @@ def right(
     ulp: float,
     device: str = "cuda",
     seeds: Sequence[int] = range(SEEDS),
+    rounds: Callable[..., Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Each variant by one rule: its faults, its worst output's errors with the first seed (where it gives
     nothing, those of what it writes in place), and `judged`: the share of
     its numbers that something is asked of (`numerics.py`), of all seeds.
 
-    A variant may give None for what nobody reads.
+    A variant may give None for what nobody reads. rounds: eager's computation in another order, whose roundings are
+    allowed too; where it is another function than eager, every variant has that as its fault.
     """
     found: dict[str, dict[str, Any]] = {name: {"faults": []} for name in variants}
     numbers: dict[str, list[tuple[float, int]]] = {name: [] for name in variants}
@@ -104,6 +107,10 @@ def right(
         inputs = make_inputs(described, seed, device)
         wanted, truth = defined(partial(_both, eager, inputs))
         noise = spread(eager, partial(copies, inputs), partial(widened, inputs), truth)
+        if rounds is not None and noise is not None:
+            noise, fault = _with_roundings_of(rounds, inputs, truth, noise)
+            for each in found.values():
+                each["faults"] += [f"seed {seed}, {fault}"] if fault else []
         names = [f"output {k}" for k in range(len(wanted) - len(inputs))] + [str(d[0]) for d in described]
         compared: list[list[tuple[torch.Tensor, Comparison]]] = [[] for _ in names]
         for variant, work in variants.items():
@@ -134,6 +141,37 @@ def _both(eager: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> tuple[li
     with InDouble():
         truth = [*(eager(*wide) or ()), *wide]
     return wanted, truth
+
+
+def _with_roundings_of(
+    other: Callable[..., Any], inputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], noise: list[torch.Tensor]
+) -> tuple[list[torch.Tensor], str | None]:
+    """Of each element the larger of two noises: that given, and that of another order of the same computation. As
+    given, with what is wrong, where the other gives something else than the truth in float64.
+    """
+    wide = widened(inputs)
+    with InDouble():
+        own = [*(other(*wide) or ()), *wide]
+    theirs = spread(other, partial(copies, inputs), partial(widened, inputs), truth)
+    if theirs is None or [t.shape for t in own] != [t.shape for t in truth]:
+        return noise, "the other order of the computation is not told by its calls in float64"
+    for mine, exact, off in zip(own, truth, theirs, strict=True):
+        if not _same_function(mine, exact, off):
+            return noise, "the other order of the computation is another function than eager"
+    return [torch.maximum(a, b) for a, b in zip(noise, theirs, strict=True)], None
+
+
+def _same_function(found: torch.Tensor, truth: torch.Tensor, noise: torch.Tensor) -> bool:
+    """Whether two results in float64 differ by no more than float64 rounds: a share of their size, and of what
+    roundings of narrow types come to there.
+    """
+    if not truth.is_floating_point():
+        return bool(torch.equal(found, truth))
+    a, b = found.double(), truth.double()
+    size = b.nan_to_num(0.0, 0.0, 0.0)
+    allowed = _OF_SIZE * (size.abs() + size.square().mean().sqrt()) + _OF_NOISE * noise.nan_to_num(0.0, 0.0, 0.0)
+    same = (a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= allowed)
+    return bool(same.all())
 
 
 def repeats(work: Callable[..., Any], described: Sequence[tuple[Any, ...]], device: str = "cuda") -> bool:

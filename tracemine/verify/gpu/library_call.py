@@ -250,10 +250,12 @@ def ways_tried(
     described: Sequence[tuple[Any, ...]],
     ulp: float | None,
     device: str = "cuda",
+    rounds: Callable[..., Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Faults and error of each way: of a bilinear call as `faults_of` says, of others by float64 (`right`).
 
-    What a way raised is a fault of it. ulp: that functions may be off by; None: the call is bilinear.
+    What a way raised is a fault of it. ulp: that functions may be off by; None: the call is bilinear. rounds: as
+    `right` has it.
     """
     found: dict[str, dict[str, Any]] = {}
     runs: dict[str, Callable[..., Any]] = {}
@@ -275,7 +277,7 @@ def ways_tried(
             text = (str(error).splitlines() or [""])[0][:200]
             found[name] = {"faults": [f"{type(error).__name__}: {text}"], "error": None}
     if runs and ulp is not None:
-        found |= right(eager, runs, described, ulp, device)
+        found |= right(eager, runs, described, ulp, device, rounds=rounds)
     return {name: {"faults": found[name]["faults"], "error": found[name].get("error", 0.0)} for name in ways}
 
 
@@ -288,12 +290,13 @@ def examined_call(
     compile_s: float,
     seconds: float,
     ulp: float | None = None,
+    rounds: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
     """Everything about calls: replay, which ways are right, and what eager and the fastest right one take."""
     began = time.monotonic()
     inputs = make_inputs(described)
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(0), "replay": replayed(eager, described, recorded)}
-    found["ways"] = tried = ways_tried(eager, ways, described, ulp)
+    found["ways"] = tried = ways_tried(eager, ways, described, ulp, rounds=rounds)
     right_ones = [name for name, each in tried.items() if not each["faults"]]
     found["right"] = {"faults": [f for each in tried.values() for f in each["faults"]] if not right_ones else []}
     if not right_ones:

@@ -349,6 +349,7 @@ class CallCheck(Check):
     Reproduction.
 
     fixed: the file's own ways, by name. ulp: that functions of the calls may be off by; None: a call that is bilinear.
+    rounds: the calls' computation in another order, as the ways have it: what it rounds they may round.
     """
 
     file: str
@@ -361,6 +362,7 @@ class CallCheck(Check):
     inputs: Sequence[tuple[Any, ...]]
     trace: Sequence[tuple[str, str, Any]]
     ulp: float | None = None
+    rounds: Callable[..., Any] | None = None
 
     @property
     def _all(self) -> dict[str, Way]:
@@ -384,7 +386,15 @@ class CallCheck(Check):
         """As Check's."""
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "another call", **self.own()}
         return found | examined_call(
-            self.eager, self._all, self.inputs, self.trace, compiles, compile_s, min(seconds, within), self.ulp
+            self.eager,
+            self._all,
+            self.inputs,
+            self.trace,
+            compiles,
+            compile_s,
+            min(seconds, within),
+            self.ulp,
+            self.rounds,
         )
 
     def without_gpu(self) -> dict[str, Any]:
@@ -392,7 +402,7 @@ class CallCheck(Check):
         count = sum(math.prod(shape) for _, shape, *_ in self.inputs)
         if count > MOST_ON_CPU:
             raise SystemExit(NO_GPU)
-        tried = ways_tried(self.eager, self._all, self.inputs, self.ulp, "cpu")
+        tried = ways_tried(self.eager, self._all, self.inputs, self.ulp, "cpu", self.rounds)
         faults = [f for each in tried.values() for f in each["faults"]]
         right = any(not each["faults"] for each in tried.values())
         found = {"fingerprint": self.fingerprint, "on_cpu": True, "ways": tried, **self.own()}
