@@ -71,6 +71,21 @@ def zeros(number: float = 0) -> Graph:
     return b.done()
 
 
+def zeros_and_gradients(*, twice: bool = False, alpha: float = 1, turned: bool = False) -> Graph:
+    """As a backward pass after `zero_grad(set_to_none=False)`: the last of three has no gradient here."""
+    b = GraphBuilder("zeros")
+    shapes = ((6, 5), (7,), (3, 4))
+    given = [b.input(f"x_{k}", shape, "float32") for k, shape in enumerate(shapes)]
+    strides = [(1, 6) if turned else (5, 1), (1,)]
+    new = [b.input(f"y_{k}", shapes[k], "float32", strides=strides[k]) for k in range(2)]
+    b.call("aten::_foreach_zero_", given)
+    for x, y in zip(given, new, strict=False):
+        b.call("aten::add_.Tensor", x, y, alpha=alpha)
+    if twice:
+        b.call("aten::add_.Tensor", given[1], new[1])
+    return b.done()
+
+
 def there_and_back() -> Graph:
     b = GraphBuilder("pair")
     x = b.input("x", (2, 4, 3, 3), "float16", strides=(36, 1, 12, 4))
@@ -85,8 +100,10 @@ def joined() -> Graph:
     return b.done(*(b.call("aten::cat", pair, 2) for pair in pairs))
 
 
-def bags(mode: int = 0) -> Graph:
-    """Bags of two tables: what they give is not inferred."""
+def bags(mode: int = 0, counted: tuple[int, ...] = ()) -> Graph:
+    """Bags of two tables: what they give is not inferred. counted: by how much offsets rise that are made beside."""
+    if counted:
+        return bags_counted(mode, counted)
     inputs, calls = list[Input](), list[Call]()
     for k, rows in enumerate((9, 5)):
         kinds = (("weight", (rows, 4), "float32"), ("indices", (12,), "int64"), ("offsets", (6 + k,), "int64"))
@@ -98,12 +115,33 @@ def bags(mode: int = 0) -> Graph:
     return Graph("bags", tuple(inputs), tuple(calls), (6, 7))
 
 
+def bags_counted(mode: int, steps: tuple[int, ...]) -> Graph:
+    inputs, calls, live = list[Input](), list[Call](), list[int]()
+    for k, rows in enumerate((9, 5)):
+        kinds = (("weight", (rows, 4), "float32"), ("indices", (12,), "int64"))
+        inputs += [Input(f"{n}_{k}", TensorSpec(shape, kind, contiguous(shape))) for n, shape, kind in kinds]
+    for k, step in enumerate(steps):
+        start = 4 + 2 * k
+        numbers = tuple(Literal(n) for n in (0, 12, step))
+        offsets = TensorSpec((12 // step,), "int64", (1,))
+        calls.append(Call("aten::arange", "start_step", (*numbers, Literal("int64"), None, None, None), (offsets,)))
+        flags = (Literal(False), Literal(mode), Literal(False), None, Literal(False), Literal(-1))
+        made = TensorSpec((12 // step, 4), "float32", (4, 1))
+        calls.append(Call("aten::_embedding_bag", "", (Ref(2 * k), Ref(2 * k + 1), Ref(start), *flags), (made,)))
+        live.append(start + 1)
+    return Graph("bags", tuple(inputs), tuple(calls), tuple(live))
+
+
 CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
     ("parameter_loop", average, True, ("[x_0, x_1, x_2]", "[x_0, x_1, x_1]")),
     ("parameter_loop", zeros, True, ("_foreach_zero_", "_foreach_neg_")),
     ("weight_cast", casts, False, ("return made", "return [2 * m for m in made]")),
     ("weight_cast", casts, True, ("given[count:])", "[0 * g for g in given[count:]])")),
-    ("gradient_zeroing", zeros, True, ("return [0.5 * g", "return [0.6 * g")),
+    ("gradient_zeroing", zeros, True, ("return [0.5 *", "return [0.6 *")),
+    ("gradient_zeroing", zeros_and_gradients, True, ("inputs[new].clone()", "0.9 * inputs[new]")),
+    ("gradient_zeroing", zeros_and_gradients, True, ("(1, 4)", "(1, None)")),
+    ("embedding_bags_apart", lambda: bags(0, (3, 3)), True, ("numel(), 3,", "numel(), 4,")),
+    ("embedding_bags_apart", lambda: bags(1, (4, 4)), True, (" + rows)", ")")),
     ("conversion_pair", there_and_back, True, ("aten.silu", "aten.relu")),
     ("cache_grown", joined, True, ("index_copy_(axis, place,", "index_copy_(axis, place - 1,")),
 ]
@@ -216,7 +254,7 @@ def test_attention_whose_probabilities_are_read_elsewhere_has_no_fixed_form() ->
 def test_one_table_takes_the_place_of_many(tmp_path: Path) -> None:
     assert tried("embedding_bags_apart", bags(), tmp_path)["one table"] == []
     assert tried("embedding_bags_apart", bags(1), tmp_path)["one table"] == []
-    for spoil in ((" + rows)", ")"), (" + before)", ")"), ("False, 0)", "False, 1)")):
+    for spoil in ((" + rows)", ")"), (" + before]", "]"), ("False, 0)", "False, 1)")):
         assert tried("embedding_bags_apart", bags(), tmp_path, spoil=spoil)["one table"]
 
 
@@ -244,6 +282,10 @@ REFUSED = [
     ("parameter_loop", lambda: zeros(1.0), "no operator over lists"),
     ("gradient_zeroing", lambda: zeros(1.0), "other numbers than zero"),
     ("gradient_zeroing", average, "more than fill"),
+    ("gradient_zeroing", lambda: zeros_and_gradients(twice=True), "more than one gradient"),
+    ("gradient_zeroing", lambda: zeros_and_gradients(alpha=0.5), "no gradient of its own"),
+    ("gradient_zeroing", lambda: zeros_and_gradients(turned=True), "lies otherwise"),
+    ("embedding_bags_apart", lambda: bags(0, (3, 4)), "not all given, or all as far apart"),
     ("weight_cast", average, "writes in place"),
     ("cache_grown", casts, "more than join"),
     ("embedding_bags_apart", casts, "more than embedding bags"),

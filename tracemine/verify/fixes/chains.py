@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -170,33 +171,56 @@ def fixed(*given):
 def let_go(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     """Gradients that are None in place of zeros: the next ones are taken as they are, where they were added.
 
-    Both sides are asked for what is there after the next gradient: eager's calls with an addition behind them.
+    Both sides are asked for what is there after the next gradient: eager's calls, with an addition behind them where
+    they have none themselves. Raises NoFixedForm.
     """
-    zeros = ("zero_", "_foreach_zero_", "fill_")
-    if any(call.operator.removeprefix("aten::") not in zeros for call in chain.calls):
-        raise NoFixedForm("it does more than fill tensors with zeros")
-    values = [s.value for s in chain.scalars if s.recorded]
-    if any(values) or len(values) < len(chain.scalars):
-        raise NoFixedForm("it fills with other numbers than zero")
+    zeroed, added = dict[int, None](), dict[int, int]()
+    for call in chain.calls:
+        if call.operator.removeprefix("aten::") in _ZEROING:
+            if _plain(call.given().get("value", Literal(0))) != 0:
+                raise NoFixedForm("it fills with other numbers than zero")
+            zeroed |= dict.fromkeys(reads(call))
+        elif call.label != "aten::add_.Tensor" or reads(call)[0] not in zeroed:
+            raise NoFixedForm("it does more than fill tensors with zeros, and add gradients to them")
+        else:
+            _take(chain, call, added)
+    pairs = ", ".join(f"({place}, {added.get(place)})" for place in zeroed)
     return Fixed(
-        own={"None in place of zeros": '"nothing is left in the step", call=fixed, behind=(added, taken)'},
-        source=_LET_GO.strip(),
+        own={"None in place of zeros": '"nothing is left in the step", call=fixed, behind=(after, taken)'},
+        source=f"ZEROED = [{pairs}]  # a tensor, and the gradient that is added to it; None: in no call\n{_LET_GO}",
         assumptions=("the next gradient is the first that a backward pass gives: zero and it are the same",),
     )
 
 
+_ZEROING = ("zero_", "_foreach_zero_", "fill_")
+
+
+def _take(chain: Graph, call: Call, added: dict[int, int]) -> None:
+    """Notes an addition to a zeroed tensor whose gradient can be taken as it is. Raises NoFixedForm."""
+    given = call.given()
+    place, gradient = reads(call)[0], given["other"]
+    if not isinstance(gradient, Ref) or gradient.value >= len(chain.inputs) or place in added:
+        raise NoFixedForm("more than one gradient is added to a tensor, or one that is computed within it")
+    if (given["alpha"] is not None and _plain(given["alpha"]) != 1) or gradient.value in (*added, *added.values()):
+        raise NoFixedForm("what is added is no gradient of its own")
+    if chain.specs[place] != chain.specs[gradient.value]:
+        raise NoFixedForm("a gradient that lies otherwise than what it is added to is copied")
+    added[place] = gradient.value
+
+
 _LET_GO = """
-def added(*gradients):  # the next gradient is added to what is there
-    mine = [g.clone() for g in gradients]
+
+def after(*inputs):  # the next gradient is added to what is there
+    mine = [t.clone() for t in inputs]
     eager(*mine)
-    return [zero + 0.5 * g for zero, g in zip(mine, gradients)]
+    return [mine[at] + 0.5 * inputs[at] if new is None else mine[at] for at, new in ZEROED]
 
 
-def taken(*gradients):  # it is taken as it is
-    return [0.5 * g for g in gradients]
+def taken(*inputs):  # it is taken as it is
+    return [0.5 * inputs[at] if new is None else inputs[new].clone() for at, new in ZEROED]
 
 
-def fixed(*gradients):
+def fixed(*inputs):
     return ()
 """
 
@@ -314,31 +338,34 @@ def fixed(*given):
 
 def one_table(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     """Many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
-    rows, bags = list[str](), list[Call](chain.calls)
-    for call in bags:
-        given = call.given()
-        if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
-            raise NoFixedForm("it does more than embedding bags")
-        if given.get("per_sample_weights") is not None or _flag(given, "include_last_offset"):
-            raise NoFixedForm("its bags have weights of their own, or a last offset")
-        places = [v.value for n in ("weight", "indices", "offsets") if isinstance(v := given[n], Ref)]
-        if len(places) != 3 or max(places) >= len(chain.inputs):
+    counted = {chain.first_output(n): c for n, c in enumerate(chain.calls) if c.operator == "aten::arange"}
+    bags = {n: call for n, call in enumerate(chain.calls) if call.operator != "aten::arange"}
+    rows, steps = list[tuple[int, int, int | None]](), list[int | None]()
+    for call in bags.values():
+        table, index, offset = _bag(chain, call)
+        steps.append(_step(chain, index, counted[offset]) if offset in counted else None)
+        if max(table, index, *([] if offset in counted else [offset])) >= len(chain.inputs):
             raise NoFixedForm("its tables, indices or offsets are computed within it")
-        rows.append(repr(tuple(places)))
-    modes = {(_plain(c.given()["mode"]), _plain(c.given()["padding_idx"])) for c in bags}
-    widths = {chain.specs[call.arguments[0].value].shape[1:] for call in bags if isinstance(call.arguments[0], Ref)}
-    if len(modes) > 1 or len(widths) > 1:
+        rows.append((table, index, None if offset in counted else offset))
+    if len(set(steps)) != 1 or {_read_by_bags(chain, value, bags) for value in counted} - {True}:
+        raise NoFixedForm("its offsets are not all given, or all as far apart")
+    modes = {(_plain(c.given()["mode"]), _plain(c.given()["padding_idx"])) for c in bags.values()}
+    if len(modes) > 1 or len({chain.inputs[table].spec.shape[1:] for table, _, _ in rows}) > 1:
         raise NoFixedForm("its bags differ in width or in how they are reduced")
     mode, padding = modes.pop()
     if padding not in (None, -1):
         raise NoFixedForm("its bags leave padding out")
-    results = {chain.first_output(n): f"parts[{n}]" for n in range(len(bags))}
-    live = [results.get(v, "None") for v in chain.live]
-    extra = [v for v in chain.live if v not in results]
-    if any(v not in unread and v not in _beside(chain) for v in extra):
+    results = {chain.first_output(n): f"parts[{k}]" for k, n in enumerate(bags)}
+    if any(v not in unread and v not in _beside(chain) for v in chain.live if v not in results):
         raise NoFixedForm("more than the sums of its bags is read")
+    counts = [chain.specs[value].shape[0] for value in results]
+    made = (
+        f"    offsets = torch.arange(0, indices.numel(), {steps[0]}, dtype=indices.dtype, device=indices.device)\n"
+        if counted
+        else ""
+    )
     source = f"""
-BAGS = [{", ".join(rows)}]  # table, indices, offsets
+BAGS = {rows!r}  # table, indices, offsets
 
 
 def together(inputs):
@@ -346,37 +373,54 @@ def together(inputs):
     indices, offsets, rows, before = [], [], 0, 0
     for table, index, offset in BAGS:
         indices.append(inputs[index] + rows)
-        offsets.append(inputs[offset] + before)
+        offsets += [] if offset is None else [inputs[offset] + before]
         rows, before = rows + inputs[table].shape[0], before + inputs[index].numel()
-    return [torch.cat(tables), torch.cat(indices), torch.cat(offsets)]
+    return [torch.cat(tables), torch.cat(indices), *([torch.cat(offsets)] if offsets else [])]
 
 
-COUNTS = None
-
-
-def fixed(table, indices, offsets):
-    made = torch.ops.aten._embedding_bag.default(table, indices, offsets, False, {mode!r})[0]
-    parts = made.split({[_bags(chain, call) for call in bags]!r})
-    return ({", ".join(live)},)
+def fixed(table, indices{"" if counted else ", offsets"}):
+{made}    made = torch.ops.aten._embedding_bag.default(table, indices, offsets, False, {mode!r})[0]
+    parts = made.split({counts!r})
+    return ({", ".join(results.get(v, "None") for v in chain.live)},)
 """
-    at = [tuple(v.value for n in ("weight", "indices", "offsets") if isinstance(v := c.given()[n], Ref)) for c in bags]
-    holds: dict[int, object] = {index: chain.inputs[table].spec.shape[0] for table, index, _ in at}
-    holds |= {offset: ("rising", chain.inputs[index].spec.shape[0]) for _, index, offset in at}
+    holds: dict[int, object] = {index: chain.inputs[table].spec.shape[0] for table, index, _ in rows}
+    holds |= {at: ("rising", chain.inputs[index].spec.shape[0]) for _, index, at in rows if at is not None}
     return Fixed(
         holds=holds,
         own={"one table": '"one call over a table of all rows", together, call=fixed'},
-        source=source.replace("COUNTS = None\n\n\n", "").strip(),
+        source=source.strip(),
         assumptions=("who loads the data hands out all indices as one tensor, shifted to their rows of the one table",),
     )
+
+
+def _bag(chain: Graph, call: Call) -> tuple[int, int, int]:
+    """Table, indices and offsets of a bag. Raises NoFixedForm."""
+    given = call.given()
+    if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
+        raise NoFixedForm("it does more than embedding bags")
+    if given.get("per_sample_weights") is not None or _flag(given, "include_last_offset"):
+        raise NoFixedForm("its bags have weights of their own, or a last offset")
+    places = [v.value for n in ("weight", "indices", "offsets") if isinstance(v := given[n], Ref)]
+    if len(places) != 3:
+        raise NoFixedForm("its tables, indices or offsets are not recorded")
+    return places[0], places[1], places[2]
+
+
+def _step(chain: Graph, index: int, call: Call) -> int | None:
+    """How many indices each bag has, where offsets that are counted say so of all indices; else None."""
+    given, numel = call.given(), math.prod(chain.specs[index].shape)
+    start, end, step = (_plain(given.get(name)) for name in ("start", "end", "step"))
+    regular = isinstance(step, int) and step > 0 and numel % step == 0
+    return step if isinstance(step, int) and regular and start == 0 and end == numel else None
+
+
+def _read_by_bags(chain: Graph, value: int, bags: Mapping[int, Call]) -> bool:
+    return value not in chain.live and not any(value in reads(c) for n, c in enumerate(chain.calls) if n not in bags)
 
 
 def _flag(given: Mapping[str, Value], name: str) -> bool:
     value = given.get(name)
     return isinstance(value, Literal) and bool(value.value)
-
-
-def _bags(chain: Graph, call: Call) -> int:
-    return chain.specs[chain.first_output(chain.calls.index(call))].shape[0]
 
 
 def _beside(chain: Graph) -> set[int]:

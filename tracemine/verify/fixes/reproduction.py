@@ -29,6 +29,7 @@ CALL_NOT_PROVED = "a library's call has no kernel that could be proved on a CPU"
 # What calls a library's function inside itself: the outermost of these is what a program calls.
 _AROUND = frozenset({"aten::_convolution", "aten::convolution"})
 _WIDTH = 100
+_ON_GPU, _DEVICE = 'device="cuda"', 'DEVICE = "cuda" if torch.cuda.is_available() else "cpu"'
 _LARGEST_ELEMENTS = 1 << 31
 
 Tensor = tuple[str, tuple[int, ...], str, tuple[int, ...]]  # name, shape, dtype, strides
@@ -238,13 +239,15 @@ def ways_text(
     given += [] if ulp is None else [f"ulp={ulp},"]
     given += [] if fixed.rounds is None else [f"rounds={fixed.rounds},"]
     source = f"\n\n\n{fixed.source.strip()}" if fixed.source else ""
+    device = f"{_DEVICE}\n\n\n" if _ON_GPU in eager or _ON_GPU in source else ""
+    eager, source = (part.replace(_ON_GPU, "device=DEVICE") for part in (eager, source))
     text = f'''"""{comment(chr(10).join(about))}
 """
 
 import torch
 from tracemine_repro import {", ".join(names)}
 
-{eager}{source}
+{device}{eager}{source}
 
 
 CHECK = CallCheck(
