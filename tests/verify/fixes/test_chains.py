@@ -132,6 +132,21 @@ def bags_counted(mode: int, steps: tuple[int, ...]) -> Graph:
     return Graph("bags", tuple(inputs), tuple(calls), tuple(live))
 
 
+def normed(kind: str = "float32", *, biased: str = "", training: bool = False, read: bool = False) -> Graph:
+    """A convolution in two groups, a norm by its statistics, an activation. biased: how the convolution has a bias."""
+    b = GraphBuilder("normed")
+    x, weight = b.input("x", (2, 4, 7, 6), kind), b.input("weight", (6, 2, 3, 3), kind)
+    bias = b.input("bias", (1, 6, 1, 1) if biased == "between" else (6,), kind) if biased else None
+    scale, shift, mean, var = (b.input(name, (6,), kind) for name in ("scale", "shift", "mean", "var"))
+    own = bias if biased == "own" else None
+    made = b.call("aten::convolution", x, weight, own, [2, 1], [1, 0], [1, 1], False, [0, 0], 2)
+    if biased == "between":
+        b.call("aten::add_.Tensor", made, bias)
+    out, *_ = b.call("aten::native_batch_norm", made, scale, shift, mean, var, training, 0.1, 1e-3)
+    active = b.call("aten::relu", out)
+    return b.done(active, made) if read else b.done(active)
+
+
 CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
     ("parameter_loop", average, True, ("[x_0, x_1, x_2]", "[x_0, x_1, x_1]")),
     ("parameter_loop", zeros, True, ("_foreach_zero_", "_foreach_neg_")),
@@ -142,6 +157,15 @@ CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
     ("gradient_zeroing", zeros_and_gradients, True, ("(1, 4)", "(1, None)")),
     ("embedding_bags_apart", lambda: bags(0, (3, 3)), True, ("numel(), 3,", "numel(), 4,")),
     ("embedding_bags_apart", lambda: bags(1, (4, 4)), True, (" + rows)", ")")),
+    ("batch_norm_evaluated", normed, True, ("rsqrt", "sqrt")),
+    ("batch_norm_evaluated", lambda: normed(biased="own"), True, (".reshape(-1) - ", ".reshape(-1) + ")),
+    (
+        "batch_norm_evaluated",
+        lambda: normed("float16", biased="between"),
+        True,
+        ("inputs[2].float()", "0 * inputs[2].float()"),
+    ),
+    ("batch_norm_evaluated", lambda: normed("bfloat16"), True, ("return (t", "return (1.02 * t")),
     ("conversion_pair", there_and_back, True, ("aten.silu", "aten.relu")),
     ("cache_grown", joined, True, ("index_copy_(axis, place,", "index_copy_(axis, place - 1,")),
 ]
@@ -291,7 +315,9 @@ REFUSED = [
     ("embedding_bags_apart", casts, "more than embedding bags"),
     ("conversion_pair", average, "only converts"),
     ("layout_leak", casts, "contiguous already"),
-    ("batch_norm_evaluated", casts, "is not rebuilt with it"),
+    ("batch_norm_evaluated", casts, "not one norm"),
+    ("batch_norm_evaluated", lambda: normed(training=True), "not one norm that takes"),
+    ("batch_norm_evaluated", lambda: normed(read=True), "is read elsewhere"),
 ]
 
 

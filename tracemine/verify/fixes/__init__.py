@@ -4,4 +4,6 @@ reproduction.py  finding → its calls, a fixed form of them, and the file that 
 calls.py       of one library call
 chains.py      of the calls of an occurrence, by the finding's rule
 attention.py   of attention spelled out, forward and backward
+folding.py     of a norm behind a convolution
+written.py     calls as lines of Python
 """

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Value, mutated, reads
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, mutated, reads
 from tracemine.verify.fixes.attention import attended
+from tracemine.verify.fixes.folding import BEFORE_NORM, folded
 from tracemine.verify.fixes.record import Fixed, NoFixedForm
-from tracemine.verify.repro.text import arguments_text, number_text
+from tracemine.verify.fixes.written import flag, line, names_of, plain, signature
+from tracemine.verify.repro.text import number_text
 
 ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the loop"
 
@@ -17,11 +19,13 @@ ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the 
 @dataclass(frozen=True, slots=True)
 class Maker:
     """How a rule's fixed form is made: of a chain, its live values that nobody is seen to read, and whether the fix is
-    said to leave work in each step. whole: of all of a fusion group; else of the finding's own calls alone.
+    said to leave work in each step. whole: of all of a fusion group; else of the finding's own calls alone, with
+    those before them that `before` names (`Rebuilder.alone`).
     """
 
     made: Callable[[Graph, Sequence[int], bool], Fixed]
     whole: bool = False
+    before: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
@@ -64,7 +68,7 @@ def listed(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     assumed = any(not s.recorded for s in chain.scalars)
     return Fixed(
         own={"one list": '"operators over lists of tensors", call=fixed'},
-        source="\n".join([_signature(chain), *lines]),
+        source="\n".join([signature(chain), *lines]),
         assumptions=(ONE_NUMBER,) if assumed else (),
     )
 
@@ -98,22 +102,16 @@ def _reads_others(lane: Sequence[tuple[int, Call]], lane_of: Mapping[int, int], 
 
 def _alike(call: Call) -> tuple[object, ...]:
     """What calls that can be one have in common: operator, numbers and literals."""
-    return (call.label, *(_plain(value) for value in call.arguments))
-
-
-def _plain(value: Value) -> object:
-    if isinstance(value, Scalar):
-        return value.value if value.recorded else "not recorded"
-    return value.value if isinstance(value, Literal) else type(value).__name__
+    return (call.label, *(plain(value) for value in call.arguments))
 
 
 def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
     """One operator over lists, in place of calls that are alike."""
     _, first = calls[0]
     text = _LISTS.get(first.label)
-    if text is None or (first.label in _ZEROS and _plain(first.given()["value"]) != 0):
+    if text is None or (first.label in _ZEROS and plain(first.given()["value"]) != 0):
         raise NoFixedForm(f"no operator over lists is known for {first.label}")
-    names = _names(chain)
+    names = names_of(chain)
     words = dict[str, str](_USUAL)
     for place, argument in enumerate(first.schema.arguments):
         values = [call.arguments[place] for _, call in calls]
@@ -177,7 +175,7 @@ def let_go(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     zeroed, added = dict[int, None](), dict[int, int]()
     for call in chain.calls:
         if call.operator.removeprefix("aten::") in _ZEROING:
-            if _plain(call.given().get("value", Literal(0))) != 0:
+            if plain(call.given().get("value", Literal(0))) != 0:
                 raise NoFixedForm("it fills with other numbers than zero")
             zeroed |= dict.fromkeys(reads(call))
         elif call.label != "aten::add_.Tensor" or reads(call)[0] not in zeroed:
@@ -201,7 +199,7 @@ def _take(chain: Graph, call: Call, added: dict[int, int]) -> None:
     place, gradient = reads(call)[0], given["other"]
     if not isinstance(gradient, Ref) or gradient.value >= len(chain.inputs) or place in added:
         raise NoFixedForm("more than one gradient is added to a tensor, or one that is computed within it")
-    if (given["alpha"] is not None and _plain(given["alpha"]) != 1) or gradient.value in (*added, *added.values()):
+    if (given["alpha"] is not None and plain(given["alpha"]) != 1) or gradient.value in (*added, *added.values()):
         raise NoFixedForm("what is added is no gradient of its own")
     if chain.specs[place] != chain.specs[gradient.value]:
         raise NoFixedForm("a gradient that lies otherwise than what it is added to is copied")
@@ -230,7 +228,7 @@ def fixed(*inputs):
 
 def without_copies(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     """The chain without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
-    names = _names(chain)
+    names = names_of(chain)
     lines = list[str]()
     dropped = 0
     for number, call in enumerate(chain.calls):
@@ -240,23 +238,14 @@ def without_copies(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
             names[first] = names[source.value]
             dropped += 1
             continue
-        targets = [f"t{first + k}" for k in range(len(call.outputs))]
-        names.update(zip(range(first, first + len(targets)), targets, strict=True))
-        name = call.operator.removeprefix("aten::")
-        name, overload = ("reshape", "default") if name == "view" else (name, call.overload or "default")
-        wanted = ", ".join(targets) + ("," if len(targets) == 1 and call.schema.outputs[0].endswith("[]") else "")
-        text = f"aten.{name}.{overload}({arguments_text(call, [names.get(k, '') for k in range(len(chain.specs))])})"
-        several = len(call.schema.outputs) > len(targets)
-        lines.append(
-            f"    {wanted} = {text}" + (f"[:{len(targets)}]" if several and len(targets) > 1 else "[0]" * several)
-        )
+        lines.append(line(chain, number, names))
     if not dropped:
         raise NoFixedForm("none of its calls only converts")
     live = ", ".join(names[v] for v in chain.live)
     lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
     return Fixed(
         own={"without conversions": '"what computes takes tensors as they lie", call=fixed'},
-        source="\n".join([_signature(chain), "    aten = torch.ops.aten", *lines]),
+        source="\n".join([signature(chain), "    aten = torch.ops.aten", *lines]),
         assumptions=("what reads the result takes it in any layout, and of the wider type",),
     )
 
@@ -349,7 +338,7 @@ def one_table(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
         rows.append((table, index, None if offset in counted else offset))
     if len(set(steps)) != 1 or {_read_by_bags(chain, value, bags) for value in counted} - {True}:
         raise NoFixedForm("its offsets are not all given, or all as far apart")
-    modes = {(_plain(c.given()["mode"]), _plain(c.given()["padding_idx"])) for c in bags.values()}
+    modes = {(plain(c.given()["mode"]), plain(c.given()["padding_idx"])) for c in bags.values()}
     if len(modes) > 1 or len({chain.inputs[table].spec.shape[1:] for table, _, _ in rows}) > 1:
         raise NoFixedForm("its bags differ in width or in how they are reduced")
     mode, padding = modes.pop()
@@ -398,7 +387,7 @@ def _bag(chain: Graph, call: Call) -> tuple[int, int, int]:
     given = call.given()
     if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
         raise NoFixedForm("it does more than embedding bags")
-    if given.get("per_sample_weights") is not None or _flag(given, "include_last_offset"):
+    if given.get("per_sample_weights") is not None or flag(given, "include_last_offset"):
         raise NoFixedForm("its bags have weights of their own, or a last offset")
     places = [v.value for n in ("weight", "indices", "offsets") if isinstance(v := given[n], Ref)]
     if len(places) != 3:
@@ -409,18 +398,13 @@ def _bag(chain: Graph, call: Call) -> tuple[int, int, int]:
 def _step(chain: Graph, index: int, call: Call) -> int | None:
     """How many indices each bag has, where offsets that are counted say so of all indices; else None."""
     given, numel = call.given(), math.prod(chain.specs[index].shape)
-    start, end, step = (_plain(given.get(name)) for name in ("start", "end", "step"))
+    start, end, step = (plain(given.get(name)) for name in ("start", "end", "step"))
     regular = isinstance(step, int) and step > 0 and numel % step == 0
     return step if isinstance(step, int) and regular and start == 0 and end == numel else None
 
 
 def _read_by_bags(chain: Graph, value: int, bags: Mapping[int, Call]) -> bool:
     return value not in chain.live and not any(value in reads(c) for n, c in enumerate(chain.calls) if n not in bags)
-
-
-def _flag(given: Mapping[str, Value], name: str) -> bool:
-    value = given.get(name)
-    return isinstance(value, Literal) and bool(value.value)
 
 
 def _beside(chain: Graph) -> set[int]:
@@ -431,31 +415,9 @@ def _beside(chain: Graph) -> set[int]:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def _signature(chain: Graph) -> str:
-    numbers = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
-    names = [i.name for i in chain.inputs]
-    return f"def fixed({', '.join([*names, *(['*'] if numbers else []), *numbers])}):"
-
-
-def _names(chain: Graph) -> dict[int, str]:
-    """Names of a chain's inputs; of what a call that writes in place returns: of what it wrote."""
-    found = {k: i.name for k, i in enumerate(chain.inputs)}
-    for number, call in enumerate(chain.calls):
-        first = chain.first_output(number)
-        written = mutated(call)
-        if written:
-            found |= {first + k: found.get(written[0], "") for k in range(len(call.outputs))}
-    return found
-
-
-def folded(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
-    """Raises NoFixedForm: the finding counts the norm alone, and what it is folded into is another node's."""
-    raise NoFixedForm("folding a norm changes the convolution before it, which is not rebuilt with it")
-
-
 MAKERS: Mapping[str, Maker] = {
     "attention_unfused": Maker(attended, whole=True),
-    "batch_norm_evaluated": Maker(folded),
+    "batch_norm_evaluated": Maker(folded, before=BEFORE_NORM),
     "cache_grown": Maker(in_place_cache),
     "conversion_pair": Maker(without_copies, whole=True),
     "embedding_bags_apart": Maker(one_table),

@@ -175,8 +175,9 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
     maker = MAKERS.get(finding.rule)
     if maker is None:
         return None
-    make = rebuilder.rebuild if maker.whole else rebuilder.alone
-    rebuilt = make(finding.activities[0], finding.rule)
+    first = finding.activities[0]
+    whole = maker.whole
+    rebuilt = rebuilder.rebuild(first, finding.rule) if whole else rebuilder.alone(first, finding.rule, maker.before)
     remains = finding.fused_ns is None or finding.fused_ns.mid > 0
     fixed = fixed_chain(finding.rule, rebuilt.chain, rebuilt.unread, remains=remains)
     return replace(rebuilt, chain=settled(rebuilt.chain, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed

@@ -7,8 +7,9 @@ is in assemble.py, draft.py and memory.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -62,10 +63,25 @@ class Rebuilder:
         """The chain of one occurrence's activities. Raises NotRebuilt with the reason."""
         return self._rebuilt(self._nodes(activities), name)
 
-    def alone(self, activities: Sequence[int], name: str) -> Rebuilt:
-        """As `rebuild`, of the calls that own the activities and nothing else of their fusion groups."""
+    def alone(
+        self, activities: Sequence[int], name: str, before: Mapping[str, Collection[str]] = MappingProxyType({})
+    ) -> Rebuilt:
+        """As `rebuild`, of the calls that own the activities and nothing else of their fusion groups.
+
+        before: by a call's operator those of calls that are rebuilt too, where they give what it reads.
+        """
         nodes = {int(self.groups.activity_node[row]) for row in activities}
-        return self._rebuilt(sorted(nodes - {-1}), name) if -1 not in nodes else self.rebuild(activities, name)
+        if -1 in nodes:
+            return self.rebuild(activities, name)
+        edges, todo = self.flow.edges, list(nodes)
+        while todo and before:
+            node = todo.pop()
+            wanted = before.get(self.recorded.facts(node).operator, ())
+            givers = set(edges.producer[edges.consumer == node].tolist()) - nodes
+            found = {n for n in givers if n >= 0 and self.recorded.facts(n).operator in wanted}
+            nodes |= found
+            todo += found
+        return self._rebuilt(sorted(nodes), name)
 
     def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
         """The chain with the matrix products that give what it reads and, where it has a softmax, those that read it.
