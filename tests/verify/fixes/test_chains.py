@@ -147,6 +147,20 @@ def normed(kind: str = "float32", *, biased: str = "", training: bool = False, r
     return b.done(active, made) if read else b.done(active)
 
 
+def routed(*, experts: int = 5, chosen: str = "aten::max.dim", twice: bool = False, falling: bool = False) -> Graph:
+    """The order of tokens by the expert that was chosen for each; twice: the place of each in that order."""
+    b = GraphBuilder("routed")
+    scores = b.input("scores", (96, experts), "float32")
+    if chosen == "given":
+        expert = b.input("expert", (96,), "int64", below=experts)
+    else:
+        expert = b.call(chosen, scores, -1, False)[1]
+    values, order = b.call("aten::sort.stable", expert, True, -1, falling)
+    if twice:
+        values, order = b.call("aten::sort.stable", order, False, -1, False)
+    return b.done(expert, values, order)
+
+
 CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
     ("parameter_loop", average, True, ("[x_0, x_1, x_2]", "[x_0, x_1, x_1]")),
     ("parameter_loop", zeros, True, ("_foreach_zero_", "_foreach_neg_")),
@@ -282,6 +296,26 @@ def test_one_table_takes_the_place_of_many(tmp_path: Path) -> None:
         assert tried("embedding_bags_apart", bags(), tmp_path, spoil=spoil)["one table"]
 
 
+WRONG_ORDERS = [
+    ("narrow", "argsort(stable=True)", "argsort(descending=True)"),
+    ("counted", "[0] - 1", "[0] - 1 + (expert == 1)"),
+    ("counted", " - counts)", ")"),
+    ("narrow", "narrow(t1, torch.uint8)", "narrow(t1.clamp_min(1), torch.uint8)"),
+    ("narrow", "torch.arange(order.numel()", "1 + torch.arange(order.numel()"),
+]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_experts_are_put_in_order_by_narrow_keys_and_by_counting(twice: bool, tmp_path: Path) -> None:
+    for experts in (5, 300):
+        found = tried("expert_sort", routed(experts=experts, twice=twice), tmp_path)
+        assert found == {"narrow": [], "counted": []}
+    for way, text, other in WRONG_ORDERS[: 5 if twice else 4]:
+        text, other = (each.replace("t1", "t2") for each in (text, other))
+        found = tried("expert_sort", routed(twice=twice), tmp_path, spoil=(text, other))
+        assert found[way]
+
+
 def dependent() -> Graph:
     b = GraphBuilder("chain")
     x, y, z = (b.input(n, (6,), "float32") for n in "xyz")
@@ -310,6 +344,9 @@ REFUSED = [
     ("gradient_zeroing", lambda: zeros_and_gradients(alpha=0.5), "no gradient of its own"),
     ("gradient_zeroing", lambda: zeros_and_gradients(turned=True), "lies otherwise"),
     ("embedding_bags_apart", lambda: bags(0, (3, 4)), "not all given, or all as far apart"),
+    ("expert_sort", lambda: routed(chosen="given"), "how many experts"),
+    ("expert_sort", lambda: routed(experts=40_000), "how many experts"),
+    ("expert_sort", lambda: routed(falling=True), "rising"),
     ("weight_cast", average, "writes in place"),
     ("cache_grown", casts, "more than join"),
     ("embedding_bags_apart", casts, "more than embedding bags"),

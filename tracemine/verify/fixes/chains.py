@@ -10,6 +10,7 @@ from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, mut
 from tracemine.verify.fixes.attention import attended
 from tracemine.verify.fixes.folding import BEFORE_NORM, folded
 from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.sorting import BEFORE_SORT, ordered
 from tracemine.verify.fixes.written import flag, line, names_of, plain, signature
 from tracemine.verify.repro.text import number_text
 
@@ -421,6 +422,7 @@ MAKERS: Mapping[str, Maker] = {
     "cache_grown": Maker(in_place_cache),
     "conversion_pair": Maker(without_copies, whole=True),
     "embedding_bags_apart": Maker(one_table),
+    "expert_sort": Maker(ordered, before=BEFORE_SORT),
     "gradient_zeroing": Maker(let_go),
     "layout_leak": Maker(contiguous, whole=True),
     "loop_invariant": Maker(lambda chain, unread, remains: once(chain, unread, False)),

@@ -23,6 +23,7 @@ from tracemine.verify.rebuild.view_recovery import Look
 _MOST_PARENTS = 8
 _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, and what is cut is another name
 _NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor
+_DROPPED = {("aten::argsort", "aten::sort"): 0}  # of an outer call and one within it, the result that is let go of
 _TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
 
 
@@ -254,11 +255,16 @@ class Recorded:
         return found
 
     def let_go(self, nodes: Sequence[int]) -> frozenset[int]:
-        """Rows of `tensors`, of writes that some of the nodes read and nobody else: all that they may do is last."""
+        """Rows of `tensors`, of writes that some of the nodes read and nobody else, or that the call around drops: all
+        that they may do is last.
+        """
         inside = set(nodes)
         rows = self.flow.writes.tensor_row
         found: set[int] = set()
         for node in nodes:
+            facts = self.facts(node)
+            dropped = {_DROPPED.get((around, facts.operator)) for around in facts.parents}
+            found |= {seen.row for seen in facts.outputs if seen.position in dropped}
             begin, end = np.searchsorted(self._write_node, [node, node + 1]).tolist()
             for write in self._write_order[begin:end].tolist():
                 readers = self._readers.get(write)

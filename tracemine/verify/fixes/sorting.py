@@ -1,0 +1,103 @@
+"""Tokens sorted by their expert: keys of as many bits as there are experts, or counting in place of sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tracemine.codegen.graph import Graph, reads
+from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
+
+_CHOSEN = frozenset({"aten::max", "aten::min", "aten::argmax", "aten::argmin", "aten::topk"})
+_PASSED = frozenset({"aten::_to_copy"})
+BEFORE_SORT: Mapping[str, Collection[str]] = {
+    "aten::sort": _CHOSEN | _PASSED,
+    **dict.fromkeys(_PASSED, _CHOSEN),
+}
+_VIEWS = frozenset({"aten::view", "aten::reshape", "aten::_unsafe_view", "aten::squeeze", "aten::unsqueeze"})
+_MOST_OF_8_BITS, _MOST_OF_16_BITS = 1 << 8, 1 << 15
+_LARGEST_COUNT = 1 << 28  # numbers that counting lays out
+
+
+def ordered(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+    """The same order by narrow keys, and by counting. Raises NoFixedForm."""
+    sorts = [n for n, call in enumerate(chain.calls) if call.operator == "aten::sort"]
+    again = {n for n in sorts if any(reads(chain.calls[n])[0] == chain.first_output(m) + 1 for m in sorts if m < n)}
+    experts = 0
+    for number in sorts:
+        given, shape = chain.calls[number].given(), chain.specs[reads(chain.calls[number])[0]].shape
+        if len(shape) != 1 or flag(given, "descending"):
+            raise NoFixedForm("it sorts other than one row of ids, rising")
+        experts = max(experts, 0 if number in again else _experts(chain, number))
+    if not sorts or not experts or experts > _MOST_OF_16_BITS:
+        raise NoFixedForm("how many experts are sorted by is not seen")
+    kind = "uint8" if experts <= _MOST_OF_8_BITS else "int16"
+    ways = {"narrow": f"keys of {'8' if kind == 'uint8' else '16'} bits"}
+    parts = [_HELPERS, _function(chain, unread, again, "narrow", f"torch.{kind}")]
+    if experts * chain.specs[reads(chain.calls[sorts[0]])[0]].shape[0] <= _LARGEST_COUNT:
+        ways["counted"] = "experts counted in place of sorting"
+        parts.append(_function(chain, unread, again, "counted", str(experts)))
+    return Fixed(
+        own={name: f'"{says}", call=by_{name}' for name, says in ways.items()},
+        source="\n\n\n".join(parts),
+        assumptions=("ids are those of experts that were chosen from: equal ones keep their order",),
+    )
+
+
+_HELPERS = """
+def inverse(order):
+    return torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
+
+
+def narrow(expert, kind):  # what gives the order, and the place of each in it
+    order = expert.to(kind).argsort(stable=True)
+    return lambda: order, lambda: inverse(order)
+
+
+def counted(expert, experts):
+    ones = expert == torch.arange(experts, device=expert.device)[:, None]
+    among = ones.cumsum(1, dtype=torch.int32).gather(0, expert.long()[None])[0] - 1
+    counts = ones.sum(1, dtype=torch.int32)
+    place = (among + (counts.cumsum(0) - counts)[expert]).long()
+    return lambda: inverse(place), lambda: place
+""".strip()
+
+
+def _experts(chain: Graph, number: int) -> int:
+    """How many there are to choose from, where what a sort takes was chosen within the chain; else 0."""
+    value = reads(chain.calls[number])[0]
+    by = {v: n for n in range(len(chain.calls)) for v in outputs_of(chain, n)}
+    while (at := by.get(value)) is not None and chain.calls[at].operator in _PASSED | _VIEWS:
+        value = reads(chain.calls[at])[0]
+    if at is None or chain.calls[at].operator not in _CHOSEN:
+        return 0
+    call, shape = chain.calls[at], chain.specs[reads(chain.calls[at])[0]].shape
+    axis = plain(call.given().get("dim"))
+    ids = value == outputs_of(chain, at)[-1] and str(chain.specs[value].dtype).startswith("int")
+    return shape[axis] if isinstance(axis, int) and ids and -len(shape) <= axis < len(shape) else 0
+
+
+def _function(chain: Graph, unread: Sequence[int], again: Collection[int], way: str, given: str) -> str:
+    """The calls, in which another way gives the order. given: that it takes beside the keys."""
+    names, lines = names_of(chain), list[str]()
+    read = {v for n, call in enumerate(chain.calls) if n not in again for v in reads(call)}
+    wanted = read | ({*chain.live} - set(unread))
+    for number, call in enumerate(chain.calls):
+        if call.operator != "aten::sort":
+            lines.append(line(chain, number, names))
+            continue
+        values, order = outputs_of(chain, number)
+        keys = names[reads(call)[0]]
+        names[values], names[order] = f"t{values}" if values in wanted else "None", f"t{order}"
+        if number in again:
+            lines.append(f"    t{order} = places_of_{keys}()")
+        else:
+            lines.append(f"    order_of_t{order}, places_of_t{order} = {way}({keys}, {given})")
+        if number not in again and {values, order} & wanted:
+            lines.append(f"    t{order} = order_of_t{order}()")
+        if values in wanted:
+            rising = f"torch.arange({chain.specs[values].shape[0]}, device={chain.inputs[0].name}.device)"
+            lines.append(f"    t{values} = {rising if number in again else f'{keys}.gather(0, t{order})'}")
+    live = ", ".join(names[v] if v in wanted else "None" for v in chain.live)
+    head = signature(chain).replace("def fixed(", f"def by_{way}(", 1)
+    return "\n".join([head, "    aten = torch.ops.aten", *lines, f"    return ({live},)"])
