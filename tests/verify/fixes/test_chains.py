@@ -278,6 +278,9 @@ def test_a_mask_that_is_filled_in_is_given_as_what_may_be_seen(tmp_path: Path) -
     chain = attention(backward=False, masked=True)
     assert tried("attention_unfused", chain, tmp_path)["math"] == []
     assert tried("attention_unfused", chain, tmp_path, spoil=(".logical_not()", ""))["math"]
+    fixed = fixed_chain("attention_unfused", chain)
+    assert "logical_not" in fixed.source.partition("def fixed(")[0]  # made before, and not for each layer
+    assert any("mask is made once" in text for text in fixed.assumptions)
 
 
 def test_attention_whose_probabilities_are_read_elsewhere_has_no_fixed_form() -> None:

@@ -5,6 +5,7 @@ Which calls are which is told from the chain; whether the fused operator compute
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -50,6 +51,7 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
     "aten::div": lambda root: root,
     "aten::div_": lambda root: root,
 }
+MASK_ONCE = "the mask is made once, before the layers that read it"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
 _FUSED = "F.scaled_dot_product_attention("
 
@@ -65,10 +67,9 @@ def attended(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     made = _trained(chain, unread) if backward else _inferred(chain, unread)
     delta = _delta_form(chain) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
+    prepare = "masked, " if made.masked else ""
     own = {
-        name: f'"{says}, {kind}", within=backend("{kind}"), call=fixed'
-        for name, kind in BACKENDS.items()
-        for says in (made.says,)
+        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
     }
     return Fixed(
         own=own,
@@ -102,6 +103,7 @@ class _Made:
     source: str
     says: str
     assumptions: tuple[str, ...]
+    masked: bool = False  # `masked` makes the mask, and stands in the source
 
 
 def _inferred(chain: Graph, unread: Collection[int]) -> _Made:
@@ -110,7 +112,43 @@ def _inferred(chain: Graph, unread: Collection[int]) -> _Made:
         raise NoFixedForm(_why(chain, found.refused))
     text = _COPIED.sub(r"\1.contiguous()", found.replacement.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
-    return _Made(text, "F.scaled_dot_product_attention", found.replacement.assumptions)
+    apart = _mask_apart(text)
+    assumptions = (*found.replacement.assumptions, *([MASK_ONCE] if apart else []))
+    return _Made(apart or text, "F.scaled_dot_product_attention", assumptions, masked=apart is not None)
+
+
+def _mask_apart(text: str) -> str | None:
+    """The function with a mask that is given to it, and before it one that makes the mask of the same inputs; None
+    where the mask is an input as it is, or rests on what is computed here.
+
+    >>> print(_mask_apart("def fixed(q, k, v, m, *, n=1.0):\\n    return sdpa(q, k, v, attn_mask=m.add(n))"))
+    def masked(inputs, n=1.0):
+        q, k, v, m = inputs
+        return [*inputs, m.add(n)]
+    <BLANKLINE>
+    <BLANKLINE>
+    def fixed(q, k, v, m, mask, *, n=1.0):
+        return sdpa(q, k, v, attn_mask=mask)
+    """
+    (function,) = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
+    keywords = [node for node in ast.walk(function) if isinstance(node, ast.keyword) and node.arg == "attn_mask"]
+    inputs = [each.arg for each in function.args.args]
+    numbers = {
+        each.arg: ast.unparse(default)
+        for each, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        if default is not None
+    }
+    if len(keywords) != 1 or isinstance(keywords[0].value, ast.Name | ast.Constant):
+        return None
+    mask = ast.get_source_segment(text, keywords[0].value) or ""
+    read = [node.id for node in ast.walk(keywords[0].value) if isinstance(node, ast.Name)]
+    if not set(read) <= {*inputs, *numbers, "torch"} or "mask" in inputs:
+        return None
+    own = "".join(f", {name}={value}" for name, value in numbers.items() if name in read)
+    given = ", ".join(inputs)
+    head = f"def masked(inputs{own}):\n    {given} = inputs\n    return [*inputs, {mask}]"
+    text = text.replace(f"attn_mask={mask}", "attn_mask=mask").replace(f"({given}", f"({given}, mask", 1)
+    return f"{head}\n\n\n{text}"
 
 
 def _why(chain: Graph, refused: Sequence[str]) -> str:
