@@ -67,6 +67,7 @@ FOUND_AS: dict[str, str | None] = {
     "no_tensor_cores": "grouped_convolution",
     "parameter_loop": "parameter_loop",
     "patch_convolution": None,
+    "scaler_apart": "grad_scaler",
     "scaler_needless": "grad_scaler",
     "small_products_apart": "small_products",
     "weight_cast": "weights_cast",

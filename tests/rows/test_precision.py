@@ -71,3 +71,32 @@ def test_a_scaler_is_needless_where_no_product_is_of_small_range(
     assert isinstance(column, Flags)
     assert column.values.any() == needless, why
     assert column.values.sum() == needless
+
+
+@pytest.mark.parametrize(
+    ("why", "between", "step", "apart"),
+    [
+        ("the host asks, and the step is over lists", ["aten::_local_scalar_dense"], "aten::_foreach_mul_", True),
+        ("nobody asks", [], "aten::_foreach_mul_", True),
+        ("clipped in between", ["aten::_local_scalar_dense", "aten::_foreach_norm"], "aten::_foreach_mul_", False),
+        ("a fused step", [], "aten::_fused_adamw_", False),
+    ],
+)
+def test_what_is_unscaled_right_before_an_optimizer_over_lists_could_be_unscaled_in_its_pass(
+    why: str, between: list[str], step: str, apart: bool
+) -> None:
+    calls = [
+        ("aten::mm", SQUARE, ["c10::Half"] * 2),
+        SCALED,
+        *((name, [[], []], ["TensorList"] * 2) for name in between),
+    ]
+    trace = called(*calls)
+    begin = 100 * len(calls)
+    update = trace.op("Optimizer.step#AdamW.step", begin, 400)
+    for at in range(begin, begin + 400, 100):
+        own = trace.op(step, at, 90, *lists, parent_row=update)
+        trace.kernel("k", at + 5_000, 10, launch=(at + 10, 5), op=own)
+    rows = analysed(trace.timeline()).rows["activities"]
+    found = rows.columns["unscaled_apart"]
+    assert isinstance(found, Flags)
+    assert found.values.tolist() == [False, apart, *[False] * (len(between) + 4)], why

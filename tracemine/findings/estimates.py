@@ -182,13 +182,15 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
     if not (casts or grows or bags):
         return None
     calls = book.lists.calls(facts.op_row[members], [""] * len(members))
+    if grows:  # a call may launch several kernels, for parts of the axis
+        of_call = np.unique(facts.op_row[members], return_inverse=True)[1]
+        spent = np.bincount(of_call, durations_ns)[list(dict.fromkeys(of_call.tolist()))]
+        return rows_written(row_bytes(calls), spent.tolist(), book.curves)
     if len(calls) < len(members):
         return Abstained("bytes_unknown")
     if casts:
         copied, moved_bytes = cast_pass(book.lists, calls)
         return cast_once(copied, moved_bytes, float(durations_ns.sum()), book.curves, training=book.training)
-    if grows:
-        return rows_written(row_bytes(calls), durations_ns.tolist(), book.curves)
     moved = [bag_bytes(call, book.lists.shapes(call.row)) for call in calls if call.name != "arange"]
     if any(each is None for each in moved):
         return Abstained("bytes_unknown")

@@ -24,6 +24,8 @@ GRAPH_CELLS: Final = dict.fromkeys(
     "categories",
 )
 _FLAGS: Final = {"true": True, "false": False, "": False}
+_HEADS_INSIDE: Final = "heads_inside"
+_LAYOUTS: Final = (*LAYOUTS, _HEADS_INSIDE)
 _SHAPE = re.compile(r"\[\s*(?:\d{1,12}\s*(?:,\s*\d{1,12}\s*)*)?\]")
 _VALUE_BYTES: Final = 1 << 20  # each value lies in a buffer of its own; how large it is, no rule asks
 
@@ -114,8 +116,8 @@ def _tensor(cells: Cells, place: str, line: int, otherwise: _Tensor) -> _Tensor:
         sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
         if len(sizes) > MOST_AXES:
             raise RuleError(f"{len(sizes)} axes; at most {MOST_AXES} are offered", where=shape[0])
-    if layout is not None and layout[1] and layout[1] not in LAYOUTS:
-        raise RuleError(f"{layout[1]!r} is no layout", where=layout[0], hint=f"there are: {', '.join(LAYOUTS)}")
+    if layout is not None and layout[1] and layout[1] not in _LAYOUTS:
+        raise RuleError(f"{layout[1]!r} is no layout", where=layout[0], hint=f"there are: {', '.join(_LAYOUTS)}")
     return _Tensor(
         sizes,
         dtype[1] if dtype is not None and dtype[1] else otherwise.dtype,
@@ -170,13 +172,18 @@ def _padded(sizes: Sequence[int]) -> list[int]:
 
 
 def _strides(shape: Sequence[int], layout: str) -> list[int]:
-    """Strides of a tensor that lies as the layout says; `strided`: with room between its elements.
+    """Strides of a tensor that lies as the layout says; `strided`: with room between its elements; `heads_inside`: as
+    `transpose(1, 2)` leaves it, whose layout is `strided` too.
 
     >>> _strides((2, 3, 4), "contiguous"), _strides((2, 3, 4, 5), "channels_last")
     ([12, 4, 1], [60, 1, 15, 3])
+    >>> _strides((2, 3, 4, 5), "heads_inside")
+    [60, 5, 15, 1]
     """
     order = [*range(len(shape))]  # outermost first
     if layout == "channels_last" and len(shape) > 2:
         order = [0, *range(2, len(shape)), 1]
+    if layout == _HEADS_INSIDE and len(shape) > 2:
+        order = [0, 2, 1, *range(3, len(shape))]
     room = 2 if layout == "strided" else 1
     return [room * prod(shape[inner] for inner in order[order.index(axis) + 1 :]) for axis in range(len(shape))]

@@ -32,7 +32,7 @@ _LINEAR: Final = {"mm": ((0,), (1,)), "addmm": ((1,), (0, 2)), "_addmm_activatio
 _Places = tuple[tuple[int, ...], tuple[int, ...]]  # positions of arguments: the input, weights
 _NO_PLACES: Final[_Places] = ((), ())
 _MOST_ARGUMENTS = 16
-_SMALL_NS = 3_000  # not much longer than a launch
+_SMALL_NS = 4_000  # not much longer than a launch
 _BATCH_BYTES = 512  # copied from the host in a step: less is a number, or a count
 _MASKS: Final = frozenset(
     ("triu", "tril", "lt", "le", "gt", "ge", "eq", "ne", "logical_not", "logical_and", "logical_or", "bitwise_not")

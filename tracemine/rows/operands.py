@@ -168,8 +168,10 @@ def appended(text: str) -> bool:
 
     >>> appended("[[[4,8,256,64],[4,8,1,64]],[]]"), appended("[[[4,8,1,64],[4,8,256,64]],[]]")
     (True, False)
-    >>> appended("[[[32,512,7,7],[32,4,7,7]],[]]")  # channels
-    False
+    >>> appended("[[[4,256,8,64],[4,1,8,64]],[]]")  # heads lie within a row
+    True
+    >>> appended("[[[32,512,7,7],[32,4,7,7]],[]]"), appended("[[[32,512,7,64],[32,1,7,60]],[]]")  # channels, no cache
+    (False, False)
     """
     operands = _decoded(text)
     members = operands[0] if operands else None
@@ -179,7 +181,11 @@ def appended(text: str) -> bool:
     if len(many) != len(few) or len(many) < _LEAST_AXES or not all(isinstance(n, int) for n in (*many, *few)):
         return False
     differ = [at for at, (a, b) in enumerate(zip(many, few, strict=True)) if a != b]
-    return differ == [len(many) - 2] and 0 < few[-2] <= _MOST_ROWS and _GROWS * few[-2] <= many[-2]
+    if len(differ) != 1 or not 0 < few[differ[0]] <= _MOST_ROWS or _GROWS * few[differ[0]] > many[differ[0]]:
+        return False
+    behind = many[differ[0] + 1 :]
+    of_heads = len(behind) == 2 and differ[0] > 0 and behind[1] % 8 == 0 and behind[0] != behind[1]
+    return len(behind) == 1 or of_heads
 
 
 def in_evaluation(text: str) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 
 from tracemine.ops import dtype, lookup
 from tracemine.rows.activities import decoded_inputs, distinct
-from tracemine.rows.arrow import categories, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, flags
+from tracemine.rows.arrow import categories, is_named, rows_of, take
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, category, flags
 from tracemine.timeline import Timeline
 
 _SMALLER: Final = frozenset({"float32", "float16", "bfloat16"})
@@ -24,6 +24,7 @@ _OF_NETWORKS: Final = frozenset({"norm", "softmax", "embedding", "attention", "c
 _MIXING: Final = frozenset({"copy", "pointwise"})
 _LIBRARY: Final = frozenset({"gemm", "conv", "attention", "rnn"})
 _RANGES: Final = frozenset({"float16", "float8_e4m3fn", "float8_e5m2"})  # whose gradients vanish without a scale
+_ASKED: Final = "aten::_local_scalar_dense"  # whether anything was infinite
 _SCALED: Final = ("aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_")
 
 
@@ -76,20 +77,34 @@ def _class_of(name: str) -> str | None:
 
 
 def scaling_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`needless_scaling`.
+    """`needless_scaling` and `unscaled_apart`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
     >>> sorted(scaling_columns(empty, activity_rows(empty)))
-    ['needless_scaling']
+    ['needless_scaling', 'unscaled_apart']
     """
     names = categories(timeline.ops["name"])
-    own = take(names, rows_of(timeline.activities["op_row"]))
+    op_row = rows_of(timeline.activities["op_row"])
+    own = take(names, op_row)
     scales: BoolArray = np.array([*(name in _SCALED for name in names.values), False], np.bool_)[own.codes]
-    if scales.any() and not _needless(timeline, names, activities):
-        scales = np.zeros_like(scales)
-    return {"needless_scaling": Flags(scales)}
+    needless = scales & (scales.any() and _needless(timeline, names, activities))
+    apart = is_named(names, _SCALED[0])[op_row] & ~needless
+    if apart.any():
+        apart &= _right_before_updates(activities, apart | is_named(names, _ASKED)[op_row])
+    return {"needless_scaling": Flags(needless), "unscaled_apart": Flags(apart)}
+
+
+def _right_before_updates(activities: Rows, passed: BoolArray) -> BoolArray:
+    """For each activity whether the next that is not `passed` is of an optimizer's step over lists or in a loop."""
+    rows = np.where(passed, len(passed), np.arange(len(passed)))
+    behind = np.minimum.accumulate(rows[::-1])[::-1]  # the next at or behind each
+    style, optimizer = (category(activities, name) for name in ("update_style", "optimizer"))
+    apart = [code for code, name in enumerate(style.values) if name in ("lists", "loop")]
+    updates = np.append(np.isin(style.codes, apart) & (optimizer.codes >= 0), False)
+    found: BoolArray = updates[behind]
+    return found
 
 
 def _needless(timeline: Timeline, names: Categories, activities: Rows) -> bool:
