@@ -257,10 +257,26 @@ def settled(chain: Graph, numbers: Mapping[str, float]) -> Graph:
     return msgspec.structs.replace(chain, calls=calls)
 
 
-def check(chain: Graph) -> Graph:
-    """The chain itself. Raises GraphError, naming the call, where it is not sound."""
-    if not chain.calls or len(chain.calls) > MOST_CALLS:
-        raise GraphError(f"{chain.name}: a chain has 1 to {MOST_CALLS} calls, not {len(chain.calls)}")
+def numbers_once(chain: Graph) -> Graph:
+    """The chain, in which equal numbers that are recorded for one argument have one name."""
+    first = dict[tuple[str, str, str], Scalar]()  # 1, 1.0 and True are equal, and no one number
+
+    def argument(name: str, value: Value) -> Value:
+        if not isinstance(value, Scalar) or not value.recorded:
+            return value
+        return first.setdefault((name, type(value.value).__name__, repr(value.value)), value)
+
+    calls = []
+    for call in chain.calls:
+        given = zip(call.schema.arguments, call.arguments, strict=True)
+        calls.append(msgspec.structs.replace(call, arguments=tuple(argument(a.name, v) for a, v in given)))
+    return msgspec.structs.replace(chain, calls=tuple(calls))
+
+
+def check(chain: Graph, most: int = MOST_CALLS) -> Graph:
+    """The chain itself. Raises GraphError, naming the call, where it is not sound. most: calls that it may have."""
+    if not chain.calls or len(chain.calls) > most:
+        raise GraphError(f"{chain.name}: a chain has 1 to {most} calls, not {len(chain.calls)}")
     names = [i.name for i in chain.inputs] + [s.name for s in chain.scalars]
     if bad := [n for n in names if not usable(n)]:
         raise GraphError(f"{chain.name}: {bad[0]!r} is no name for an argument")

@@ -26,7 +26,7 @@ from tracemine.codegen.graph import (
     renumbered,
     settled,
 )
-from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.library import find
 from tracemine.verify.repro.text import arguments_text, eager_text, number_text
 
@@ -56,7 +56,7 @@ SCALED = "the number that scales scores is not recorded: it is taken as the root
 _FUSED = "F.scaled_dot_product_attention("
 
 
-def attended(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def attended(chain: Graph, around: Around) -> Fixed:
     """The fused operator in place of a chain, by each of its backends. Raises NoFixedForm with the reason."""
     drawn = next((call.label for call in chain.calls if call.schema.op_class == "random"), None)
     if drawn is not None:
@@ -64,7 +64,7 @@ def attended(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     numbers = _scales(chain)
     chain = settled(chain, numbers)
     backward = any(call.operator == _BEHIND for call in chain.calls)
-    made = _trained(chain, unread) if backward else _inferred(chain, unread)
+    made = _trained(chain, around.unread) if backward else _inferred(chain, around.unread)
     delta = _delta_form(chain) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
     prepare = "masked, " if made.masked else ""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, mutated, reads
 from tracemine.verify.fixes.attention import attended
 from tracemine.verify.fixes.folding import BEFORE_NORM, folded
-from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.lanes import steps_of
+from tracemine.verify.fixes.record import NOTHING_KNOWN, Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.sorting import BEFORE_SORT, ordered
+from tracemine.verify.fixes.turns import batched
 from tracemine.verify.fixes.written import flag, line, names_of, plain, signature
 from tracemine.verify.repro.text import number_text
 
@@ -19,12 +21,11 @@ ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """How a rule's fixed form is made: of a chain, its live values that nobody is seen to read, and whether the fix is
-    said to leave work in each step. whole: of all of a fusion group; else of the finding's own calls alone, with
-    those before them that `before` names (`Rebuilder.alone`).
+    """How a rule's fixed form is made of a chain. whole: of all of a fusion group; else of the finding's own calls
+    alone, with those before them that `before` names (`Rebuilder.alone`).
     """
 
-    made: Callable[[Graph, Sequence[int], bool], Fixed]
+    made: Callable[[Graph, Around], Fixed]
     whole: bool = False
     before: Mapping[str, Collection[str]] = field(default_factory=dict)
 
@@ -56,9 +57,9 @@ _USUAL = {"alpha": "1", "value": "1", "ord": "2"}
 _ZEROS = frozenset({"aten::fill_.Scalar"})
 
 
-def listed(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def listed(chain: Graph, around: Around) -> Fixed:
     """A loop over tensors as operators over lists. Raises NoFixedForm."""
-    steps = _steps(chain)
+    steps = steps_of(chain)
     lines, results = list[str](), dict[int, str]()
     for number, calls in enumerate(steps):
         lines += [f"    {line}" for line in _list_call(chain, number, calls, results).split("; ")]
@@ -72,38 +73,6 @@ def listed(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
         source="\n".join([signature(chain), *lines]),
         assumptions=(ONE_NUMBER,) if assumed else (),
     )
-
-
-def _steps(chain: Graph) -> list[list[tuple[int, Call]]]:
-    """The loop's calls, those that are alike together: the first of each tensor, then the second."""
-    lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
-    for number, call in enumerate(chain.calls):
-        touched = {lane_of[v] for v in reads(call) if v in lane_of}
-        if len(touched) > 1:
-            raise NoFixedForm("what the loop does to one tensor depends on another")
-        lane = touched.pop() if touched else len(lanes)
-        if lane == len(lanes):
-            lanes.append([])
-        lanes[lane].append((number, call))
-        first = chain.first_output(number)
-        lane_of |= dict.fromkeys((*mutated(call), *range(first, first + len(call.outputs))), lane)
-    if len(lanes) < 2:
-        raise NoFixedForm("each call needs what the one before gave: it is no loop over tensors")
-    if len({tuple(_alike(call) for _, call in lane) for lane in lanes}) != 1:
-        raise NoFixedForm("the loop does not do the same to all tensors")
-    if any(_reads_others(lane, lane_of, own) for own, lane in enumerate(lanes)):
-        raise NoFixedForm("what the loop does to one tensor depends on another")
-    return [list(step) for step in zip(*lanes, strict=True)]
-
-
-def _reads_others(lane: Sequence[tuple[int, Call]], lane_of: Mapping[int, int], own: int) -> bool:
-    """Whether a lane reads what another writes, before or after."""
-    return any(lane_of.get(v, own) != own for _, call in lane for v in reads(call))
-
-
-def _alike(call: Call) -> tuple[object, ...]:
-    """What calls that can be one have in common: operator, numbers and literals."""
-    return (call.label, *(plain(value) for value in call.arguments))
 
 
 def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
@@ -134,11 +103,11 @@ def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], res
 # -- work that is taken out of the step --------------------------------------------------------------------------------
 
 
-def once(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def once(chain: Graph, around: Around) -> Fixed:
     """What is computed of nothing but weights, before the step; where it remains, what is trained is copied at once."""
     if chain.written:
         raise NoFixedForm("it writes in place")
-    if not remains:
+    if not around.remains:
         return Fixed(
             own={"once, before the step": '"nothing is left in the step", lambda inputs: eager(*inputs), call=given'},
             source="def given(*made):\n    return made",
@@ -146,28 +115,37 @@ def once(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
         )
     if any(len(call.outputs) != 1 or call.operator != "aten::_to_copy" for call in chain.calls):
         raise NoFixedForm("it does more than cast")
-    if [reads(call)[0] for call in chain.calls] != [*range(len(chain.calls))] or len(chain.live) != len(chain.calls):
-        raise NoFixedForm("what it casts is computed within it, or cast twice")
+    by = {chain.first_output(n): (reads(call)[0], call.outputs[0].dtype) for n, call in enumerate(chain.calls)}
+    if any(place >= len(chain.inputs) for place, _ in by.values()) or set(chain.live) != set(by):
+        raise NoFixedForm("what it casts is computed within it, or nobody reads it")
+    casts = list(dict.fromkeys(by[v] for v in chain.live))  # one that several passes of a step repeat is made once
+    firsts = [[by[v] for v in chain.live].index(cast) for cast in casts]
+    taken = [casts.index(by[v]) for v in chain.live]
     return Fixed(
         own={"copied as one list": '"weights of half width, copied from the optimizer\'s at once", halves, call=fixed'},
-        source=_HALVES.strip(),
+        source=_HALVES.format(sources=[place for place, _ in casts], firsts=firsts, taken=taken).strip(),
         assumptions=("the optimizer keeps weights of full width beside those that the model computes with",),
     )
 
 
 _HALVES = """
+SOURCES, FIRSTS = {sources}, {firsts}  # weights, and which result is the first cast of each
+TAKEN = {taken}  # of which cast each result is
+
+
 def halves(inputs):
-    return [*eager(*inputs), *inputs]
+    made = eager(*inputs)
+    return [*(made[k] for k in FIRSTS), *(inputs[k] for k in SOURCES)]
 
 
 def fixed(*given):
     count = len(given) // 2
     torch._foreach_copy_(given[:count], given[count:])
-    return given[:count]
+    return [given[k] for k in TAKEN]
 """
 
 
-def let_go(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def let_go(chain: Graph, around: Around) -> Fixed:
     """Gradients that are None in place of zeros: the next ones are taken as they are, where they were added.
 
     Both sides are asked for what is there after the next gradient: eager's calls, with an addition behind them where
@@ -227,7 +205,7 @@ def fixed(*inputs):
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-def without_copies(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def without_copies(chain: Graph, around: Around) -> Fixed:
     """The chain without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
     names = names_of(chain)
     lines = list[str]()
@@ -262,7 +240,7 @@ def _only_converts(chain: Graph, number: int, source: int) -> bool:
     return (before == after or floats) and not written & {memory[source], memory[chain.first_output(number)]}
 
 
-def contiguous(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def contiguous(chain: Graph, around: Around) -> Fixed:
     """The same calls on tensors that lie in the order of their axes: what makes them writes them so."""
     if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in chain.inputs):
         raise NoFixedForm("all that it reads is contiguous already")
@@ -281,7 +259,7 @@ def _in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
 # -- tables and caches -------------------------------------------------------------------------------------------------
 
 
-def in_place_cache(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def in_place_cache(chain: Graph, around: Around) -> Fixed:
     """Caches at their largest length, into which the new rows are written. Raises NoFixedForm."""
     pairs, results = list[str](), dict[int, str]()
     for number, call in enumerate(chain.calls):
@@ -326,7 +304,7 @@ def fixed(*given):
     )
 
 
-def one_table(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def one_table(chain: Graph, around: Around) -> Fixed:
     """Many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
     counted = {chain.first_output(n): c for n, c in enumerate(chain.calls) if c.operator == "aten::arange"}
     bags = {n: call for n, call in enumerate(chain.calls) if call.operator != "aten::arange"}
@@ -346,7 +324,7 @@ def one_table(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
     if padding not in (None, -1):
         raise NoFixedForm("its bags leave padding out")
     results = {chain.first_output(n): f"parts[{k}]" for k, n in enumerate(bags)}
-    if any(v not in unread and v not in _beside(chain) for v in chain.live if v not in results):
+    if any(v not in around.unread and v not in _beside(chain) for v in chain.live if v not in results):
         raise NoFixedForm("more than the sums of its bags is read")
     counts = [chain.specs[value].shape[0] for value in results]
     made = (
@@ -425,12 +403,13 @@ MAKERS: Mapping[str, Maker] = {
     "expert_sort": Maker(ordered, before=BEFORE_SORT),
     "gradient_zeroing": Maker(let_go),
     "layout_leak": Maker(contiguous, whole=True),
-    "loop_invariant": Maker(lambda chain, unread, remains: once(chain, unread, False)),
+    "loop_invariant": Maker(lambda chain, around: once(chain, replace(around, remains=False))),
     "parameter_loop": Maker(listed),
+    "small_products_apart": Maker(batched),
     "weight_cast": Maker(once),
 }
 
 
-def fixed_chain(rule: str, chain: Graph, unread: Sequence[int] = (), *, remains: bool = True) -> Fixed:
+def fixed_chain(rule: str, chain: Graph, around: Around = NOTHING_KNOWN) -> Fixed:
     """The fixed form of a rule's finding. Raises NoFixedForm with the reason."""
-    return MAKERS[rule].made(chain, unread, remains)
+    return MAKERS[rule].made(chain, around)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Graph, Literal, Ref, Scalar, mutated, reads
-from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
 from tracemine.verify.repro.text import number_text
 
@@ -34,12 +34,12 @@ class _Pair:
         return {self.norm, self.convolution, *([] if self.between is None else [self.between])}
 
 
-def folded(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def folded(chain: Graph, around: Around) -> Fixed:
     """The convolution with another weight and bias, and what stands behind the norm. Raises NoFixedForm."""
     pair = _pair(chain)
     within = {v for n in pair.calls for v in outputs_of(chain, n)} - {chain.first_output(pair.norm)}
     others = {v for n, call in enumerate(chain.calls) if n not in pair.calls for v in reads(call)}
-    if within & (others | {v for v in chain.live if v not in unread}):
+    if within & (others | {v for v in chain.live if v not in around.unread}):
         raise NoFixedForm("what stands before the norm is read elsewhere")
     names = names_of(chain)
     lines = [f"    made = {_convolution(chain, pair)}"]

@@ -1,13 +1,27 @@
-"""What a fixed form is."""
+"""What a fixed form is, and what it is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from tracemine.verify.rebuild.memory import Lies
 
 
 class NoFixedForm(Exception):
     """There is none for these calls; its text is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What is known of a chain beside its calls."""
+
+    unread: Collection[int] = ()  # live values that nobody is seen to read
+    remains: bool = True  # whether the fix is said to leave work in each step
+    lies: Sequence[Lies | None] = ()  # where each input lies, and each live value
+
+
+NOTHING_KNOWN = Around()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.codegen.graph import settled
+from tracemine.codegen.graph import numbers_once, settled
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
 from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
 from tracemine.verify.fixes.chains import MAKERS, fixed_chain
-from tracemine.verify.fixes.record import Fixed
+from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.library.prove import LIBRARY_ULP
 from tracemine.verify.rebuild.arguments import NUMBER, Names, NotRecorded, given
@@ -178,8 +178,10 @@ def fixed_calls(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Fixed]
     first = finding.activities[0]
     whole = maker.whole
     rebuilt = rebuilder.rebuild(first, finding.rule) if whole else rebuilder.alone(first, finding.rule, maker.before)
+    rebuilt = replace(rebuilt, chain=numbers_once(rebuilt.chain))
     remains = finding.fused_ns is None or finding.fused_ns.mid > 0
-    fixed = fixed_chain(finding.rule, rebuilt.chain, rebuilt.unread, remains=remains)
+    around = Around(unread=rebuilt.unread, remains=remains, lies=rebuilt.lies)
+    fixed = fixed_chain(finding.rule, rebuilt.chain, around)
     return replace(rebuilt, chain=settled(rebuilt.chain, fixed.numbers), assumptions=_assumed(rebuilt, fixed)), fixed
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from tracemine.codegen.graph import Graph, reads
-from tracemine.verify.fixes.record import Fixed, NoFixedForm
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
 
 _CHOSEN = frozenset({"aten::max", "aten::min", "aten::argmax", "aten::argmin", "aten::topk"})
@@ -19,7 +19,7 @@ _MOST_OF_8_BITS, _MOST_OF_16_BITS = 1 << 8, 1 << 15
 _LARGEST_COUNT = 1 << 28  # numbers that counting lays out
 
 
-def ordered(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
+def ordered(chain: Graph, around: Around) -> Fixed:
     """The same order by narrow keys, and by counting. Raises NoFixedForm."""
     sorts = [n for n, call in enumerate(chain.calls) if call.operator == "aten::sort"]
     again = {n for n in sorts if any(reads(chain.calls[n])[0] == chain.first_output(m) + 1 for m in sorts if m < n)}
@@ -33,10 +33,10 @@ def ordered(chain: Graph, unread: Sequence[int], remains: bool) -> Fixed:
         raise NoFixedForm("how many experts are sorted by is not seen")
     kind = "uint8" if experts <= _MOST_OF_8_BITS else "int16"
     ways = {"narrow": f"keys of {'8' if kind == 'uint8' else '16'} bits"}
-    parts = [_HELPERS, _function(chain, unread, again, "narrow", f"torch.{kind}")]
+    parts = [_HELPERS, _function(chain, around.unread, again, "narrow", f"torch.{kind}")]
     if experts * chain.specs[reads(chain.calls[sorts[0]])[0]].shape[0] <= _LARGEST_COUNT:
         ways["counted"] = "experts counted in place of sorting"
-        parts.append(_function(chain, unread, again, "counted", str(experts)))
+        parts.append(_function(chain, around.unread, again, "counted", str(experts)))
     return Fixed(
         own={name: f'"{says}", call=by_{name}' for name, says in ways.items()},
         source="\n\n\n".join(parts),
@@ -77,7 +77,7 @@ def _experts(chain: Graph, number: int) -> int:
     return shape[axis] if isinstance(axis, int) and ids and -len(shape) <= axis < len(shape) else 0
 
 
-def _function(chain: Graph, unread: Sequence[int], again: Collection[int], way: str, given: str) -> str:
+def _function(chain: Graph, unread: Collection[int], again: Collection[int], way: str, given: str) -> str:
     """The calls, in which another way gives the order. given: that it takes beside the keys."""
     names, lines = names_of(chain), list[str]()
     read = {v for n, call in enumerate(chain.calls) if n not in again for v in reads(call)}

@@ -183,9 +183,9 @@ class Assembly:
         found = ((self.memory.given(self.recorded.seen(row)), row) for _, row in self.recorded.wanted(nodes))
         return [*((value, row) for value, row in found if value is not None), *((value, -1) for value in self.unseen)]
 
-    def done(self, nodes: Sequence[int]) -> Graph:
-        """The chain, with what others read of it as live. Raises NotRebuilt."""
-        return self.making.chain(self._live(nodes))
+    def done(self, nodes: Sequence[int], most: int) -> Graph:
+        """The chain, with what others read of it as live. most: calls that it may have. Raises NotRebuilt."""
+        return self.making.chain(self._live(nodes), most)
 
 
 def _taken(facts: NodeFacts, form: Form) -> list[Seen]:

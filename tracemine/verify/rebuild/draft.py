@@ -110,8 +110,8 @@ class Making:
         given_by = [value for _, values in self.calls for value in values]
         return order | {value: len(self.inputs) + k for k, value in enumerate(given_by)}
 
-    def chain(self, live: Sequence[int]) -> Graph:
-        """The chain, with inputs first, and some values live. Raises NotRebuilt."""
+    def chain(self, live: Sequence[int], most: int) -> Graph:
+        """The chain, with inputs first, and some values live. most: calls that it may have. Raises NotRebuilt."""
         order = self.order()
         chain = Graph(
             name=self.name,
@@ -120,7 +120,7 @@ class Making:
             live=tuple(order[v] for v in live),
         )
         try:
-            check(chain)
+            check(chain, most)
         except GraphError as error:
             raise NotRebuilt(error.message.removeprefix(f"{self.name}: ")) from None
         return in_tables(chain)[0] if computed(chain) else chain

@@ -35,6 +35,7 @@ _UNOWNED = {
     "graph_replay": ": it was replayed in a graph",
 }
 GUESSED = "which of its tensors each call reads is a guess; an execution trace says it (--et, tracemine.capture)"
+MOST_ALONE = 2048  # calls of a finding that no kernel is generated for
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 
 
@@ -81,7 +82,7 @@ class Rebuilder:
             found = {n for n in givers if n >= 0 and self.recorded.facts(n).operator in wanted}
             nodes |= found
             todo += found
-        return self._rebuilt(sorted(nodes), name)
+        return self._rebuilt(sorted(nodes), name, MOST_ALONE)
 
     def with_products(self, activities: Sequence[int], name: str) -> Rebuilt | None:
         """The chain with the matrix products that give what it reads and, where it has a softmax, those that read it.
@@ -96,18 +97,18 @@ class Rebuilder:
         beside = {n for n in (*before, *after) if n >= 0 and self.recorded.facts(n).operator in PRODUCTS} - set(nodes)
         return self._rebuilt(sorted({*nodes, *beside}), name) if beside else None
 
-    def _rebuilt(self, nodes: Sequence[int], name: str) -> Rebuilt:
+    def _rebuilt(self, nodes: Sequence[int], name: str, most: int = MOST_CALLS) -> Rebuilt:
         fills = fills_before(self.recorded, self.groups, nodes)
         nodes = sorted({*nodes, *fills})
-        if len(nodes) > MOST_CALLS:
-            raise NotRebuilt(f"it has more than {MOST_CALLS} calls")
+        if len(nodes) > most:
+            raise NotRebuilt(f"it has more than {most} calls")
         assembly = Assembly(self.recorded, name)
         facts = [in_memory_order(with_result(self.recorded.facts(node))) for node in nodes]
         forms = [_form(each) for each in facts]
         assembly.expect(facts, forms)
         for each, form in zip(facts, forms, strict=True):
             assembly.add(each, form)
-        chain = assembly.done(nodes)
+        chain = assembly.done(nodes, most)
         evidence = self.recorded.evidence(nodes)
         if evidence == "adjacent" and not self.guesses:
             raise NotRebuilt(GUESSED)

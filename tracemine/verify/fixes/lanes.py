@@ -1,0 +1,41 @@
+"""The turns of a loop: calls that are alike, of one tensor after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracemine.codegen.graph import Call, Graph, mutated, reads
+from tracemine.verify.fixes.record import NoFixedForm
+from tracemine.verify.fixes.written import plain
+
+
+def steps_of(chain: Graph) -> list[list[tuple[int, Call]]]:
+    """The loop's calls, those that are alike together: the first of each tensor, then the second."""
+    lane_of, lanes = dict[int, int](), list[list[tuple[int, Call]]]()
+    for number, call in enumerate(chain.calls):
+        touched = {lane_of[v] for v in reads(call) if v in lane_of}
+        if len(touched) > 1:
+            raise NoFixedForm("what the loop does to one tensor depends on another")
+        lane = touched.pop() if touched else len(lanes)
+        if lane == len(lanes):
+            lanes.append([])
+        lanes[lane].append((number, call))
+        first = chain.first_output(number)
+        lane_of |= dict.fromkeys((*mutated(call), *range(first, first + len(call.outputs))), lane)
+    if len(lanes) < 2:
+        raise NoFixedForm("each call needs what the one before gave: it is no loop over tensors")
+    if len({tuple(_alike(call) for _, call in lane) for lane in lanes}) != 1:
+        raise NoFixedForm("the loop does not do the same to all tensors")
+    if any(_reads_others(lane, lane_of, own) for own, lane in enumerate(lanes)):
+        raise NoFixedForm("what the loop does to one tensor depends on another")
+    return [list(step) for step in zip(*lanes, strict=True)]
+
+
+def _reads_others(lane: Sequence[tuple[int, Call]], lane_of: Mapping[int, int], own: int) -> bool:
+    """Whether a lane reads what another writes, before or after."""
+    return any(lane_of.get(v, own) != own for _, call in lane for v in reads(call))
+
+
+def _alike(call: Call) -> tuple[object, ...]:
+    """What calls that can be one have in common: operator, numbers and literals."""
+    return (call.label, *(plain(value) for value in call.arguments))

@@ -1,0 +1,220 @@
+"""Products of a loop's turns as one product of all.
+
+What turns read beside each other is joined: rows of left factors, columns of right ones, or all of both on an axis of
+its own. Right factors and biases are joined before the step, as weights are; left factors within it, unless they lie in
+one tensor already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value
+from tracemine.ops.infer import TensorSpec
+from tracemine.verify.fixes.lanes import steps_of
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+from tracemine.verify.fixes.written import signature
+from tracemine.verify.rebuild.memory import Lies
+from tracemine.verify.repro.text import number_text
+
+_ROWS, _COLUMNS, _APART = "rows", "columns", "apart"  # joined on the first axis, on the last, on one before both
+_JOINS = {_ROWS: "torch.cat([{}])", _COLUMNS: "torch.cat([{}], -1)", _APART: "torch.stack([{}])"}
+_PRODUCTS = frozenset({"aten::mm", "aten::addmm"})
+WEIGHTS = "right factors and biases of the turns lie in one tensor, which is made before the step"
+SLICES = "left factors of the turns are slices of one tensor, as recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """What the turns give for an argument: text of what all share, inputs that differ, or what a step before made."""
+
+    text: str = ""
+    given: tuple[int, ...] = ()
+    joined: str = ""  # how what a step made lies
+
+    @property
+    def shared(self) -> bool:
+        return not self.given and not self.joined
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The fixed form in the making."""
+
+    chain: Graph
+    around: Around
+    before: list[str] = field(default_factory=list)  # what is joined before the step
+    lines: list[str] = field(default_factory=list)
+    made: dict[int, tuple[str, str]] = field(default_factory=dict)  # by value its step's name, and how that lies
+    assumptions: dict[str, None] = field(default_factory=dict)
+
+
+def batched(chain: Graph, around: Around) -> Fixed:
+    """One product of all turns. Raises NoFixedForm."""
+    batch, steps = _Batch(chain, around), steps_of(chain)
+    if not any(step[0][1].operator in _PRODUCTS for step in steps):
+        raise NoFixedForm("its products are not matrices of their own")
+    results = dict[int, str]()
+    for at, step in enumerate(steps):
+        if step[0][1].schema.mutates or any(len(call.outputs) != 1 for _, call in step):
+            raise NoFixedForm(f"{step[0][1].label} writes in place, or gives several tensors")
+        if len({call.outputs[0].shape for _, call in step}) != 1:
+            raise NoFixedForm("its turns have several shapes")
+        text, joined = _product(batch, step) if step[0][1].operator in _PRODUCTS else _pointwise(batch, step)
+        batch.lines.append(f"    made_{at} = {text}")
+        values = [chain.first_output(number) for number, _ in step]
+        batch.made |= dict.fromkeys(values, (f"made_{at}", joined))
+        if set(values) & set(chain.live):
+            shape = step[0][1].outputs[0].shape
+            parts = {_ROWS: f"split({shape[0]})", _COLUMNS: f"split({shape[-1]}, -1)", _APART: "unbind(0)"}[joined]
+            batch.lines.append(f"    parts_{at} = made_{at}.{parts}")
+            results |= {value: f"parts_{at}[{k}]" for k, value in enumerate(values)}
+    joined_names = [f"joined_{k}" for k in range(len(batch.before))]
+    before = ", ".join(["*inputs", *batch.before])
+    body = [signature(chain, *joined_names), *batch.lines]
+    body.append(f"    return ({', '.join(results[v] for v in chain.live)},)")
+    return Fixed(
+        own={"one product": '"all turns in one product", together, call=fixed'},
+        source=f"def together(inputs):\n    return [{before}]\n\n\n" + "\n".join(body),
+        assumptions=tuple(batch.assumptions),
+    )
+
+
+def _factor(batch: _Batch, values: Sequence[Value]) -> _Factor:
+    """What the turns give for one argument. Raises NoFixedForm."""
+    first = values[0]
+    if not isinstance(first, Ref):
+        return _Factor(_plain_text(first))
+    places = [v.value for v in values if isinstance(v, Ref)]
+    if places[0] in batch.made:
+        name, joined = batch.made[places[0]]
+        if [batch.made.get(p) for p in places] != [(name, joined)] * len(places):
+            raise NoFixedForm("its turns take what other turns made")
+        return _Factor(name, joined=joined)
+    if len(set(places)) == 1:
+        return _Factor(batch.chain.inputs[places[0]].name)
+    if len({(batch.chain.specs[p].shape, batch.chain.specs[p].dtype) for p in places}) != 1:
+        raise NoFixedForm("its turns have several shapes")
+    return _Factor(given=tuple(places))
+
+
+def _plain_text(value: Value) -> str:
+    if isinstance(value, Scalar):
+        return value.name
+    known = value.value if isinstance(value, Literal) else None
+    if value is None or isinstance(known, str):
+        return repr(known)
+    if isinstance(known, int | float):
+        return number_text(known)
+    raise NoFixedForm("a call of the loop takes a list")
+
+
+def _arguments(batch: _Batch, step: Sequence[tuple[int, Call]]) -> dict[str, _Factor]:
+    """By the schema's names."""
+    call = step[0][1]
+    return {
+        argument.name: _factor(batch, [each.arguments[place] for _, each in step])
+        for place, argument in enumerate(call.schema.arguments)
+    }
+
+
+def _product(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
+    """A product of all turns, and how its result lies. Raises NoFixedForm."""
+    call, given, count = step[0][1], _arguments(batch, step), len(step)
+    added = call.operator == "aten::addmm"
+    left, right = (given["mat1"], given["mat2"]) if added else (given["self"], given["mat2"])
+    bias = given["self"] if added else None
+    apart_already = _APART in (left.joined, right.joined)
+    columns = left.shared and (bool(right.given) or right.joined == _COLUMNS)
+    rows = right.shared and (bool(left.given) or left.joined == _ROWS) and (bias is None or bias.shared)
+    numbers = [name for name in ("beta", "alpha") if added and given[name].text != "None"]
+    scale = "".join(f", {name}={given[name].text}" for name in numbers)
+    if bias is not None and not bias.shared and not bias.given:
+        raise NoFixedForm("what is added to its products is computed within it")
+    if bias is not None and len(batch.chain.specs[_place(step, "self")].shape) != 1:
+        raise NoFixedForm("what is added to its products is no bias")
+    if rows and not apart_already:
+        factors, joined = (_joined(batch, left, _ROWS, early=False), right.text), _ROWS
+    elif columns and not apart_already:
+        factors, joined = (left.text, _joined(batch, right, _COLUMNS, early=True)), _COLUMNS
+    else:
+        factors = (_alone(batch, left, count, early=False), _alone(batch, right, count, early=True))
+        joined = _APART
+    if bias is None:
+        return f"torch.{'bmm' if joined == _APART else 'mm'}({', '.join(factors)})", joined
+    if joined == _COLUMNS:
+        own = f"{bias.text}.repeat({count})" if bias.shared else _joined(batch, bias, _COLUMNS, early=True)
+        return f"torch.addmm({own}, {', '.join(factors)}{scale})", joined
+    if joined == _ROWS:
+        return f"torch.addmm({bias.text}, {', '.join(factors)}{scale})", joined
+    own = bias.text if bias.shared else f"{_joined(batch, bias, _APART, early=True)}[:, None]"
+    return f"torch.baddbmm({own}, {', '.join(factors)}{scale})", joined
+
+
+def _place(step: Sequence[tuple[int, Call]], argument: str) -> int:
+    value = step[0][1].given()[argument]
+    if not isinstance(value, Ref):
+        raise NoFixedForm("what is added to its products is not recorded")
+    return value.value
+
+
+def _joined(batch: _Batch, factor: _Factor, how: str, *, early: bool) -> str:
+    """What turns give, joined as it lies: before the step where it is early, or lies so already."""
+    if not factor.given:
+        return factor.text
+    inputs = batch.chain.inputs
+    spec = inputs[factor.given[0]].spec
+    slices = how != _COLUMNS and _lie_together(batch.around.lies, factor.given, spec)
+    if not early and not slices:
+        return _JOINS[how].format(", ".join(inputs[place].name for place in factor.given))
+    batch.assumptions[WEIGHTS if early else SLICES] = None
+    turned = len(spec.shape) == 2 and (spec.strides or ())[:1] == (1,) and how != _ROWS
+    text = _JOINS[_ROWS if turned and how == _COLUMNS else how]
+    parts = [f"inputs[{place}]{'.mT' if turned else ''}" for place in factor.given]
+    batch.before.append(f"{text.format(', '.join(parts))}{'.mT' if turned else ''}")
+    return f"joined_{len(batch.before) - 1}"
+
+
+def _alone(batch: _Batch, factor: _Factor, count: int, *, early: bool) -> str:
+    """What turns give, on an axis of its own."""
+    if factor.shared:
+        return f"{factor.text}.expand({count}, -1, -1)"
+    if factor.joined == _ROWS:
+        return f"{factor.text}.unflatten(0, ({count}, -1))"
+    if factor.joined == _COLUMNS:
+        return f"{factor.text}.unflatten(-1, ({count}, -1)).transpose(0, 1)"
+    return _joined(batch, factor, _APART, early=early)
+
+
+def _lie_together(lies: Sequence[Lies | None], places: Sequence[int], spec: TensorSpec) -> bool:
+    """Whether tensors are consecutive rows of one tensor in memory, in this order."""
+    found = [lies[place] for place in places if place < len(lies)]
+    known = [each for each in found if each is not None]
+    if len(known) < len(places) or len({each.buffer for each in known}) != 1:
+        return False
+    step = spec.shape[0] * known[0].look.strides[0] if known[0].look.strides else 0
+    begin = known[0].look.offset
+    return step > 0 and all(
+        each.look.strides == known[0].look.strides and each.look.offset == begin + k * step
+        for k, each in enumerate(known)
+    )
+
+
+def _pointwise(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
+    """A call on each element of what one step made; how its result lies. Raises NoFixedForm."""
+    call, given = step[0][1], _arguments(batch, step)
+    tensors = [name for name, value in call.given().items() if isinstance(value, Ref)]
+    made = {given[name].joined for name in tensors}
+    others = [name for name in tensors if given[name].shared]
+    flat = all(len(batch.chain.specs[_place(step, name)].shape) <= 1 for name in others)
+    fits = len(made - {""}) == 1 and not any(given[name].given for name in tensors)
+    if call.schema.op_class != "pointwise" or not fits or (others and (made & {_COLUMNS} or not flat)):
+        raise NoFixedForm(f"{call.label} is not known for all turns at once")
+    words = [
+        given[argument.name].text if place < call.schema.positional else f"{argument.name}={given[argument.name].text}"
+        for place, argument in enumerate(call.schema.arguments)
+        if call.arguments[place] is not None
+    ]
+    name = f"{call.operator.removeprefix('aten::')}.{call.overload or 'default'}"
+    return f"torch.ops.aten.{name}({', '.join(words)})", (made - {""}).pop()
