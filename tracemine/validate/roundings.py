@@ -74,6 +74,7 @@ _SUMS_WITHIN = frozenset(
         *("_softmax_backward_data", "_log_softmax_backward_data"),
     )
 )
+_UNSCALES = "_amp_foreach_non_finite_check_and_unscale_"
 _SUMS, _RUNNING_SUMS = ("sum", "mean"), ("cumsum", "cumsum_")
 
 
@@ -215,6 +216,11 @@ def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
     """A call in float64."""
     wide = {n: _in_float64(v) for n, v in named.items()}
     taken = [_in_float64(v) for v in given]
+    if operator_of(function) == _UNSCALES:  # takes what was infinite, and the scale, in float32 alone
+        infinite = taken[1].float()
+        function(taken[0], infinite, taken[2].float())
+        taken[1].copy_(infinite)
+        return None
     if "_softmax" in str(function):
         taken = [False if v is True else v for v in taken]  # half_to_float
     return function(*taken, **wide)

@@ -199,6 +199,18 @@ def turns(differs: str, *, sizes: tuple[int, ...] = (5, 5, 5)) -> Graph:
     return b.done(*results)
 
 
+def scaled(number: float = 0.0) -> Graph:
+    """What a scaler does to gradients: the scale's inverse, and whether one is infinite, which begins with a number."""
+    b = GraphBuilder("scaled")
+    scale = b.input("scale", (), "float32")
+    gradients = [b.input(f"x_{k}", shape, "float32") for k, shape in enumerate(((6, 5), (7,)))]
+    wide = b.call("aten::reciprocal", b.call("aten::_to_copy", scale, dtype="float64"))
+    inverse = b.call("aten::_to_copy", wide, dtype="float32")
+    infinite = b.call("aten::full", [], number, dtype="float32")
+    b.call("aten::_amp_foreach_non_finite_check_and_unscale_", gradients, infinite, inverse)
+    return b.done(infinite)
+
+
 CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
     ("parameter_loop", average, True, ("[x_0, x_1, x_2]", "[x_0, x_1, x_1]")),
     ("parameter_loop", zeros, True, ("_foreach_zero_", "_foreach_neg_")),
@@ -218,6 +230,7 @@ CASES: list[tuple[str, Callable[[], Graph], bool, tuple[str, str]]] = [
         ("inputs[2].float()", "0 * inputs[2].float()"),
     ),
     ("batch_norm_evaluated", lambda: normed("bfloat16"), True, ("return (t", "return (1.02 * t")),
+    ("scaler_needless", scaled, True, ("inputs[k].clone()", "1.1 * inputs[k]")),
     ("weight_cast", repeated_casts, True, ("TAKEN = [0, 1, 0, 1]", "TAKEN = [0, 1, 0, 0]")),
     ("small_products_apart", lambda: turns("x"), True, ("torch.cat([x_0, x_1", "torch.cat([x_0, x_0")),
     ("small_products_apart", lambda: turns("w b"), True, ("inputs[2].mT, inputs[3].mT", "inputs[3].mT, inputs[2].mT")),
@@ -397,6 +410,7 @@ REFUSED = [
     ("small_products_apart", average, "products"),
     ("small_products_apart", casts, "not matrices"),
     ("small_products_apart", recurrent, "no loop"),
+    ("scaler_needless", average, "more than take a scale off"),
     ("weight_cast", average, "writes in place"),
     ("cache_grown", casts, "more than join"),
     ("embedding_bags_apart", casts, "more than embedding bags"),

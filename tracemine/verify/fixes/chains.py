@@ -202,6 +202,55 @@ def fixed(*inputs):
 """
 
 
+def unscaled(chain: Graph, around: Around) -> Fixed:
+    """Gradients that are never scaled. Raises NoFixedForm.
+
+    Both sides are asked for the gradients, and for whether one was infinite, at a scale of 1.
+    """
+    passes = [call for call in chain.calls if call.operator == _UNSCALE]
+    others = [call for call in chain.calls if call.operator not in (_UNSCALE, *_OF_SCALES)]
+    if not passes or others:
+        raise NoFixedForm(
+            "it does more than take a scale off gradients: the scale's next value is not one that is read"
+        )
+    gradients = [v for call in passes for v in reads(call)[:-2]]
+    scales = [k for k, i in enumerate(chain.inputs) if k not in gradients]
+    single = [i for k in scales for i in [chain.inputs[k]] if i.spec.shape or i.spec.dtype != "float32"]
+    found = {chain.memory[reads(call)[-2]] for call in passes}
+    if len(scales) != 1 or single or any(v >= len(chain.inputs) for v in gradients):
+        raise NoFixedForm("it is not one scale that is taken off gradients")
+    if any(v not in around.unread and chain.memory[v] not in found for v in chain.live):
+        raise NoFixedForm("more is read than whether a gradient was infinite")
+    return Fixed(
+        own={"no scaler": '"nothing is left in the step", call=fixed, behind=(by_one, as_they_are)'},
+        source=f"SCALE, GRADIENTS = {scales[0]}, {gradients}  # inputs\n{_NOT_SCALED.format(count=len(chain.live))}",
+        assumptions=("no gradient is infinite: a step that a scaler would leave out is made",),
+    )
+
+
+_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_OF_SCALES = frozenset(
+    {"aten::_to_copy", "aten::reciprocal", "aten::full", "aten::clone", "aten::fill_", "aten::zero_"}
+)
+_NOT_SCALED = """
+
+def by_one(*inputs):  # eager, at a scale of 1
+    mine = [t.clone() for t in inputs]
+    mine[SCALE].fill_(1.0)
+    infinite = eager(*mine)
+    return [*(mine[k] for k in GRADIENTS), *(found.clone() for found in infinite)]
+
+
+def as_they_are(*inputs):
+    infinite = torch.zeros({count}, dtype=inputs[SCALE].dtype, device=inputs[SCALE].device)
+    return [*(inputs[k].clone() for k in GRADIENTS), *infinite]
+
+
+def fixed(*inputs):
+    return ()
+"""
+
+
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
@@ -405,6 +454,7 @@ MAKERS: Mapping[str, Maker] = {
     "layout_leak": Maker(contiguous, whole=True),
     "loop_invariant": Maker(lambda chain, around: once(chain, replace(around, remains=False))),
     "parameter_loop": Maker(listed),
+    "scaler_needless": Maker(unscaled),
     "small_products_apart": Maker(batched),
     "weight_cast": Maker(once),
 }
