@@ -14,13 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.verdicts.test_evidence import FINDING  # noqa: E402
-from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref, Scalar  # noqa: E402
+from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref, Scalar, numbers_once  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
 from tracemine.verify.fixes.chains import MAKERS, fixed_chain  # noqa: E402
 from tracemine.verify.fixes.record import Around, NoFixedForm  # noqa: E402
 from tracemine.verify.fixes.reproduction import chain_reproduction  # noqa: E402
 from tracemine.verify.gpu import fixed_forms, library_call, reproduction  # noqa: E402
+from tracemine.verify.rebuild.memory import Lies  # noqa: E402
+from tracemine.verify.rebuild.view_recovery import Look  # noqa: E402
 
 MARK = "0123456789abcdef"
 
@@ -373,6 +375,27 @@ def test_experts_are_put_in_order_by_narrow_keys_and_by_counting(twice: bool, tm
     for way, text, other in WRONG_ORDERS[: 5 if twice else 3]:
         found = tried("expert_sort", routed(twice=twice), tmp_path, spoil=(text, other))
         assert found[way]
+
+
+def test_left_factors_that_are_slices_of_one_tensor_are_not_joined_in_the_step() -> None:
+    def lies(*offsets: int) -> list[Lies | None]:
+        return [Lies(("buffer", 0), Look(offset, (5, 8), (8, 1)), "float32") for offset in offsets]
+
+    def joined(places: list[Lies | None]) -> str:
+        source = fixed_chain("small_products_apart", turns("x"), Around(lies=places)).source
+        return "before" if "inputs[0], inputs[1]" in source else "within" if "[x_0, x_1" in source else "nowhere"
+
+    assert joined(lies(0, 40, 80)) == "before"
+    for places in (lies(0, 40, 79), lies(80, 40, 0), [*lies(0, 40), None], lies(0, 40), lies(0, 0, 0)):
+        assert joined(places) == "within"
+
+
+def test_equal_numbers_that_are_recorded_have_one_name() -> None:
+    chain = numbers_once(average())
+    assert [(s.name, s.value) for s in chain.scalars] == [("other", 0.99), ("alpha", 0.01)]
+    assert numbers_once(average(0.5)).scalars[1:] != chain.scalars[1:]
+    unknown = not_recorded(attention(backward=True))
+    assert numbers_once(unknown) == unknown
 
 
 def dependent() -> Graph:

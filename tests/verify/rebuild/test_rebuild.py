@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from tests.verify.traces import event, launched
-from tracemine.codegen.graph import Scalar
+from tracemine.codegen.graph import Ref, Scalar
 from tracemine.flow import flow
 from tracemine.flow.record import Flow
 from tracemine.formats import open_trace
 from tracemine.fusion import Groups, groups
 from tracemine.timeline import Timeline
+from tracemine.verify.fixes.folding import BEFORE_NORM
 from tracemine.verify.rebuild.assemble import DENSE
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
@@ -293,3 +294,17 @@ def test_of_a_chain_that_is_not_rebuilt_no_file_is_written(run: Callable[..., An
     says = [verdict["says"] for verdict in json.loads(out)["verdicts"]]
     assert says == ["not rebuilt: aten::_softmax: the value of dim is not recorded"]
     assert list(emitted.iterdir()) == []
+
+
+def test_calls_that_give_what_a_norm_reads_are_rebuilt_with_it_where_they_are_named() -> None:
+    found, grouped = read("convnet_train")
+    rebuilder = Rebuilder(found, grouped)
+    operators = [rebuilder.recorded.facts(n).operator for n in range(len(found.nodes.activity_begin) - 1)]
+    norm = operators.index("aten::cudnn_batch_norm")
+    rows = found.nodes.activity[found.nodes.activity_begin[norm] : found.nodes.activity_begin[norm + 1]].tolist()
+    assert labels(rebuilder.alone(rows, "norm")) == ["cudnn_batch_norm"]
+    with_convolution = rebuilder.alone(rows, "norm", BEFORE_NORM)
+    assert labels(with_convolution) == ["cudnn_convolution", "cudnn_batch_norm"]
+    assert with_convolution.chain.calls[1].arguments[0] == Ref(with_convolution.chain.first_output(0))
+    assert set(rows) < set(with_convolution.activities)
+    assert labels(rebuilder.alone(rows, "norm", {"aten::cudnn_batch_norm": {"aten::mm"}})) == ["cudnn_batch_norm"]

@@ -264,7 +264,7 @@ class Recorded:
         for node in nodes:
             facts = self.facts(node)
             dropped = {_DROPPED.get((around, facts.operator)) for around in facts.parents}
-            found |= {seen.row for seen in facts.outputs if seen.position in dropped}
+            found |= {seen.row for seen in facts.outputs if seen.position in dropped and seen.row >= 0}
             begin, end = np.searchsorted(self._write_node, [node, node + 1]).tolist()
             for write in self._write_order[begin:end].tolist():
                 readers = self._readers.get(write)
