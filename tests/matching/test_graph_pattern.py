@@ -184,7 +184,7 @@ def test_lint_asks_for_a_case_of_every_variable(rule):
         ("|node|reads|op|expect|\n|-|-|-|-|\n|a|b|gemm||\n|b|a|gemm||", ":4: reads: 'b' does not stand above\n  hint: operators are in order of time"),
         ("|node|reads|op|expect|\n|-|-|-|-|\n|a|x|gemm||\n|a|x|gemm||", ":5: node: 'a' is there twice"),
         ("|node|reads|out_shape|expect|\n|-|-|-|-|\n|a|x|8x8||", ":4: out_shape: '8x8' is no shape\n  hint: write [8,64,64]"),
-        ("|node|reads|out_layout|expect|\n|-|-|-|-|\n|a|x|nhwc||", ":4: out_layout: 'nhwc' is no layout\n  hint: there are: contiguous, channels_last, strided"),
+        ("|node|reads|out_layout|expect|\n|-|-|-|-|\n|a|x|nhwc||", ":4: out_layout: 'nhwc' is no layout\n  hint: there are: contiguous, channels_last, strided, heads_inside"),
         ("|node|reads|kept|expect|\n|-|-|-|-|\n|a|x|yes||", ":4: kept: 'yes' is neither true nor false"),
         ("|node|reads|axis|expect|\n|-|-|-|-|\n|a|x|1||", ":4: axis: '1' is no axis\n  hint: axes are counted from the end: -1 is the last"),
         ("|node|reads|kernel|expect|\n|-|-|-|-|\n|a|x|1||", None),

@@ -215,7 +215,7 @@ def test_a_fill_is_told_where_it_takes_longer_than_its_launch() -> None:
 
     kernels = 1  # of 5 ns each
     assert not looped(step)
-    kernels = 700
+    kernels = 900
     assert set(looped(step).values()) == {("constant", "proven")}
 
 

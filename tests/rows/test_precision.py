@@ -85,11 +85,8 @@ def test_a_scaler_is_needless_where_no_product_is_of_small_range(
 def test_what_is_unscaled_right_before_an_optimizer_over_lists_could_be_unscaled_in_its_pass(
     why: str, between: list[str], step: str, apart: bool
 ) -> None:
-    calls = [
-        ("aten::mm", SQUARE, ["c10::Half"] * 2),
-        SCALED,
-        *((name, [[], []], ["TensorList"] * 2) for name in between),
-    ]
+    lists = [[], []], ["TensorList"] * 2
+    calls = [("aten::mm", SQUARE, ["c10::Half"] * 2), SCALED, *((name, *lists) for name in between)]
     trace = called(*calls)
     begin = 100 * len(calls)
     update = trace.op("Optimizer.step#AdamW.step", begin, 400)
