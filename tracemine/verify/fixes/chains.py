@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, mutated, reads
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, Scalar, Value, mutated, reads
 from tracemine.verify.fixes.attention import attended
 from tracemine.verify.fixes.folding import BEFORE_NORM, folded
 from tracemine.verify.fixes.lanes import steps_of
@@ -16,6 +16,7 @@ from tracemine.verify.fixes.turns import batched
 from tracemine.verify.fixes.written import flag, line, names_of, plain, signature
 from tracemine.verify.repro.text import number_text
 
+TO_ONE = "what is kept of a mean and the weight of what is added, which are not recorded, are 1 together"
 ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the loop"
 
 
@@ -68,11 +69,46 @@ def listed(chain: Graph, around: Around) -> Fixed:
         raise NoFixedForm("what a call of the loop gives is read elsewhere")
     lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
     assumed = any(not s.recorded for s in chain.scalars)
+    own, source = {"one list": '"operators over lists of tensors", call=fixed'}, "\n".join([signature(chain), *lines])
+    averaged = None if live else _averaged(chain, steps)
+    if averaged is not None:
+        own["one pass"] = '"a weighted mean over lists of tensors", call=averaged'
+        head = signature(chain).replace("def fixed(", "def averaged(", 1)
+        source = f"{source}\n\n\n{head}\n    {averaged.text}\n    return ()"
     return Fixed(
-        own={"one list": '"operators over lists of tensors", call=fixed'},
-        source="\n".join([signature(chain), *lines]),
-        assumptions=(ONE_NUMBER,) if assumed else (),
+        own=own,
+        source=source,
+        numbers={} if averaged is None else averaged.numbers,
+        assumptions=(ONE_NUMBER, *([TO_ONE] if averaged else [])) if assumed else (),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Averaged:
+    text: str
+    numbers: dict[str, float]  # those that are not recorded, by name
+
+
+def _averaged(chain: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Averaged | None:
+    """One pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
+    if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
+        return None
+    kept, weight = (
+        [call.given()[name] for _, call in calls] for calls, name in zip(steps, ("other", "alpha"), strict=True)
+    )
+    share, unknown = _number(weight[0]), [each for each in kept if isinstance(each, Scalar) and not each.recorded]
+    if share is None or (not unknown and not math.isclose(_number(kept[0]) or 0.0, 1.0 - share, rel_tol=1e-6)):
+        return None
+    names = names_of(chain)
+    own, added = ([reads(call)[at] for _, call in steps[1]] for at in (0, 1))
+    lists = (f"[{', '.join(names[v] for v in values)}]" for values in (own, added))
+    given = weight[0].name if isinstance(weight[0], Scalar) else number_text(share)
+    return _Averaged(f"torch._foreach_lerp_({', '.join(lists)}, {given})", {each.name: 1.0 - share for each in unknown})
+
+
+def _number(value: Value) -> float | None:
+    known = value.value if isinstance(value, Scalar | Literal) else None
+    return float(known) if isinstance(known, int | float) else None
 
 
 def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
