@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from tracemine.codegen import GraphBuilder  # noqa: E402
 from tracemine.validate import reference  # noqa: E402
 from tracemine.validate.numerics import compare, wiring  # noqa: E402
-from tracemine.validate.roundings import Drawn, rounded_off, spread  # noqa: E402
+from tracemine.validate.roundings import Drawn, rounded_off, spread, widely  # noqa: E402
 
 
 @pytest.fixture
@@ -344,3 +344,18 @@ def test_a_running_sum_may_be_off_as_one_of_pairs_of_pairs_is_and_by_no_more() -
     one_missing = pairs - x[:, 7:8] * (torch.arange(4096) >= 7)
     assert compare(pairs, running(x)[0], truth, 0, noise=found[0]).faults == ()
     assert compare(one_missing, running(x)[0], truth, 0, noise=found[0]).faults
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_norm_of_cudnn_is_computed_in_float64_by_another_that_has_all_layouts(training: bool) -> None:
+    aten = torch.ops.aten
+    x = torch.randn(2, 4, 3, 3, dtype=torch.float64).to(memory_format=torch.channels_last)
+    scale, shift, mean = (torch.randn(4, dtype=torch.float64) for _ in range(3))
+    variance = torch.rand(4, dtype=torch.float64)
+    given = [scale, shift, mean, variance]
+    one, other = [t.clone() for t in given], [t.clone() for t in given]
+    found = widely(aten.cudnn_batch_norm.default, [x, *one, training, 0.1, 1e-5], {})
+    wanted = aten.native_batch_norm.default(x, *other, training, 0.1, 1e-5)
+    assert len(found) == 4
+    assert all(torch.equal(a, b) for a, b in zip((*found, *one), (*wanted, found[3], *other), strict=True))
+    assert torch.equal(one[2], mean) != training

@@ -74,7 +74,6 @@ _SUMS_WITHIN = frozenset(
         *("_softmax_backward_data", "_log_softmax_backward_data"),
     )
 )
-_UNSCALES = "_amp_foreach_non_finite_check_and_unscale_"
 _SUMS, _RUNNING_SUMS = ("sum", "mean"), ("cumsum", "cumsum_")
 
 
@@ -216,14 +215,30 @@ def widely(function: Any, given: Sequence[Any], named: Any) -> Any:
     """A call in float64."""
     wide = {n: _in_float64(v) for n, v in named.items()}
     taken = [_in_float64(v) for v in given]
-    if operator_of(function) == _UNSCALES:  # takes what was infinite, and the scale, in float32 alone
-        infinite = taken[1].float()
-        function(taken[0], infinite, taken[2].float())
-        taken[1].copy_(infinite)
-        return None
+    if (instead := _IN_PLACE_OF.get(operator_of(function))) is not None:
+        return instead(*taken, **wide)
     if "_softmax" in str(function):
         taken = [False if v is True else v for v in taken]  # half_to_float
     return function(*taken, **wide)
+
+
+def _unscaled(gradients: Any, infinite: torch.Tensor, scale: torch.Tensor) -> None:
+    found = infinite.float()
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default(gradients, found, scale.float())
+    infinite.copy_(found)
+
+
+def _batch_normed(*given: Any, exponential_average_factor: float = 0.0, epsilon: float = 0.0) -> tuple[Any, ...]:
+    numbers = given[6:] or (exponential_average_factor, epsilon)
+    reserve = torch.empty(0, dtype=torch.uint8, device=given[0].device)
+    return (*torch.ops.aten.native_batch_norm.default(*given[:6], *numbers), reserve)
+
+
+# Calls that do not take float64 in all their places or layouts, as others compute it.
+_IN_PLACE_OF: dict[str, Callable[..., Any]] = {
+    "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
+    "cudnn_batch_norm": _batch_normed,
+}
 
 
 def tensors_of(function: Any, given: Sequence[Any], found: Any) -> list[torch.Tensor]:
