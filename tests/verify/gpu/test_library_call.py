@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tracemine.verify.fixes.calls import WAYS_OF  # noqa: E402
+from tracemine.verify.gpu.correctness import make_inputs  # noqa: E402
 from tracemine.verify.gpu.fixed_forms import patches_multiplied, unfolded_product  # noqa: E402
 from tracemine.verify.gpu.library_call import WAYS, Way, faults_of, ways_tried, whole_numbers  # noqa: E402
 
@@ -180,6 +181,21 @@ def test_a_way_that_raises_costs_itself_alone() -> None:
     found = ways_tried(chain, ways, inputs, 2.0, "cpu")
     assert found["right"]["faults"] == []
     assert found["other"] == {"faults": ["RuntimeError: No available kernel"], "error": None}
+
+
+def test_a_way_that_raises_on_later_inputs_alone_costs_itself_alone() -> None:
+    inputs = described((4, 6, 5), (5,))
+    first = float(make_inputs(inputs, 0, "cpu")[1][0])
+
+    def once(x: Any, y: Any) -> Any:
+        if float(y[0]) != first:
+            raise RuntimeError("an index is out of range")
+        return (torch.softmax(x + y, -1),)
+
+    ways = {"right": Way("", call=lambda x, y: (torch.softmax(x + y, -1),)), "once": Way("", call=once)}
+    found = ways_tried(chain, ways, inputs, 2.0, "cpu")
+    assert found["right"]["faults"] == []
+    assert found["once"] == {"faults": ["RuntimeError: an index is out of range"], "error": None}
 
 
 def test_what_leaves_no_results_is_compared_behind_what_reads_them() -> None:

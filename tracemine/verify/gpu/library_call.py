@@ -274,11 +274,27 @@ def ways_tried(
         except torch.cuda.OutOfMemoryError:  # nothing is known of it then
             raise
         except Exception as error:  # what this torch, or this GPU, cannot do is said, and the others go on
-            text = (str(error).splitlines() or [""])[0][:200]
-            found[name] = {"faults": [f"{type(error).__name__}: {text}"], "error": None}
+            found[name] = _raised(error)
     if runs and ulp is not None:
-        found |= right(eager, runs, described, ulp, device, rounds=rounds)
+        found |= _held(partial(right, eager, described=described, ulp=ulp, device=device, rounds=rounds), runs)
     return {name: {"faults": found[name]["faults"], "error": found[name].get("error", 0.0)} for name in ways}
+
+
+def _held(held: Callable[..., Any], runs: Mapping[str, Callable[..., Any]]) -> dict[str, dict[str, Any]]:
+    """What `right` says of ways; of each alone where one raises on inputs that come later."""
+    try:
+        return dict(held(variants=runs))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        if len(runs) == 1:
+            return dict.fromkeys(runs, _raised(error))
+    return {name: each for one in runs.items() for name, each in _held(held, dict([one])).items()}
+
+
+def _raised(error: Exception) -> dict[str, Any]:
+    text = (str(error).splitlines() or [""])[0][:200]
+    return {"faults": [f"{type(error).__name__}: {text}"], "error": None}
 
 
 def examined_call(
