@@ -1,15 +1,16 @@
 """Verify the findings of programs whose causes are known on this machine's GPU, predicted beside measured.
 
     python benchmarks/verify_causes.py RECORDINGS -o FILE [--part build|held] [--names NAME…] [--seconds S]
-    python benchmarks/verify_causes.py --show FILE
+    python benchmarks/verify_causes.py --show FILE [--predict RECORDINGS]
 
 RECORDINGS is what record_causes.py wrote. Of each program's `before/` the findings are taken that tell of a cause of
 its label, and each variant's reproduction runs: rebuilt eager, fixed eager, torch.compile. All are compiled side by
 side first; then one process times one after another. What crashes or takes longer than --limit costs its own finding.
 A line a finding is added to FILE as it ends; what FILE has already is left out, so that a run that was cut off goes on.
---dry: no GPU; what has a fixed form, and what has none and why. The table has the error of the predicted saving as a
-share of the unfixed time, and at its end the mean, how often the sign is right, how often the interval holds the
-measured saving, and what was refused.
+--dry: no GPU; what has a fixed form, and what has none and why. --predict: what is predicted is told anew from the
+recordings, beside what was measured then. The table has the error of the predicted saving as a share of the unfixed
+time, and at its end the mean, how often the sign is right, how often the interval holds the measured saving, and what
+was refused.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def made_ready(path: Path, label: Label, done: set[str]) -> Iterator[tuple[Row, 
                 continue
             ready = bugs.tried(partial(prepared, variant, rebuilder, emitter, None, bugs))
             ready = Ready(finding=variant, refused=ready) if isinstance(ready, str) else ready
-            yield {"key": key, "program": label.name, "cause": min(causes)}, ready
+            own = list(variant.activities[0])
+            first_ns = sum(analysis.timeline.activities.column("dur_ns").take(own).to_pylist())
+            about = {"key": key, "program": label.name, "cause": min(causes)}
+            yield about | predicted(variant, first_ns, ready), ready
     for cause in sorted(set(label.causes) - told):
         if f"{label.name} {cause}" not in done:
             missing = {"rule": None, "level": None, "says": "no finding tells of it"}
@@ -117,7 +121,7 @@ def _compiled(runner: Runner, text: str, limit_s: float, options: Mapping[str, A
 
 def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
     """What verifying one variant came to: of all that can be timed in its place, what takes the least time."""
-    finding, began = ready.finding, time.monotonic()
+    began = time.monotonic()
     ran: dict[str, Mapping[str, Any] | str] = {}
     for text in ready.texts:
         options = {"seconds": limits.samples_s, "compiles": ["compiled"], "compile_s": limits.compile_s}
@@ -136,11 +140,6 @@ def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
     level, says, measured = ways[name]
     said = ran.get(ready.text or "")
     return {
-        "rule": finding.rule,
-        "occurrences": finding.occurrences,
-        "unfixed_ns": finding.measured_ns // max(finding.occurrences, 1),
-        "traced_ns": None if ready.made is None else ready.made.traced_ns,
-        "predicted_ns": [found.predicted_ns.low, found.predicted_ns.mid, found.predicted_ns.high],
         "level": level,
         "says": says,
         "refused": ready.refused if not ready.texts else None,
@@ -149,6 +148,20 @@ def row(ready: Ready, runner: Runner | None, limits: Limits) -> Row:
         "replay": {k: v for k, v in found.replay.items() if k != "kernels"} if found.replay else None,
         **times(measured),
         "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def predicted(finding: Finding, first_ns: int, ready: Ready) -> Row:
+    """What is said of the occurrence that is run again, which took so long: its share of what all of them save."""
+    saving = finding.gpu_saving_ns
+    shares = [each * first_ns // max(finding.measured_ns, 1) for each in (saving.low, saving.mid, saving.high)]
+    return {
+        "rule": finding.rule,
+        "occurrences": finding.occurrences,
+        "unfixed_ns": first_ns,
+        "traced_ns": first_ns if ready.made is None else ready.made.traced_ns,
+        "predicted_ns": shares,
+        "advises_compile": "torch.compile" in finding.fix,
     }
 
 
@@ -190,7 +203,18 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
 
 def saved_of(row: Row) -> int:
     """The measured saving of an occurrence."""
-    return int(row["eager_ns"] - row["fixed_ns"])
+    return int(row["eager_ns"] - fixed_of(row))
+
+
+def fixed_of(row: Row) -> int:
+    """What the fix took: torch.compile, where that is what is advised and takes less than the fixed form."""
+    compiled_ns = row["compiled_ns"] if row.get("advises_compile") else None
+    return int(row["fixed_ns"] if compiled_ns is None else min(row["fixed_ns"], compiled_ns))
+
+
+def way_of(row: Row) -> str:
+    """The way that took so long."""
+    return str(row["way"]) if fixed_of(row) == row["fixed_ns"] else "torch.compile"
 
 
 def as_traced(row: Row) -> float:
@@ -218,10 +242,10 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         if r not in measured_rows(rows):
             continue
         low, mid, high = (ns / 1000 for ns in r["predicted_ns"])
-        us = [r["unfixed_ns"], r["eager_ns"], r["fixed_ns"]]
+        us = [r["unfixed_ns"], r["eager_ns"], fixed_of(r)]
         compiled = "-" if r["compiled_ns"] is None else f"{r['compiled_ns'] / 1000:.1f}"
         yield (
-            f"| {r['program']} | {r['cause']} | {r['rule']} | {r['way']} | {r['level']} | "
+            f"| {r['program']} | {r['cause']} | {r['rule']} | {way_of(r)} | {r['level']} | "
             f"{' | '.join(f'{ns / 1000:.1f}' for ns in us)} | {compiled} | {mid:.1f} ({low:.1f} to {high:.1f}) | "
             f"{saved_of(r) / 1000:.1f} | {as_traced(r) / 1000:.1f} | {100 * error_of(r):+.1f} % |"
         )
@@ -253,9 +277,15 @@ def main() -> None:
     parser.add_argument("--total", type=float, default=540.0, help="seconds after which no finding is begun")
     parser.add_argument("--dry", action="store_true", help="without a GPU: what has a fixed form, and what has none")
     parser.add_argument("--show", type=Path)
+    parser.add_argument("--predict", type=Path, help="with --show: recordings, of which predictions are told anew")
     options = parser.parse_args()
     if options.show is not None:
-        print("\n".join(table(kept(options.show))))
+        rows = kept(options.show)
+        if options.predict is not None:
+            told = {each["key"]: each for _, each in told_anew(options.predict, options.part)}
+            rows = [row | told.get(row["key"], {}) for row in rows]
+            options.show.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        print("\n".join(table(rows)))
         return
     if options.recordings is None or not (options.dry or options.output):
         parser.error("RECORDINGS and -o FILE, or --show FILE")
@@ -294,6 +324,13 @@ def run(options: argparse.Namespace) -> None:
             if runner is not None:
                 runner.kill()
     print("\n".join(table(rows)))
+
+
+def told_anew(recordings: Path, part: str) -> Iterator[tuple[str, Row]]:
+    """What is predicted of each finding of the programs that were recorded, by their names."""
+    for name, label in labels([part]).items():
+        if label.causes and (recordings / name / "before").is_dir():
+            yield from ((name, each) for each, _ in made_ready(recordings, label, set()))
 
 
 def begun(options: argparse.Namespace, done: set[str]) -> Iterator[tuple[Row, Ready | None]]:

@@ -12,7 +12,7 @@ COMPILE = "torch.compile"
 # of an H100's host (benchmarks/record_compiled.py): the shortest, and the longest, an EfficientNet in training. The
 # median is 24.7 s.
 _COMPILE_NS = (4_230_000_000, 121_140_000_000)
-_SOURCE = "27 models on an H100's host"
+_SOURCE = "27 models, H100"
 
 
 def payback(findings: Iterable[Finding]) -> Payback | None:
