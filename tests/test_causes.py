@@ -20,7 +20,7 @@ KNOWN = {
     "near": Label(name="near", kind="tf32", number=1, why="looks like it", near_miss_of="tf32"),
     "good": Label(name="good", kind="none", number=1, why="has none"),
 }
-RIGHT = {"with_it": Told({"tf32": ["float32_product"]}, {}), "near": Told({}, {}), "good": Told({}, {})}
+RIGHT = {"with_it": Told({"tf32": ["float32_product"]}, {}, 0), "near": Told({}, {}, 0), "good": Told({}, {}, 0)}
 
 
 def test_every_program_runs_and_its_fixes_change_no_result_and_labels_agree_with_programs() -> None:
@@ -88,27 +88,27 @@ def test_all_right_is_a_precision_and_recall_of_one() -> None:
 
 @pytest.mark.parametrize("name", ["near", "good"])
 def test_a_cause_that_is_told_where_it_is_not_lowers_the_precision_and_is_named(name: str) -> None:
-    told = RIGHT | {name: Told({"tf32": ["float32_product"]}, {})}
+    told = RIGHT | {name: Told({"tf32": ["float32_product"]}, {}, 0)}
     rows = score(KNOWN, told)
     assert (overall(rows).precision, overall(rows).recall) == (0.5, 1.0)
     assert any(f"told wrongly: tf32 in {name}, by float32_product" in line for line in lines(KNOWN, told, rows))
 
 
 def test_a_cause_that_is_not_told_lowers_the_recall_and_is_named() -> None:
-    told = RIGHT | {"with_it": Told({}, {})}
+    told = RIGHT | {"with_it": Told({}, {}, 0)}
     rows = score(KNOWN, told)
     assert (overall(rows).precision, overall(rows).recall) == (None, 0.0)
     assert "missed: tf32 in with_it: a product" in lines(KNOWN, told, rows)
 
 
 def test_another_cause_than_the_label_has_is_a_miss_and_a_false_one() -> None:
-    rows = score(KNOWN, RIGHT | {"with_it": Told({"float64": ["float64_product"]}, {})})
+    rows = score(KNOWN, RIGHT | {"with_it": Told({"float64": ["float64_product"]}, {}, 0)})
     assert (overall(rows).precision, overall(rows).recall) == (0.0, 0.0)
 
 
 def test_a_cause_that_may_be_told_as_well_counts_neither_way() -> None:
     known = KNOWN | {"good": dataclasses.replace(KNOWN["good"], accept=["tf32"])}
-    total = overall(score(known, RIGHT | {"good": Told({"tf32": ["float32_product"]}, {})}))
+    total = overall(score(known, RIGHT | {"good": Told({"tf32": ["float32_product"]}, {}, 0)}))
     assert (total.precision, total.recall) == (1.0, 1.0)
 
 
@@ -124,12 +124,17 @@ def test_what_fixes_are_said_to_save_stands_beside_what_they_saved(tmp_path: Pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "step.json").write_text(f'{{"step_ns": 10000000, "after_ns": {after}}}')
     told = {
-        "with_it": Told({"tf32": ["float32_product"]}, {"tf32": (1_000_000, 2_500_000, 4_000_000)}),
-        "near": Told({"tf32": ["float32_product"]}, {"tf32": (3_000_000, 4_000_000, 5_000_000)}),
+        "with_it": Told({"tf32": ["float32_product"]}, {"tf32": (1_000_000, 2_500_000, 4_000_000)}, 6_000_000),
+        "near": Told({"tf32": ["float32_product"]}, {"tf32": (3_000_000, 4_000_000, 5_000_000)}, 4_000_000),
     }
+    (tmp_path / "with_it" / "compiled.json").write_text('{"compiled_ns": 3500000}')
     text = "\n".join(savings({"with_it": ["tf32"], "near": ["tf32"]}, told, tmp_path))
-    assert "| with_it | tf32 | 10000 | 2500 (1000 to 4000) | 3000 | -5.0 | yes | – |" in text
-    assert "| near | tf32 | 10000 | 4000 (3000 to 5000) | -500 | +45.0 | no | – |" in text
+    assert "| with_it | tf32 | 10000 | 2500 (1000 to 4000) | 3000 | -5.0 | yes | 6000 | 6500 |" in text
+    assert "| near | tf32 | 10000 | 4000 (3000 to 5000) | -500 | +45.0 | no | 4000 | – |" in text
+    assert "torch.compile is faster in 1; all findings say no more than 5 points less in 1" in text
+    (tmp_path / "near" / "compiled.json").write_text('{"compiled_ns": 2000000}')
+    text = "\n".join(savings({"with_it": ["tf32"], "near": ["tf32"]}, told, tmp_path))
+    assert "torch.compile is faster in 2; all findings say no more than 5 points less in 1" in text
     assert "2: mean error 25.0 points of the step, 1 within 10" in text
     assert "sign right in 1, 1 in the interval" in text
 

@@ -61,7 +61,8 @@ def test_a_fusion_counts_where_it_is_right_and_faster() -> None:
 def test_enough_fusions_are_verified_and_every_other_says_why() -> None:
     names = ("verify_catalogue.json", "verify_library.json")
     catalogue, library = (json.loads((RESULTS / "h200" / name).read_text())["rows"] for name in names)
-    lines = list(catalogue_rows.table(catalogue, library, []))
+    causes = verify_causes.kept(RESULTS / "h100" / "verify_causes.jsonl")
+    lines = list(catalogue_rows.table(catalogue, library, causes))
     assert [each.number for each in catalogue_rows.ROWS] == [*range(1, 36)]
     assert int(lines[-1].split()[0]) >= catalogue_rows.WANTED
     assert all(each.why_not or each.chains or each.stems for each in catalogue_rows.ROWS)

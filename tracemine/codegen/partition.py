@@ -91,6 +91,7 @@ def _planned(
             starved |= reduces
     kernels = _ordered(p, kernels)
     _check_in_place(p, kernels)
+    _check_stored(p, kernels)
     scalars = tuple((s.name, s.value) for s in chain.scalars)
     origins = {node: f"{chain.calls[call].label}" for node, call in p.origins.items()}
     if lowered.drawn:
@@ -305,8 +306,6 @@ def _fields(node: Node) -> tuple[str, ...]:
 def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
     """Each after those that it loads from, and what is written in place after all that read what was there before."""
     written = {p.chain.inputs[v].name for v in p.lowered.written}
-    if not written:
-        return list(kernels)
     reads = [{load.buffer for load in ir.loads(kernel)} for kernel in kernels]
     gives = [{store.buffer for store in kernel.stores} for kernel in kernels]
     pairs = [(k, other) for k in range(len(kernels)) for other in range(len(kernels)) if k != other]
@@ -317,8 +316,19 @@ def _ordered(p: _Planner, kernels: Sequence[Kernel]) -> list[Kernel]:
         for k, other in waits:
             levels[k] = max(levels[k], levels[other] + 1)
     if any(levels[k] <= levels[other] for k, other in waits):
-        raise Unsupported("two kernels each write in place what the other still reads")
+        raise Unsupported("two kernels each write what the other still reads")
     return [replace(kernels[k], level=levels[k]) for k in sorted(range(len(kernels)), key=levels.__getitem__)]
+
+
+def _check_stored(p: _Planner, kernels: Sequence[Kernel]) -> None:
+    """Raises Unsupported where a kernel reads what none before it stores: joined with another, and walking other
+    columns than alone, it may demand what was not planned for.
+    """
+    stored = {name for name, buffer in p.buffers.items() if buffer.role == "input"}
+    for kernel in kernels:
+        if any(load.buffer not in stored for load in ir.loads(kernel)):
+            raise Unsupported("a kernel reads what no kernel before it stores")
+        stored |= {store.buffer for store in kernel.stores}
 
 
 def _check_in_place(p: _Planner, kernels: Sequence[Kernel]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # Arrow is loaded when a table is read, not when the command 
 # come to 21 times their size at most; equal values in a row cost a file nothing. The first 64 MB are free, so that
 # small tables of equal values are read.
 _MOST_INFLATION = 200
+_SMALL_BYTES = 1 << 20  # of a file that one thread reads about as fast as several
 _FREE_BYTES = 64_000_000
 _PIECE_BYTES = 1 << 22
 
@@ -80,8 +81,10 @@ def read_parquet(path: Path, wanted: Container[str] | None = None) -> pa.Table:
         inflated, texts = _held(metadata, wanted)
         bounded(inflated, file, path)
         # Not pq.read_table: that adds a column for each folder named key=value on the path.
-        table = pq.ParquetFile(file, metadata=metadata, read_dictionary=texts)
-        return table.read([name for name in table.schema_arrow.names if wanted is None or name in wanted])
+        table = pq.ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
+        names = [name for name in table.schema_arrow.names if wanted is None or name in wanted]
+        # Where a column is damaged, threads that still read others may outlive the process, which Arrow then aborts.
+        return table.read(names, use_threads=os.fstat(file.fileno()).st_size > _SMALL_BYTES)
 
 
 def bounded(inflated: int, file: io.FileIO, path: Path) -> None:
