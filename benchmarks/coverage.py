@@ -17,11 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from tracemine.errors import TracemineError
-from tracemine.findings.facts import category, number
 from tracemine.formats import open_trace
 from tracemine.ops import classify, lookup
 from tracemine.rows.activities import activity_rows
-from tracemine.rows.table import Categories, Rows
+from tracemine.rows.table import Categories, Rows, category, number
 from tracemine.timeline import Timeline
 
 _UNCLASSIFIED = "other"

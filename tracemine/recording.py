@@ -274,7 +274,7 @@ class Recording:
 
     def _take_time_alone(self) -> None:
         self._alone_ns = self._mean_step_ns(self._options.timed)
-        self._since_ns = time.perf_counter_ns()
+        self._restart_clock()
 
     @property
     def _from_idle(self) -> int:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.timelines import Trace
-from tracemine.findings.facts import category, number
 from tracemine.formats import open_trace
 from tracemine.ops import classify
 from tracemine.rows import Flags, row_sets
 from tracemine.rows.activities import activity_rows
+from tracemine.rows.table import category, number
 
 COMPAT = os.environ.get("TRACEMINE_COMPAT_TRACES")
 SERVING = (

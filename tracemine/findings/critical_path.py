@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from tracemine.perfmodel import LOADING_PACE
 from tracemine.rows.ancestors import taken
-from tracemine.rows.arrow import categories, numbers, rows_of
+from tracemine.rows.arrow import categories, is_named, numbers, rows_of
 from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
 from tracemine.rows.table import BoolArray, Categories, IntArray
 from tracemine.timeline import Timeline
@@ -204,7 +204,16 @@ class Replay:
 
     def gains(self, changes: Sequence[Change], pace: float) -> Floats:
         """What each change shortens the whole by, made in order, one after another: they add up to what all give."""
-        return np.maximum(-np.diff(self.takes(changes, pace)), 0.0) if changes else np.zeros(0)
+        return gained(self.takes(changes, pace)) if changes else np.zeros(0)
+
+
+def gained(takes: Floats) -> Floats:
+    """What each change shortens the whole by, of how long that takes with none, with the first, and so on.
+
+    >>> gained(np.array([9.0, 7.0, 8.0])).tolist()
+    [2.0, 0.0]
+    """
+    return np.maximum(-np.diff(takes), 0.0)
 
 
 def replay_of(timeline: Timeline) -> Replay:
@@ -275,8 +284,7 @@ def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArr
     while (level >= 0).any():
         launches += np.bincount(level[level >= 0], minlength=len(launches))
         level = taken(parent, level)
-    named = kind.values.index("op") if "op" in kind.values else -2
-    is_op = kind.codes == named
+    is_op = is_named(kind, "op")
     top = op
     while True:
         up = taken(parent, top)

@@ -183,9 +183,11 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
         return None
     calls = book.lists.calls(facts.op_row[members], [""] * len(members))
     if grows:  # a call may launch several kernels, for parts of the axis
-        of_call = np.unique(facts.op_row[members], return_inverse=True)[1]
-        spent = np.bincount(of_call, durations_ns)[list(dict.fromkeys(of_call.tolist()))]
-        return rows_written(row_bytes(calls), spent.tolist(), book.curves)
+        parts = by_operator(facts, members)
+        if len(calls) < len(parts):
+            return Abstained("bytes_unknown")
+        spent = [float(durations_ns[part].sum()) for part in parts]
+        return rows_written(row_bytes(calls), spent, book.curves)
     if len(calls) < len(members):
         return Abstained("bytes_unknown")
     if casts:

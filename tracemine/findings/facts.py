@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.rows.ancestors import nearest
+from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, number
 from tracemine.rows.updates import updates_of
@@ -53,7 +53,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         module=mapped(category(rows, "module"), pattern_of),
         optimizer=category(rows, "optimizer"),
         backward=_backward(timeline, op_row),
-        stack_row=_taken(rows_of(timeline.ops["stack_row"]), op_row),
+        stack_row=taken(rows_of(timeline.ops["stack_row"]), op_row),
         source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
     )
@@ -85,7 +85,7 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
 def _backward(timeline: Timeline, op_row: IntArray) -> BoolArray:
     """Of each activity whether the autograd engine ran its operator."""
     names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
-    return _taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row) >= 0
+    return taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row) >= 0
 
 
 def pattern_of(module: str) -> str:
@@ -100,9 +100,3 @@ def pattern_of(module: str) -> str:
 def _first_known(first: Categories, other: Categories) -> Categories:
     codes = np.where(first.codes >= 0, first.codes, np.where(other.codes >= 0, other.codes + len(first.values), -1))
     return Categories(codes.astype(np.int32), first.values + other.values)
-
-
-def _taken(values: IntArray, rows: IntArray) -> IntArray:
-    if not len(values):
-        return np.full(len(rows), -1, dtype=np.int64)
-    return np.where(rows >= 0, values[rows], -1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.findings.critical_path import Change, Floats, Ran, Replay, replay_of
+from tracemine.findings.critical_path import Change, Floats, Ran, Replay, gained, replay_of
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
@@ -126,7 +126,7 @@ class Steps:
         for end, pace in dict.fromkeys(cases):  # each once: least is most where nothing is known of the host
             takes = self.longer * self.replay.takes([self.change(fix, end) for fix in fixes], pace)
             whole = whole or float(takes[0])
-            found.append(np.maximum(-np.diff(takes), 0.0).astype(np.int64).tolist())
+            found.append(gained(takes).astype(np.int64).tolist())
         spread = 0.0 if self.slowdown is None else timing_spread(sum(found[0]), whole)
         return [
             outwards(min(least, mid) * (1 - spread), mid, max(mid, *rest) * (1 + spread))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracemine.ops import dtype, lookup
 from tracemine.rows.activities import decoded_inputs, distinct
-from tracemine.rows.arrow import categories, is_named, rows_of, take
+from tracemine.rows.arrow import categories, is_named, rows_of
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, category, flags
 from tracemine.timeline import Timeline
 
@@ -87,10 +87,10 @@ def scaling_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     """
     names = categories(timeline.ops["name"])
     op_row = rows_of(timeline.activities["op_row"])
-    own = take(names, op_row)
-    scales: BoolArray = np.array([*(name in _SCALED for name in names.values), False], np.bool_)[own.codes]
+    unscales, moves = (is_named(names, name)[op_row] for name in _SCALED)
+    scales = unscales | moves
     needless = scales & (scales.any() and _needless(timeline, names, activities))
-    apart = is_named(names, _SCALED[0])[op_row] & ~needless
+    apart = unscales & ~needless
     if apart.any():
         apart &= _right_before_updates(activities, apart | is_named(names, _ASKED)[op_row])
     return {"needless_scaling": Flags(needless), "unscaled_apart": Flags(apart)}
@@ -100,9 +100,9 @@ def _right_before_updates(activities: Rows, passed: BoolArray) -> BoolArray:
     """For each activity whether the next that is not `passed` is of an optimizer's step over lists or in a loop."""
     rows = np.where(passed, len(passed), np.arange(len(passed)))
     behind = np.minimum.accumulate(rows[::-1])[::-1]  # the next at or behind each
-    style, optimizer = (category(activities, name) for name in ("update_style", "optimizer"))
+    style = category(activities, "update_style")
     apart = [code for code, name in enumerate(style.values) if name in ("lists", "loop")]
-    updates = np.append(np.isin(style.codes, apart) & (optimizer.codes >= 0), False)
+    updates = np.append(np.isin(style.codes, apart), False)
     found: BoolArray = updates[behind]
     return found
 

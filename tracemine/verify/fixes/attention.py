@@ -27,8 +27,9 @@ from tracemine.codegen.graph import (
     settled,
 )
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+from tracemine.verify.fixes.written import producers, outputs_of, signature
 from tracemine.verify.library import find
-from tracemine.verify.repro.text import arguments_text, eager_text, number_text
+from tracemine.verify.repro.text import arguments_text, eager_text
 
 BACKENDS = {
     "flash": "FLASH_ATTENTION",
@@ -191,16 +192,15 @@ def _trained(chain: Graph, unread: Collection[int]) -> _Made:
     results = {parts.result: "out.detach()"}
     for k, (value, leaf) in enumerate(zip(parts.gradients, leaves, strict=True)):
         results[value] = f"grads[{k}].mT" if leaf.turned else f"grads[{k}]"
-    made = {v: names[v] for number in before for v in _outputs(chain, number)}
+    made = {v: names[v] for number in before for v in outputs_of(chain, number)}
     live = []
     for value in chain.live:
         if value not in results and value not in made and value not in unread:
             raise NoFixedForm("what stands between its products is read elsewhere")
         live.append(results.get(value) or ("None" if value in unread else made[value]))
-    head = f"def fixed({', '.join(_signature(chain))}):"
     body = "\n".join(f"    {line}" for line in [*_aten(lines), *lines, f"return ({', '.join(live)},)"])
     return _Made(
-        f"{attend}\n\n\n{head}\n{body}",
+        f"{attend}\n\n\n{signature(chain)}\n{body}",
         "F.scaled_dot_product_attention and its gradient",
         found.replacement.assumptions,
     )
@@ -302,13 +302,8 @@ def _from(chain: Graph, value: int, through: Collection[str] | None) -> set[int]
     for number, call in enumerate(chain.calls):
         passes = call.operator not in _PRODUCTS if through is None else call.operator in through
         if passes and found & set(reads(call)):
-            found.update(_outputs(chain, number))
+            found.update(outputs_of(chain, number))
     return found
-
-
-def _outputs(chain: Graph, number: int) -> range:
-    first = chain.first_output(number)
-    return range(first, first + len(chain.calls[number].outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +315,9 @@ class _Leaf:
 
 
 def _leaf(chain: Graph, value: int) -> _Leaf:
-    by = {v: call for number, call in enumerate(chain.calls) for v in _outputs(chain, number)}
-    turned = False
-    while (call := by.get(value)) is not None:
+    by, turned = producers(chain), False
+    while value in by:
+        call = chain.calls[by[value]]
         source = call.arguments[0]
         swaps = _exchanges(call, len(chain.specs[value].shape))
         if not isinstance(source, Ref) or (call.operator not in _LAID_OUT and not swaps):
@@ -343,7 +338,7 @@ def _exchanges(call: Call, rank: int) -> bool:
 
 def _cut(chain: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[int]]:
     """What gives a result of the leaves as a chain of its own, and which values of the whole are its inputs."""
-    wanted, by = set[int](), {v: n for n in range(len(chain.calls)) for v in _outputs(chain, n)}
+    wanted, by = set[int](), producers(chain)
     writes = {v: n for n, call in enumerate(chain.calls) for v in mutated(call)}  # in place: the last is what is read
     inputs, todo = list[int](), [result]
     while todo:
@@ -362,7 +357,7 @@ def _cut(chain: Graph, result: int, leaves: Sequence[int]) -> tuple[Graph, list[
     for number in sorted(wanted):
         arguments = tuple(_moved(value, numbers) for value in chain.calls[number].arguments)
         calls.append(msgspec.structs.replace(chain.calls[number], arguments=arguments))
-        for value in _outputs(chain, number):
+        for value in outputs_of(chain, number):
             numbers[value] = len(numbers)
     known = dict(enumerate(chain.inputs))
     given = [Input(f"a{k}", chain.specs[v], known[v].below if v in known else None) for k, v in enumerate(inputs)]
@@ -375,7 +370,7 @@ def _moved(value: Value, numbers: Mapping[int, int]) -> Value:
 
 def _before(chain: Graph, values: Sequence[int]) -> set[int]:
     """The calls that give values, and what those read."""
-    by = {v: n for n in range(len(chain.calls)) for v in _outputs(chain, n)}
+    by = producers(chain)
     found, todo = set[int](), list(values)
     while todo:
         number = by.get(todo.pop())
@@ -386,13 +381,8 @@ def _before(chain: Graph, values: Sequence[int]) -> set[int]:
 
 
 def _targets(chain: Graph, number: int, names: Sequence[str]) -> str:
-    return ", ".join(names[v] for v in _outputs(chain, number))
+    return ", ".join(names[v] for v in outputs_of(chain, number))
 
 
 def _text(call: Call, names: Sequence[str]) -> str:
     return f"aten.{call.operator.removeprefix('aten::')}.{call.overload or 'default'}({arguments_text(call, names)})"
-
-
-def _signature(chain: Graph) -> list[str]:
-    numbers = [f"{s.name}={number_text(s.value)}" for s in chain.scalars]
-    return [*(i.name for i in chain.inputs), *(["*"] if numbers else []), *numbers]

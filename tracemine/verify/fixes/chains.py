@@ -64,9 +64,9 @@ def listed(chain: Graph, around: Around) -> Fixed:
     lines, results = list[str](), dict[int, str]()
     for number, calls in enumerate(steps):
         lines += [f"    {line}" for line in _list_call(chain, number, calls, results).split("; ")]
-    live = ", ".join(results[v] for v in chain.live if v in results)
-    if len(live.split(", ")) < len(chain.live):
+    if any(v not in results for v in chain.live):
         raise NoFixedForm("what a call of the loop gives is read elsewhere")
+    live = ", ".join(results[v] for v in chain.live)
     lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
     assumed = any(not s.recorded for s in chain.scalars)
     own, source = {"one list": '"operators over lists of tensors", call=fixed'}, "\n".join([signature(chain), *lines])

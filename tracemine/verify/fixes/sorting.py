@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from tracemine.codegen.graph import Graph, reads
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
-from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, signature
+from tracemine.verify.fixes.written import flag, producers, line, names_of, outputs_of, plain, signature
 
 _CHOSEN = frozenset({"aten::max", "aten::min", "aten::argmax", "aten::argmin", "aten::topk"})
 _PASSED = frozenset({"aten::_to_copy"})
@@ -66,7 +66,7 @@ def counted(expert, experts):
 def _experts(chain: Graph, number: int) -> int:
     """How many there are to choose from, where what a sort takes was chosen within the chain; else 0."""
     value = reads(chain.calls[number])[0]
-    by = {v: n for n in range(len(chain.calls)) for v in outputs_of(chain, n)}
+    by = producers(chain)
     while (at := by.get(value)) is not None and chain.calls[at].operator in _PASSED | _VIEWS:
         value = reads(chain.calls[at])[0]
     if at is None or chain.calls[at].operator not in _CHOSEN:

@@ -45,6 +45,11 @@ def outputs_of(chain: Graph, number: int) -> range:
     return range(first, first + len(chain.calls[number].outputs))
 
 
+def producers(chain: Graph) -> dict[int, int]:
+    """By value the number of the call that gives it; inputs are not there."""
+    return {value: number for number in range(len(chain.calls)) for value in outputs_of(chain, number)}
+
+
 def plain(value: Value) -> object:
     """A number or literal; of a number that is not recorded, and of tensors, words."""
     if isinstance(value, Scalar):
