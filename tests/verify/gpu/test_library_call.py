@@ -112,6 +112,14 @@ def test_results_stay_whole_numbers_that_their_dtype_holds() -> None:
     assert 0 < int(exact[0].abs().max()) <= 128
 
 
+def test_elements_that_share_memory_are_drawn_as_one() -> None:
+    windows = torch.empty(100, dtype=torch.float64).unfold(0, 16, 4)
+    drawn, _ = whole_numbers(aten.mm, [windows, torch.empty(16, 1).double().expand(16, 8)], 0)
+    assert [t.stride() for t in drawn] == [(4, 1), (1, 0)]
+    assert torch.equal(drawn[0][1:, :12], drawn[0][:-1, 4:])
+    assert drawn[0].abs().sum() > 0
+
+
 def test_each_way_that_a_rule_names_is_there() -> None:
     assert {way for ways in WAYS_OF.values() for way in ways} <= set(WAYS)
 

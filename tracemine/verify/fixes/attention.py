@@ -27,7 +27,7 @@ from tracemine.codegen.graph import (
     settled,
 )
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
-from tracemine.verify.fixes.written import producers, outputs_of, signature
+from tracemine.verify.fixes.written import outputs_of, producers, signature
 from tracemine.verify.library import find
 from tracemine.verify.repro.text import arguments_text, eager_text
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from tracemine.codegen.graph import Graph, reads
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
-from tracemine.verify.fixes.written import flag, producers, line, names_of, outputs_of, plain, signature
+from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, producers, signature
 
 _CHOSEN = frozenset({"aten::max", "aten::min", "aten::argmax", "aten::argmin", "aten::topk"})
 _PASSED = frozenset({"aten::_to_copy"})

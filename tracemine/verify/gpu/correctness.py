@@ -71,12 +71,13 @@ def _magnitudes(shape: Sequence[int], generator: torch.Generator, device: str) -
 
 def copies(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The same tensors in memory of their own, with the same strides."""
-    found = []
-    for tensor in inputs:
-        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        flat = tensor.as_strided((reach if tensor.numel() else 0,), (1,)).clone()
-        found.append(flat.as_strided(tensor.shape, tensor.stride()))
-    return found
+    return [memory_of(t).clone().as_strided(t.shape, t.stride()) for t in inputs]
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the memory that a tensor reaches over, in one axis: gaps too, and what it repeats once."""
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return tensor.as_strided((reach if tensor.numel() else 0,), (1,))
 
 
 def widened(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

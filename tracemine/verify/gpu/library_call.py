@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tracemine.verify.gpu.compiling import compiled_variants
-from tracemine.verify.gpu.correctness import copies, make_inputs, right, widened
+from tracemine.verify.gpu.correctness import copies, make_inputs, memory_of, right, widened
 from tracemine.verify.gpu.profiling import replayed
 from tracemine.verify.gpu.timing import block, by_profiler
 
@@ -151,9 +151,9 @@ def _signs(inputs: Tensors, share: float, seed: int) -> list[torch.Tensor]:
     generator = torch.Generator(inputs[0].device).manual_seed(seed)
     found = []
     for tensor in inputs:
-        drawn = torch.rand(tensor.shape, generator=generator, device=tensor.device)
+        drawn = torch.rand(memory_of(tensor).shape, generator=generator, device=tensor.device)
         signs = (drawn < share / 2).to(tensor.dtype) - (drawn > 1 - share / 2).to(tensor.dtype)
-        found.append(copies([tensor])[0].copy_(signs))
+        found.append(signs.as_strided(tensor.shape, tensor.stride()))
     return found
 
 
