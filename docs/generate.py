@@ -36,11 +36,11 @@ def timeline_page() -> str:
         "nanoseconds, sizes whole bytes. Null means *not recorded*; the last column says what that comes from, "
         "and — that the column is never null. `edges.parquet` is an exception: `tracemine ingest` writes it where an "
         "execution trace was given, for other readers; tracemine itself derives it anew from the facts. "
-        "`counters.parquet` is there where reports of Nsight Compute were given ([counters.md](counters.md)), which "
-        "are of other runs than the trace.\n",
+        "`counters.parquet` is there where reports of Nsight Compute were given "
+        "([counters](../guide/counters.md)), which are of other runs than the trace.\n",
         "`tracemine scan TRACE --parquet DIR` writes a timeline with two more tables, `findings.parquet` and "
-        "`occurrences.parquet`, so that a finding's kernels can be looked up; [recipes.md](recipes.md) has queries for "
-        "pandas, DuckDB and Polars. `row` and `short_name` are derived when the files are written, and are not read "
+        "`occurrences.parquet`, so that a finding's kernels can be looked up; [Tables](../guide/tables.md) has queries "
+        "for pandas, DuckDB and Polars. `row` and `short_name` are derived when the files are written, and are not read "
         "back. The schema's version is " + f"{SCHEMA_VERSION}; version 4, which lacks these two, is still read.\n",
     ]
     for table in (*TABLES.values(), EDGES, COUNTERS, FINDINGS, OCCURRENCES):
@@ -62,13 +62,13 @@ def timeline_page() -> str:
 
 # File name → what writes it. A page for every part of the code that others must be able to read without reading it.
 PAGES: dict[str, Callable[[], str]] = {
-    "api.md": api_page,
-    "cli.md": cli_page,
-    "devices.md": devices_page,
-    "operators.md": operators_page,
-    "rows.md": row_docs.page,
-    "rules.md": lambda: rules_page(load_rules()),
-    "timeline.md": timeline_page,
+    "reference/api.md": api_page,
+    "reference/cli.md": cli_page,
+    "reference/devices.md": devices_page,
+    "reference/operators.md": operators_page,
+    "reference/rows.md": row_docs.page,
+    "reference/rules.md": lambda: rules_page(load_rules()),
+    "reference/timeline.md": timeline_page,
     **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
 }
 

@@ -1,4 +1,4 @@
-"""The page docs/api.md, written by generate.py: an example, and every public name with its signature and its words."""
+"""Write docs/reference/api.md: an example, and every public name with its signature and docstring."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ report.to_pandas()[["rule", "module", "per_step_saving_ns"]]
 report.to_json("findings.json")  # tracemine.load reads it
 
 timeline = tracemine.open("fixtures/captures/decoder_prefill")
-timeline.table("activities")  # an Arrow table, as docs/timeline.md has it
+timeline.table("activities")  # an Arrow table, as docs/reference/timeline.md has it
 
 tracemine.scan_many("fixtures/kineto/*.json.gz", workers=1).to_pandas()
 ```
 
-In a notebook a report that ends a cell is a table: [tutorial.ipynb](tutorial.ipynb). `polars.DataFrame(report)` and
-`duckdb.sql("from report")` take it as it is, and [recipes.md](recipes.md) has queries. What a finding holds is in
+In a notebook a report that ends a cell is a table: [tutorial.ipynb](../guide/tutorial.ipynb).
+`polars.DataFrame(report)` and `duckdb.sql("from report")` take it as it is, and [Tables](../guide/tables.md) has queries. What a finding holds is in
 [findings.md](findings.md), the columns of tables in [timeline.md](timeline.md). Nothing is loaded by `import tracemine`
 itself; pandas is loaded by `to_pandas()` alone, torch by `capture` alone.
 
@@ -44,7 +44,7 @@ text or an `os.PathLike`, `Paths` one of them or several.
 
 # What a class says of itself is its public methods; those of these are other pages' subject.
 _OTHER_PAGES = {
-    "GraphBuilder": "[verify.md](verify.md) shows how kernels are generated and validated.",
+    "GraphBuilder": "[verify.md](../guide/verify.md) shows how kernels are generated and validated.",
     "Timeline": "[timeline.md](timeline.md) has its tables, `activities` and the others, each an attribute too.",
     "Finding": "[findings.md](findings.md) says what it holds.",
     "pipeline": "The stages that `scan` goes through: `analyse`, `mined`, `scan`, `write_tables`.",
@@ -63,7 +63,7 @@ _SECTIONS = {
 
 
 def api_page() -> str:
-    """The text of docs/api.md. Raises ValueError where a public name stands in no section."""
+    """The text of docs/reference/api.md. Raises ValueError where a public name stands in no section."""
     listed = [name for names in _SECTIONS.values() for name in names]
     if sorted(listed) != sorted(tracemine.__all__):
         raise ValueError(f"of tracemine.__all__ and docs/pages_api.py: {sorted({*listed} ^ {*tracemine.__all__})}")

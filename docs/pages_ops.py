@@ -1,4 +1,4 @@
-"""The page docs/operators.md, written by generate.py: classes of work, the operator table, kernel families."""
+"""Write docs/reference/operators.md: classes of work, the operator table, kernel families."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ it by family. What none of them knows is `other`, and reports count it.
 
 
 def operators_page() -> str:
-    """The text of docs/operators.md."""
+    """The text of docs/reference/operators.md."""
     names = list(operator_names())
     members: dict[str, list[str]] = defaultdict(list)
     for name, found in zip(names, op_class(names), strict=True):

@@ -13,7 +13,7 @@ from tracemine.cli import main
 from tracemine.pipeline import analyse
 
 ROOT = Path(__file__).parents[1]
-RECIPES = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+RECIPES = (ROOT / "docs" / "guide" / "tables.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```python\n(.+?)```", re.S)
 SECTIONS = {section.partition("\n")[0]: BLOCK.findall(section) for section in RECIPES.split("\n## ")[1:]}
 LIBRARIES = ("pandas", "DuckDB", "Polars")
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/recipes.md", "exec"), names)  # noqa: S102 - of our own page
+    exec(compile(code, "docs/guide/tables.md", "exec"), names)  # noqa: S102 - of our own page
     return names
 
 
@@ -136,7 +136,7 @@ def example(page: str) -> str:
 def test_the_example_of_the_page_of_the_api_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ran(example("docs/api.md"), folder, monkeypatch)
+    names = ran(example("docs/reference/api.md"), folder, monkeypatch)
     assert names["report"] == tracemine.load(folder / "findings.json")
     assert capsys.readouterr().out.startswith("high RMSNorm")
 
@@ -145,10 +145,13 @@ def test_the_example_of_the_readme_runs(folder: Path, monkeypatch: pytest.Monkey
     assert len(ran(example("README.md"), folder, monkeypatch)["report"]) > 1
 
 
-@pytest.mark.parametrize("page", ["docs/api.md", "docs/recipes.md", "docs/findings.md", "docs/timeline.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["docs/reference/api.md", "docs/guide/tables.md", "docs/reference/findings.md", "docs/reference/timeline.md"],
+)
 def test_what_a_page_links_to_is_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#:]+)\)", text)
     assert links
     for link in links:
-        assert (ROOT / "docs" / link).exists(), link
+        assert (ROOT / page).parent.joinpath(link).exists(), link

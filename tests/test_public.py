@@ -106,7 +106,7 @@ def test_a_graph_without_a_kernel_is_refused_with_the_reason() -> None:
 
 def test_the_example_of_the_page_runs() -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
-    page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guide" / "verify.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.+?)```", page, re.S)
     assert example is not None
     assert re.search(r"^True \((\d+), \1\) ", printed(example[1]), re.M)

@@ -150,7 +150,7 @@ def unknown_device_text(name: str | None, example: str = "h100") -> str:
 
 
 def devices_page() -> str:
-    """The text of docs/devices.md: the table, what is measured and what is assumed, and the sources."""
+    """The text of docs/reference/devices.md: the table, what is measured and what is assumed, and the sources."""
     head = (
         "# Devices\n\n"
         "Generated from `tracemine/devices.toml`; change it there. Bandwidths are data-sheet values; *achieved* is\n"

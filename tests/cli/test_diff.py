@@ -145,7 +145,7 @@ def test_a_baseline_without_a_reason_a_project_or_a_file_is_refused(
 
 
 def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (FIXTURES.parent / "docs/diff.md").read_text(encoding="utf-8")
+    page = (FIXTURES.parent / "docs/guide/diff.md").read_text(encoding="utf-8")
     shown = page.split("```text\n")[1].split("```")[0]
     assert run(capsys, "diff", EAGER, COMPILED, "-q")[1] == shown
 

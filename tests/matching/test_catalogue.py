@@ -1,4 +1,4 @@
-"""What `tracemine rules` and docs/rules.md say of a rule."""
+"""What `tracemine rules` and docs/reference/rules.md say of a rule."""
 
 from __future__ import annotations
 

@@ -349,7 +349,7 @@ def test_a_rules_page_shows_its_graph_pattern_line_by_line(rule):
 
 
 def test_the_example_on_the_rules_page_is_a_rule():
-    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "rules.md").read_text("utf-8")
     example = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
     pattern = parse_graph(example["match"], tuple(example["define"]))
     assert set(pattern.labels) == set(example["define"])

@@ -113,7 +113,7 @@ class Report:
         return Report(replace(self.scan, findings=tuple(sorted(marked, key=order))))
 
     def to_arrow(self) -> pa.Table:
-        """One row a finding; docs/timeline.md has the columns."""
+        """One row a finding; docs/reference/timeline.md has the columns."""
         return findings_table(self.scan, self.findings)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""docs/cli.md, from the commands themselves."""
+"""docs/reference/cli.md, from the commands themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules as a catalogue: what `tracemine rules list|show|lint|test` print, and the page docs/rules.md."""
+"""The rules as a catalogue: what `tracemine rules list|show|lint|test` print, and the page docs/reference/rules.md."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _bullets(texts: Sequence[str]) -> str:
 
 
 def rules_page(rules: Sequence[Rule]) -> str:
-    """docs/rules.md: a table of all rules, then each rule.
+    """docs/reference/rules.md: a table of all rules, then each rule.
 
     >>> rules_page(()).splitlines()[0]
     '# Rules'

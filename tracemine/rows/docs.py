@@ -146,7 +146,7 @@ _GAPS = (
     ColumnDoc("break_stack_row", "numbers", "row of `stacks`: the call path that goes on behind the break", _NO_BREAK + ", or no stacks were recorded"),
 )  # fmt: skip
 
-# In the order in which they are decided; docs/gaps.md tells what to do about each.
+# In the order in which they are decided; docs/guide/gaps.md tells what to do about each.
 CAUSE_SAYS = (
     ("unknown", "it is not longer than the clock's resolution"),
     ("graph_not_recorded", "a CUDA graph of which the trace lacks kernels may have been running: none of its replay were recorded, or fewer than of another replay of it, or nothing for more than 50 µs where within a graph nothing waits. The device may have been busy, so nothing is claimed"),
@@ -182,7 +182,7 @@ _SAYS = {
 
 
 def page() -> str:
-    """docs/rows.md: every row set and column that a rule may test.
+    """docs/reference/rows.md: every row set and column that a rule may test.
 
     >>> page().startswith("# Row sets")
     True
