@@ -40,8 +40,8 @@ def timeline_page() -> str:
         "([counters](../guide/counters.md)), which are of other runs than the trace.\n",
         "`tracemine scan TRACE --parquet DIR` writes a timeline with two more tables, `findings.parquet` and "
         "`occurrences.parquet`, so that a finding's kernels can be looked up; [Tables](../guide/tables.md) has queries "
-        "for pandas, DuckDB and Polars. `row` and `short_name` are derived when the files are written, and are not read "
-        "back. The schema's version is " + f"{SCHEMA_VERSION}; version 4, which lacks these two, is still read.\n",
+        "for pandas, DuckDB and Polars. `row` and `short_name` are derived when the files are written, and are not "
+        "read back. The schema's version is " + f"{SCHEMA_VERSION}; version 4, which lacks these two, is still read.\n",
     ]
     for table in (*TABLES.values(), EDGES, COUNTERS, FINDINGS, OCCURRENCES):
         parts += [

@@ -33,9 +33,9 @@ tracemine.scan_many("fixtures/kineto/*.json.gz", workers=1).to_pandas()
 ```
 
 In a notebook a report that ends a cell is a table: [tutorial.ipynb](../guide/tutorial.ipynb).
-`polars.DataFrame(report)` and `duckdb.sql("from report")` take it as it is, and [Tables](../guide/tables.md) has queries. What a finding holds is in
-[findings.md](findings.md), the columns of tables in [timeline.md](timeline.md). Nothing is loaded by `import tracemine`
-itself; pandas is loaded by `to_pandas()` alone, torch by `capture` alone.
+`polars.DataFrame(report)` and `duckdb.sql("from report")` take it as it is; [Tables](../guide/tables.md) has queries.
+[findings.md](findings.md) says what a finding holds, [timeline.md](timeline.md) what the columns of tables are. `import
+tracemine` itself loads nothing; pandas is loaded by `to_pandas()` alone, torch by `capture` alone.
 
 Times are whole nanoseconds, sizes whole bytes. `None`, or null in a table, is what was not recorded. `PathLike` is a
 text or an `os.PathLike`, `Paths` one of them or several.
