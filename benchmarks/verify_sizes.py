@@ -1,6 +1,7 @@
 """The catalogue's chains at the sizes that models run: as in a decoding step, 4 to 16 MB, and at least 64 MB moved.
 
-Each row is a fusion that serving or training stacks ship; `row` numbers them in the order of docs/guide/verify.md.
+Each row is a fusion that serving or training stacks ship; `row` numbers them in the order of
+benchmarks/results/catalogue_rows.md.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pages_api import api_page
 from pages_ops import operators_page
 from pages_schemas import PRINTED, schema_page
+from picture import picture
 
 from tracemine.cli.page import cli_page
 from tracemine.devices import devices_page
@@ -69,6 +70,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/rows.md": row_docs.page,
     "reference/rules.md": lambda: rules_page(load_rules()),
     "reference/timeline.md": timeline_page,
+    "assets/report.svg": picture,
     **{f"schemas/{name}.json": partial(schema_page, name) for name in PRINTED},
 }
 

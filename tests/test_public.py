@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -102,14 +101,6 @@ def test_a_graph_without_a_kernel_is_refused_with_the_reason() -> None:
     for function in (tracemine.generate, tracemine.validate):
         with pytest.raises(tracemine.codegen.Unsupported, match="sorting"):
             function(graph)
-
-
-def test_the_example_of_the_page_runs() -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
-    page = (ROOT / "docs" / "guide" / "verify.md").read_text(encoding="utf-8")
-    example = re.search(r"```python\n(.+?)```", page, re.S)
-    assert example is not None
-    assert re.search(r"^True \((\d+), \1\) ", printed(example[1]), re.M)
 
 
 def test_a_program_that_uses_it_is_checked_for_its_types(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The table in docs/guide/counters.md is what its command prints."""
+"""The table in docs/internals/counters.md is what its command prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_table_is_what_the_command_prints(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "guide" / "counters.md").read_text()
+    page = (ROOT / "docs" / "internals" / "counters.md").read_text()
     found = re.search(r"<!-- printed by: tracemine (.+) -->\n(.+?)<!-- end -->", page, re.DOTALL)
     assert found
     monkeypatch.chdir(ROOT)

@@ -22,7 +22,7 @@ _JOINS = frozenset({"aten::stack", "aten::cat", "aten::concat", "aten::concatena
 _MANY = 16  # tensors that are joined
 _ATTENTION, _CAUSAL = "aten::scaled_dot_product_attention", 5  # the position of is_causal
 _MOST_STACKS = 64
-# Measured with torch 2.11 on H200s: docs/internals/inductor.md.
+# Measured with torch 2.11 on H200s: benchmarks/results/inductor_h200.md.
 _OF_JOINS = (
     "torch.compile has made such joins slower (2.7 to 27 µs, another to 308 µs; torch 2.11, H200): write into one "
     "tensor that was made before, or leave them out of what is compiled."

@@ -1,0 +1,68 @@
+"""Run every code block of the guide as it stands, in the order of its page, in a folder that has fixtures/.
+
+A block that needs a program which is not there (Nsight's, or a GPU's) is checked for its syntax alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
+INTERNALS = [ROOT / "docs" / "internals" / f"{name}.md" for name in ("codegen", "validation")]
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>printed|needs (?P<program>[\w-]+)) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S
+)
+SHOWN = {"text", "json"}  # output, no code
+MOST_WORDS = 600
+
+
+def bash(code: str, folder: Path) -> str:
+    """What the commands print, ended by the first that fails."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    own = {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "XDG_DATA_HOME": str(folder / "data")}
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_TOKEN")} | own
+    done = subprocess.run(["bash", "-euc", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", [*PAGES, *INTERNALS], ids=lambda page: page.stem)
+def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    printed = ""
+    for fence in FENCE.finditer(page.read_text("utf-8")):
+        kind, code = fence["kind"], fence["code"]
+        if fence["program"] and shutil.which(fence["program"]) is None:
+            bash(f"set -n\n{code}", tmp_path)  # its syntax
+        elif kind == "bash":
+            printed = bash(code, tmp_path)
+        elif kind == "python":
+            exec(compile(code, str(page), "exec"), names)  # noqa: S102 - of our own page
+            printed = capsys.readouterr().out
+        else:
+            assert kind in SHOWN, f"a block of {kind or 'no language'}"
+        if fence["mark"] == "printed":
+            assert code.strip("\n") in printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_of_the_guide_is_short_and_shows_an_example(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert len(text.split()) <= MOST_WORDS
+    assert "```" in text or "](../assets/" in text
+
+
+def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="no such file"):
+        bash("tracemine scan nothing.json\necho done", tmp_path)
