@@ -145,7 +145,7 @@ def strings_of(values: Sequence[str]) -> pa.Array:
 
 
 def of_values(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
-    """A column of Python values; null where None. For texts, lists of texts, whole numbers, float64 and booleans.
+    """A column of Python values; null where None. For texts, lists of texts, integers, float64 and booleans.
 
     Raises OverflowError for a number that the type cannot hold.
 

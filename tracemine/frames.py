@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def frame(table: pa.Table) -> pd.DataFrame:
-    """A DataFrame whose whole numbers stay whole: null is `pd.NA`, and no column becomes floating-point for it.
+    """Return a DataFrame whose integers stay integers: null is `pd.NA`, and no column becomes floating-point for it.
 
     >>> frame(pa.table({"dur_ns": [1, None]})).dtypes.tolist()
     [Int64Dtype()]

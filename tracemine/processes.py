@@ -102,9 +102,9 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
 
 
 def end_with_reader(descriptor: int = 1) -> None:
-    """Has this process end when nobody can read its answers any more: whoever asked may be gone, however that came.
+    """End this process when its answers can no longer be read: the process that asked may be gone, however that came.
 
-    Where the system has no `poll` it goes on until it has answered, and finds that nobody asks more.
+    Where the system has no `poll` it goes on until it has answered, and finds that nothing more is asked.
     """
 
     def watch() -> None:
@@ -244,7 +244,7 @@ class Process(Closing):
             self._folder = None
 
     def _answer(self, child: subprocess.Popen[bytes], line: bytes, deadline: float) -> bytes | None:
-        """b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB of what nobody reads."""
+        """b"" where it ended, None where it takes too long, be it to read: a pipe holds 64 KiB of what is not read."""
         assert child.stdin is not None  # noqa: S101
         assert child.stdout is not None  # noqa: S101
         unsent, parts = memoryview(line), [b""]

@@ -154,7 +154,7 @@ class _Options:
         for name, least in (("steps", 1), ("warmup", 0), ("timed", 0)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
-                raise UsageError(f"capture({name}={value!r}): a whole number from {least} on is needed")
+                raise UsageError(f"capture({name}={value!r}): an integer from {least} on is needed")
 
 
 class Recording:

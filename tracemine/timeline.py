@@ -461,7 +461,7 @@ class Timeline:
         return _with_derived(getattr(self, name), name)
 
     def to_pandas(self, name: str) -> pd.DataFrame:
-        """The same as a DataFrame, in which whole numbers that were not recorded are `pd.NA`. Raises as `table`."""
+        """Return the same as a DataFrame, in which integers that were not recorded are `pd.NA`. Raises as `table`."""
         return frame(self.table(name))
 
     @staticmethod

@@ -14,7 +14,7 @@ _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "μs": 10**3, "ns": 1
 _BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 
-# Nobody waits for longer than this: 31 years. It keeps every product of two numbers within an int64.
+# No wait is longer than this: 31 years. It keeps every product of two numbers within an int64.
 _LONGEST_NS = 10**18
 
 
@@ -76,7 +76,7 @@ def range_text(low_ns: int, high_ns: int) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """A whole number with its noun.
+    """Return an integer with its noun.
 
     >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(2, "match"), count_text(2, "replay")
     ('1 finding', '12,345 activities', '2 matches', '2 replays')
@@ -93,7 +93,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def shares(weights: Sequence[int], whole: int) -> list[int]:
-    """Whole numbers in proportion to the weights, with that sum: each rounded down, the largest remainders up.
+    """Return integers in proportion to the weights, with that sum: each rounded down, the largest remainders up.
 
     >>> shares([1, 1, 1], 100), shares([0, 5], 3), shares([0, 0], 7)
     ([34, 33, 33], [0, 3], [0, 0])

@@ -107,7 +107,7 @@ def test_worth_shows_what_saves_enough_and_the_sums_stay() -> None:
 
 
 def test_a_share_is_of_the_steps_with_nobody_recording_or_of_gpu_time() -> None:
-    # 2 steps of 5 ms with nobody recording; 2.35 ms of GPU time
+    # 2 steps of 5 ms unprofiled; 2.35 ms of GPU time
     assert SCAN.summary.per_step is not None
     assert SCAN.summary.per_step.unprofiled_ns is not None
     assert (SCAN.summary.per_step.unprofiled_ns.mid, SCAN.summary.gpu_time_ns) == (5_000_000, 2_350_000)
@@ -293,7 +293,7 @@ def test_a_notebook_shows_the_head_and_a_table() -> None:
     assert found.count("tr") == 1 + 3
     for part in ("runs/decoder.json.gz", "NVIDIA H200", "a step", NORM.title, "modeling_llama.py:71", "2.55 ms"):
         assert part in text
-    assert "host-bound: with nobody recording the GPU idles 77 % (71–81 %)" in text
+    assert "host-bound: unprofiled, the GPU idles 77 % (71–81 %)" in text
     assert "products 9 % memory-bound 12 % copies 2 % communication <1 % idle 77 %" in text
     assert "1 finding too small to show" in text
 

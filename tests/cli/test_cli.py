@@ -251,7 +251,7 @@ def test_a_trace_is_reported_for_a_person(run: Run) -> None:
     code, out, err = run("scan", TRACE)
     assert (code, err) == (0, "")
     headline, name, trace = out.splitlines()[:3]
-    assert headline == "GPU-bound: with nobody recording the GPU is busy 87 % (82–93 %)"
+    assert headline == "GPU-bound: unprofiled, the GPU is busy 87 % (82–93 %)"
     assert (name, trace) == (TRACE, "kineto · NVIDIA H200 · 2 steps · 186 activities")
     assert "\x1b" not in out
 

@@ -87,7 +87,7 @@ def test_measured_savings_take_the_place_of_predicted_ones(
 def test_measured_and_predicted_are_told_apart_at_a_glance(run: Run, results: Path) -> None:
     _, out, _ = run("scan", TRACE, "--evidence", results)
     assert "of the step's GPU time, measured" in out
-    assert "refuted: what was predicted here is claimed by nobody" in out
+    assert "refuted: no finding claims what was predicted here" in out
     assert "this fusion loses" in out
     assert "1 of another GPU, 1 on no finding of this trace" in " ".join(out.split())
 

@@ -89,7 +89,7 @@ def test_a_gpu_that_idles_only_because_of_the_recording_bounds_the_step() -> Non
     assert found.unprofiled_idle_share is not None
     assert found.unprofiled_idle_share.high < 0.2
     assert found.by == "gpu"
-    assert headline(scanned(recorded(75_000))).startswith("GPU-bound: with nobody recording the GPU is busy ")
+    assert headline(scanned(recorded(75_000))).startswith("GPU-bound: unprofiled, the GPU is busy ")
 
 
 def test_a_host_that_is_slow_with_nobody_recording_bounds_the_step_all_the_same() -> None:

@@ -123,7 +123,7 @@ def test_a_rule_without_cases_has_none(rule):
         ("## x\n|op|op|expect|\n|-|-|-|\n|a|a||", ":2: the column 'op' is there twice"),
         ("## x\n|op|expect|\n|-|-|\n|gemm|", ":4: this row has 1 cells, the table 2 columns"),
         ("## x\n|op|expect|\n|-|-|\n|gemm|m|", ":4: expect: 'm' is not defined\n  hint: define names: mm, bias, act"),
-        ("## x\n|dur_ns|expect|\n|-|-|\n|1.5||", ":4: dur_ns: '1.5' is not a whole number"),
+        ("## x\n|dur_ns|expect|\n|-|-|\n|1.5||", ":4: dur_ns: '1.5' is not an integer"),
         ("## x\n|dur_ns|expect|\n|-|-|\n|9223372036854775808||", ":4: dur_ns: '9223372036854775808' does not fit in 64 bits"),
         ("## x\n|graph|expect|\n|-|-|\n|yes||", ":4: graph: 'yes' is neither true nor false"),
     ],

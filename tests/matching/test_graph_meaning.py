@@ -16,7 +16,8 @@ from tracemine.flow.record import Evidence
 from tracemine.matching import graph_match
 from tracemine.matching.graph_cases import graph_of_table
 from tracemine.matching.graph_match import find_in_graph
-from tracemine.matching.graph_pattern import Comparison, GraphPattern, SameInput, Segment, parse_graph
+from tracemine.matching.graph_parse import parse_graph
+from tracemine.matching.graph_pattern import Comparison, GraphPattern, SameInput, Segment
 from tracemine.matching.pattern import PatternError
 from tracemine.matching.rule import ColumnTest
 from tracemine.rows.graph import Graph
@@ -339,7 +340,7 @@ def _forgets_that_nodes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_matches_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_match, "_disjoint", lambda bound, count: np.arange(len(bound)))
+    monkeypatch.setattr(graph_match, "disjoint", lambda bound, count: np.arange(len(bound)))
 
 
 def _lets_others_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +351,7 @@ def _forgets_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     def places(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
         return np.zeros(len(graph), np.int64)
 
-    monkeypatch.setattr(graph_match, "_places", places)
+    monkeypatch.setattr(graph_match, "places_of", places)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from tracemine.errors import RuleError
 from tracemine.matching import find, load_rule
 from tracemine.matching.cases import read_cases, run_cases
 from tracemine.matching.catalogue import rule_text
-from tracemine.matching.graph_pattern import Comparison, Group, Operand, SameInput, Segment, Vertex, parse_graph
+from tracemine.matching.graph_parse import parse_graph
+from tracemine.matching.graph_pattern import Comparison, Group, Operand, SameInput, Segment, Vertex
 from tracemine.matching.lint import lint
 from tracemine.matching.pattern import PatternError
 

@@ -12,7 +12,8 @@ import pytest
 from tests.matching.conftest import DOCS, HEAD
 from tracemine.errors import RuleError, UsageError
 from tracemine.matching.advice import advised
-from tracemine.matching.load import key_line, load_rule, load_rules, rules_directory
+from tracemine.matching.load import load_rule, load_rules, rules_directory
+from tracemine.matching.rule_file import key_line
 
 GOOD = """pattern = "mm bias? act"
 [define]
@@ -56,11 +57,11 @@ ERRORS = [
     ('pattern = "mm bias? act"', 'pattern = "mm bias?+ act"', "7: pattern", "column 9: '+' follows '?'; only a variable can be repeated", None),
     ('pattern = "mm bias? act"', 'pattern = "* mm bias act"', "7: pattern", "column 1: '*' follows nothing; only a variable can be repeated", None),
     ('pattern = "mm bias? act"', 'pattern = "mm  bias, act"', "7: pattern", "column 9: ',' means nothing in a pattern", "a pattern has variables, ( ) and |, and ? * + {n} {n,} {n,m} after a variable"),
-    ('pattern = "mm bias? act"', 'pattern = "mm bias{x} act"', "7: pattern", "column 8: '{x}' is not a count", "write {n}, {n,} or {n,m} with whole numbers"),
+    ('pattern = "mm bias? act"', 'pattern = "mm bias{x} act"', "7: pattern", "column 8: '{x}' is not a count", "write {n}, {n,} or {n,m} with integers"),
     ('pattern = "mm bias? act"', 'pattern = "mm bias{3,2} act"', "7: pattern", "column 8: '{3,2}' allows no row", "write {n,m} with n ≤ m and m ≥ 1"),
     ('pattern = "mm bias? act"', 'pattern = "mm bias{0} act"', "7: pattern", "column 8: '{0}' allows no row", "write {n,m} with n ≤ m and m ≥ 1"),
     ('pattern = "mm bias? act"', 'pattern = "mm bias{1,1001} act"', "7: pattern", "column 8: '{1,1001}' counts beyond 1000", "write {n,} for any number"),
-    ('pattern = "mm bias? act"', 'pattern = 3', "7: pattern", "this is a whole number; it must be a string", None),
+    ('pattern = "mm bias? act"', 'pattern = 3', "7: pattern", "this is an integer; it must be a string", None),
     ('pattern = "mm bias? act"', 'pattern = " "', "7: pattern", "this is empty", "say it in a sentence"),
     ('pattern = "mm bias? act"', 'patern = "mm bias? act"', "7: patern", "a rule has no such key", "did you mean pattern?"),
     ('pattern = "mm bias? act"', "", "", "the key 'pattern' is missing", "it is a string"),
@@ -69,7 +70,7 @@ ERRORS = [
     ('mm = { op = "gemm" }', 'mm = { op.like = "gemm" }', "9: define.mm.op.like", "there is no test 'like'", "the tests are: is, contains, re, lt, lte, gt, gte"),
     ('mm = { op = "gemm" }', 'mm = { op.lt = "gemm" }', "9: define.mm.op.lt", "'lt' cannot test op, which holds categories", "use is or contains or re"),
     ('mm = { op = "gemm" }', 'mm = { dur_ns.contains = "1" }', "9: define.mm.dur_ns.contains", "'contains' cannot test dur_ns, which holds numbers", "use is or lt or lte or gt or gte"),
-    ('mm = { op = "gemm" }', "mm = { op = 7 }", "9: define.mm.op", "this is a whole number; op is compared with a string, or a list of them", None),
+    ('mm = { op = "gemm" }', "mm = { op = 7 }", "9: define.mm.op", "this is an integer; op is compared with a string, or a list of them", None),
     ('mm = { op = "gemm" }', "mm = { op = [] }", "9: define.mm.op", "this list is empty: nothing would pass", None),
     ('mm = { op = "gemm" }', "mm = { op = {} }", "9: define.mm.op", "this table has no test", "the tests are: is, contains, re, lt, lte, gt, gte"),
     ('mm = { op = "gemm" }', 'mm = { dur_ns.lt = "9" }', "9: define.mm.dur_ns.lt", "this is a string; dur_ns is compared with a number", None),
@@ -89,7 +90,7 @@ ERRORS = [
     ("[define]", '[define]\n"m m" = {}', "9: define.m m", "'m m' is no variable's name", "a name is letters, digits and _"),
     ('kernels_removed = "count(bias, act)"', 'kernels_removed = "len(bias)"', "13: measures.kernels_removed", "there is no measure 'len'", "there are: count, sum, min, max, first, last"),
     ('kernels_removed = "count(bias, act)"', 'kernels_removed = "count(bias) + 1"', "13: measures.kernels_removed", "'count(bias) + 1' is no measure", 'write "count(a, b)" or "sum(a.dur_ns, b.dur_ns)"'),
-    ('kernels_removed = "count(bias, act)"', "kernels_removed = 2", "13: measures.kernels_removed", 'this is a whole number; it must be a string such as "sum(a.dur_ns)"', None),
+    ('kernels_removed = "count(bias, act)"', "kernels_removed = 2", "13: measures.kernels_removed", 'this is an integer; it must be a string such as "sum(a.dur_ns)"', None),
     ('kernels_removed = "count(bias, act)"', 'kernels_removed = "count(bais)"', "13: measures.kernels_removed", "'bais' is not defined", "define names: mm, bias, act"),
     ('kernels_removed = "count(bias, act)"', 'kernels_removed = "count(bias.dur_ns)"', "13: measures.kernels_removed", "count takes variables, not 'bias.dur_ns'", "write count(bias)"),
     ('kernels_removed = "count(bias, act)"', 'kernels_removed = "count(bias, bias)"', "13: measures.kernels_removed", "it names a variable twice", None),
@@ -105,8 +106,8 @@ ERRORS = [
     ("[define]", 'partition_by = ["stream", "stream"]\n[define]', "8: partition_by", "'stream' is in the list twice", None),
     ("[define]", 'order_by = ["op"]\n[define]', "8: order_by", "'op' holds categories, which have no order", None),
     ("[define]", "order_by = []\n[define]", "8: order_by", "this list is empty: a pattern needs an order", None),
-    ("[define]", 'limits = ["a", 1]\n[define]', "8: limits", "this list has a whole number in it; it must be a list of strings", None),
-    ("[define]", "priority = true\n[define]", "8: priority", "this is a boolean; it must be a whole number", None),
+    ("[define]", 'limits = ["a", 1]\n[define]', "8: limits", "this list has an integer in it; it must be a list of strings", None),
+    ("[define]", "priority = true\n[define]", "8: priority", "this is a boolean; it must be an integer", None),
 ]  # fmt: skip
 
 
@@ -127,7 +128,7 @@ def test_what_is_wrong_is_said_with_file_line_and_key(rule, tmp_path, old, new, 
         ('text = "a"\nwhen = { optimiser = true }', "a rule has no such key", "did you mean optimizer?"),
         ('text = "a"\nwhen = { engine = "vlm" }', "'vlm' is none of its values", "there are: vllm, sglang"),
         ('text = "a"\nwhen = { amd = "yes" }', "this is a string; it must be true or false", None),
-        ('text = "a"\nwhen = { engine = 3 }', "this is a whole number; it must be true, false, a string, or a list of strings", None),
+        ('text = "a"\nwhen = { engine = 3 }', "this is an integer; it must be true, false, a string, or a list of strings", None),
         ('text = "a"\nwhen = { amd = true }\nwhy = "b"', "a rule has no such key", None),
         ('text = "a"\nwhen = { amd = true }\ntitle = " "', "this is no title", 'title = "…"'),
         ('text = "a"\nwhen = { amd = true }\ntitle = 3', "this is no title", 'title = "…"'),
@@ -190,7 +191,7 @@ def test_what_is_removed_says_how_much_of_it_stays(rule):
     [
         ('saving = "fuse"', 'saving = "fus"', ":6: saving: 'fus' is none of its values\n  hint: did you mean fuse?"),
         ('status = "experimental"', 'status = "test"', ":2: status: 'test' is none of its values\n  hint: there are: experimental, stable, deprecated"),
-        ('status = "experimental"', "status = 1", ':2: status: this is a whole number; it must be one of "experimental", "stable", "deprecated"'),
+        ('status = "experimental"', "status = 1", ':2: status: this is an integer; it must be one of "experimental", "stable", "deprecated"'),
         ('saving = "fuse"\n', "", ": the key 'saving' is missing\n  hint: it is one of \"fuse\", \"attention\", \"one_pass\", \"close_gap\", \"close_break\", \"pin_memory\", \"remove\", \"reach_rate\", \"batch\""),
         ('fix = "Use', 'fix = "" # "Use', ":5: fix: this is empty\n  hint: say it in a sentence"),
         ('saving = "fuse"', 'saving = "fuse', ":6: this is not TOML, column 15: Illegal character '\\n'"),

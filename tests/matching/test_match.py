@@ -8,7 +8,7 @@ import pytest
 from tests.matching.conftest import HEAD, make_rows
 from tracemine.errors import RuleError
 from tracemine.matching import find, mine
-from tracemine.matching.match import arrange
+from tracemine.matching.partitions import arrange
 
 EPILOGUE = """pattern = "mm bias? act"
 [define]
@@ -146,7 +146,7 @@ def test_more_sets_of_variables_than_a_byte_can_name_are_an_error(rule):
     with pytest.raises(RuleError) as error:
         find(rule(f'pattern = "{pattern}"\n[define]\n{define}'), rows)
     assert str(error.value).endswith(
-        "define: the rows satisfy more than 255 different sets of its 40 variables; no more can be told apart\n"
+        "define: the rows satisfy more than 255 different sets of its 40 variables; no more can be distinguished\n"
         "  hint: define fewer variables, or variables that no row satisfies two of"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from tests.flow.programs import ADD, COPY_, RELU, Program
 from tracemine.flow import Evidence
 from tracemine.matching.graph_match import find_in_graph
-from tracemine.matching.graph_pattern import parse_graph
+from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.rule import ColumnTest
 from tracemine.rows.graph import Graph, graph_of
 from tracemine.rows.table import Categories, Numbers, Rows

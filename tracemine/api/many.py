@@ -116,7 +116,7 @@ def scan_many(
     (5, ())
     """
     if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise UsageError(f"workers={workers!r}: a whole number from 1 on is needed")
+        raise UsageError(f"workers={workers!r}: an integer from 1 on is needed")
     asked = settings(
         gpu=gpu, rules=rules, evidence=evidence, min_saving=min_saving, calibration=calibration, why_not=why_not
     )

@@ -97,8 +97,8 @@ class Report:
     def worth(self, least: str) -> Report:
         """The same with those findings worth showing that save at least this.
 
-        least: a time over the trace ("50us"), of the steps or of GPU time; or a share ("1%"), of the steps with nobody
-        recording or of all GPU time. Raises UsageError for anything else.
+        least: a time over the trace ("50us"), of the steps or of GPU time; or a share ("1%"), of the unprofiled
+        steps or of all GPU time. Raises UsageError for anything else.
 
         >>> from tracemine.api import scan
         >>> [len(scan("fixtures/captures/decoder_prefill").worth(least)) for least in ("0ns", "15%", "100%")]
@@ -121,7 +121,7 @@ class Report:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row a finding. Whole numbers that are not known are `pd.NA`, and the others stay whole."""
+        """Return one row a finding. Integers that are not known are `pd.NA`, and the others stay integers."""
         return frame(self.to_arrow())
 
     def occurrences(self) -> pa.Table:
@@ -163,7 +163,7 @@ class Report:
             write_file(target / f"{of.name}.parquet", packed.getvalue(), named=False)
 
     def _unprofiled_ns(self) -> int:
-        """All steps with nobody recording; the recorded span where that is not known."""
+        """Return the time of all unprofiled steps; the recorded span where that is not known."""
         each = unprofiled_ns(self.summary)
         return self.summary.span_ns if each is None else each * max(self.trace.steps if self.summary.per_step else 1, 1)
 

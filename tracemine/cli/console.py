@@ -1,4 +1,4 @@
-"""Standard output and error: what is written there, in which width and colour, and what happens when nobody reads."""
+"""Standard output and error: what is written there, in which width and colour; what happens when the reader is gone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPORT_BUG = f"please report it with the traceback that {DEBUG}=1 prints, and th
 def open_streams() -> None:
     """Standard streams that were closed when this process began lead to nothing, as if to /dev/null.
 
-    Else what is opened next gets their numbers, and a library's message would stand in somebody's file.
+    Else what is opened next gets their numbers, and a library's message would stand in a file of the user's.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

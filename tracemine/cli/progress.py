@@ -58,7 +58,7 @@ class _Bar:
 
 @contextmanager
 def reading(path: Path, *, quiet: bool) -> Iterator[_Bar | None]:
-    """What to tell about the reading of `path`; None where nobody would see it."""
+    """What to tell about the reading of `path`; None where it would not be seen."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

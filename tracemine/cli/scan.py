@@ -34,7 +34,7 @@ RulesOption = Annotated[
 ]
 ExecutionTraceOption = Annotated[
     Path | None,
-    typer.Option("--et", metavar="ET", help="The execution trace of the same run: who reads what is known then."),
+    typer.Option("--et", metavar="ET", help="The execution trace of the same run: dataflow is known then."),
 ]
 GraphCaptureOption = Annotated[
     Path | None,

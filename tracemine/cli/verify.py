@@ -235,7 +235,7 @@ def _ended(run: Run) -> int:
 def _writable(folder: Path, unasked: bool) -> None:
     """Makes a folder that something is written to at the end: better an error now than after minutes of proofs.
 
-    unasked: nobody named it, and another can be named.
+    unasked: it was not named, and another can be named.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -169,19 +169,18 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def _impossible(baseline: Baseline) -> str | None:
-    """What of it cannot be; None: all can."""
-    fingerprints = [item.fingerprint for item in baseline.findings]
-    accepted = [one.fingerprint for one in baseline.accepted]
-    if wrong := next((mark for mark in (*fingerprints, *accepted) if not _MARK.fullmatch(mark)), None):
-        return f"{wrong[:40]!a} is no fingerprint"
-    if len(set(fingerprints)) < len(fingerprints) or len(set(accepted)) < len(accepted):
-        return "it has a finding twice"
+    """Say what of it cannot be; None: all can."""
+    for listed in (baseline.findings, baseline.accepted):
+        marks = [item.fingerprint for item in listed]
+        if wrong := next((mark for mark in marks if not _MARK.fullmatch(mark)), None):
+            return f"{wrong[:40]!a} is no fingerprint"
+        if len(set(marks)) < len(marks):
+            return "it has a finding twice"
     if any(not one.reason.strip() or len(one.reason) > _LONGEST_REASON for one in baseline.accepted):
         return "a finding is accepted without a reason"
     if not all(0 <= ns <= _MOST_NS for ns in _times(baseline)) or baseline.about.steps < 0:
         return "a time is out of range"
-    every = [saving for item in baseline.findings for saving in (item.gpu_saving_ns, item.step_saving_ns)]
-    if not all(_ordered(saving) for saving in every):
+    if not all(_ordered(item.gpu_saving_ns) and _ordered(item.step_saving_ns) for item in baseline.findings):
         return "a saving's low end is above its high one"
     return None
 

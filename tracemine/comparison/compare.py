@@ -384,7 +384,7 @@ def _notes(both: _Both, basis: str) -> Iterator[str]:
     if basis == ESTIMATED:
         yield (
             "The traces were not recorded alike, and recording stretches the host: idle time and the step are scaled "
-            "to the estimated step with nobody recording. Where tracemine.capture timed the step alone, it is no guess."
+            "to the estimated unprofiled step. Where tracemine.capture timed the step alone, it is no guess."
         )
     if any(one.what == "gpu" for one in both.differs):
         yield "The GPUs differ: improved and worse say what a finding costs there, not that the program changed."

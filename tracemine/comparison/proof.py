@@ -55,7 +55,7 @@ class Room:
             return False
         used = min(need, room)
         self.left_in_all -= used
-        for op in sorted(ops, key=lambda one: (self.wanted[one], one)):  # what nobody else needs first
+        for op in sorted(ops, key=lambda one: (self.wanted[one], one)):  # what no other needs first
             part = min(self.left[op], used)
             self.left[op] -= part
             used -= part

@@ -71,7 +71,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     steps: int  # 0: none are known, and every time is over the trace
     span_ns: int  # of a step on the host, as recorded
     gpu_busy_ns: int  # of a step, over all devices
-    unprofiled_ns: UnprofiledTime | None = None  # with nobody recording
+    unprofiled_ns: UnprofiledTime | None = None
     span_spread_ns: int | None = None
     gpu_busy_spread_ns: int | None = None
     recorded: Recorded | None = None  # null: stored by a version that did not say
@@ -174,7 +174,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     after: About
     per: str  # `step`; `trace`: no steps are known on either side; `unknown`: on one side alone
     # What times rest on: `captured`, both steps were timed alone beside the recording; `recorded`, both traces were
-    # recorded alike; `estimated`, they were not, and idle time is scaled to the estimated step with nobody recording.
+    # recorded alike; `estimated`, they were not, and idle time is scaled to the estimated unprofiled step.
     basis: str
     differs: tuple[Differs, ...]
     noise: Noise

@@ -84,7 +84,7 @@ def _each(finding: Finding, steps: int) -> PerStep:
 
 
 def _source(lines: tuple[Source, ...]) -> str | None:
-    """The innermost line, by the file's name: where a checkout lies is nobody's business."""
+    """The innermost line, by the file's name: where a checkout lies stays private."""
     if not lines:
         return None
     return f"{PurePath(lines[0].file).name}:{lines[0].line} {lines[0].function}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
@@ -49,20 +49,16 @@ def _fitting(pattern: str) -> Sequence[Path]:
 
 
 def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
-    timelines = sorted(path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent))
-    files = sorted(
-        path
-        for path in folder.rglob("*.json*")
-        if path.name.endswith(_SUFFIXES) and path.is_file() and path.parent not in timelines
-    )
-    recordings = sorted({path.parent for path in files if recording_in(path.parent) is not None})
+    timelines = {path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent)}
+    files = [path for path in _files(folder, "*.json*", timelines) if path.name.endswith(_SUFFIXES)]
+    recordings = {path.parent for path in files if recording_in(path.parent) is not None}
     files = [path for path in files if path.parent not in recordings]
-    found = [path for path in files if _holds_events(path)]
-    others = [path.name for path in files if path not in set(found)]
-    exports = sorted(path for path in folder.rglob("*.sqlite") if path.is_file())
-    tables = {path.parent for pattern in ("*.parquet", "*.arrow") for path in folder.rglob(pattern)}
-    exports += sorted(path for path in tables if path not in timelines and is_nsys_folder(path))
-    if not found and not timelines and not recordings and not exports:
+    traces = list(filter(_holds_events, files))
+    others = [path.name for path in files if path not in set(traces)]
+    tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
+    exports = [*_files(folder, "*.sqlite", ()), *filter(is_nsys_folder, tables)]
+    found = sorted([*timelines, *recordings, *exports, *traces])
+    if not found:
         raise InputError(
             "no trace lies in this folder or below it",
             where=Location(str(folder)),
@@ -71,7 +67,12 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     if others and note is not None:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         note(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
-    return sorted([*timelines, *recordings, *exports, *found])
+    return found
+
+
+def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:
+    """List the files of a kind in the folder and below, sorted, but for those in some folders."""
+    return sorted(path for path in folder.rglob(kind) if path.is_file() and path.parent not in without)
 
 
 def _holds_events(path: Path) -> bool:

@@ -48,7 +48,7 @@ def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
 
     A replay is one of a captured graph where it runs as many kernels, of the same names in the same order. CUDA records
     no names while it captures: there the classes of operators and kernels must agree. Where several captured graphs fit
-    whose operators differ in name or shape, nobody knows which it was, and the replay stays without.
+    whose operators differ in name or shape, it is unknown which it was, and the replay stays without.
 
     Raises InputError where no replay fits.
     """

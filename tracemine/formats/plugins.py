@@ -19,7 +19,7 @@ _SHOWN = 3  # broken plug-ins in a message
 def plugin_format(source: FileSource) -> tuple[Format | None, tuple[str, ...]]:
     """The first format of another package that recognises a file, and what is wrong with those asked before it.
 
-    A broken one is in nobody's way: another may read the file.
+    A broken one stops no other: another may read the file.
     """
     broken: list[str] = []
     try:

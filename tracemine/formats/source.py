@@ -1,4 +1,4 @@
-"""A file as a stream of bytes: plain or gzip, told apart by content, with a bound on what it may inflate to."""
+"""A file as a stream of bytes: plain or gzip, recognised by content, with a bound on what it may inflate to."""
 
 from __future__ import annotations
 

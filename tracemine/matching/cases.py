@@ -22,7 +22,8 @@ A table with a column `reads` is a small graph, for `match`: a line an operator,
 
 `reads` names nodes above, in the order of the arguments, or tensors from outside. Of an input that is a node's result
 the shape, dtype and layout are that result's, unless a column such as `in0_shape` says otherwise: what lies in between
-is a view. `kept`: the result is wanted later; `guessed`: what it reads is a guess; `unknown`: nobody says what it does.
+is a view. `kept`: the result is live-out; `guessed`: what it reads is a guess; `unknown`: what it reads and writes is
+not known.
 """
 
 from __future__ import annotations
@@ -172,9 +173,28 @@ def _cells(line: str) -> list[str]:
 
 
 def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequence[ColumnDoc]) -> Case:
-    line, names = table[0]
+    names = table[0][1]
     is_graph = READS in names
     kinds = {column.name: column.kind for column in docs} | (GRAPH_CELLS if is_graph else {})
+    _check_head(where, table, kinds)
+    body = table[2:]
+    given = {
+        name: [(Location(where.path, line, name), cells[at]) for line, cells in body]
+        for at, name in enumerate(names[:-1])
+    }
+    columns = {name: _column(kinds[name], cells) for name, cells in given.items() if name not in GRAPH_CELLS}
+    for name, kind in kinds.items():
+        if name not in columns and name not in GRAPH_CELLS:
+            columns[name] = _absent(kind, len(body), name in rule.partition_by, name in rule.order_by)
+    expected = tuple(_expected(rule, Location(where.path, line, _EXPECT), cells[-1]) for line, cells in body)
+    nodes = {name: cells for name, cells in given.items() if name in GRAPH_CELLS}
+    graph = graph_of_table(nodes, len(body)) if is_graph else None
+    return Case(heading, where, tuple(names[:-1]), Rows(rule.rows, len(body), columns, graph), expected)
+
+
+def _check_head(where: Location, table: _Table, kinds: Mapping[str, str]) -> None:
+    """Raise RuleError where a table is none, or its columns are not those of the rows."""
+    line, names = table[0]
     if len(table) < 3 or not all(re.fullmatch(r":?-+:?", cell) for cell in table[1][1]):
         raise RuleError(
             "this is no table",
@@ -190,25 +210,11 @@ def _case(rule: Rule, where: Location, heading: str, table: _Table, docs: Sequen
             )
         if names.count(name) > 1:
             raise RuleError(f"the column {name!r} is there twice", where=Location(where.path, line))
-    body = table[2:]
-    for line, cells in body:
+    for line, cells in table[2:]:
         if len(cells) != len(names):
             raise RuleError(
                 f"this row has {len(cells)} cells, the table {len(names)} columns", where=Location(where.path, line)
             )
-    given = {
-        name: [(Location(where.path, line, name), cells[at]) for line, cells in body]
-        for at, name in enumerate(names[:-1])
-    }
-    columns = {name: _column(kinds[name], cells) for name, cells in given.items() if name not in GRAPH_CELLS}
-    for name, kind in kinds.items():
-        if name not in columns and name not in GRAPH_CELLS:
-            columns[name] = _absent(kind, len(body), name in rule.partition_by, name in rule.order_by)
-    expected = tuple(_expected(rule, Location(where.path, line, _EXPECT), cells[-1]) for line, cells in body)
-    graph = (
-        graph_of_table({name: given[name] for name in given if name in GRAPH_CELLS}, len(body)) if is_graph else None
-    )
-    return Case(heading, where, tuple(names[:-1]), Rows(rule.rows, len(body), columns, graph), expected)
 
 
 def _expected(rule: Rule, where: Location, cell: str) -> frozenset[str]:
@@ -234,7 +240,7 @@ def _column(kind: str, cells: Sequence[tuple[Location, str]]) -> Column:
         try:
             numbers.append(int(cell or "0"))
         except ValueError:
-            raise RuleError(f"{cell!r} is not a whole number", where=where) from None
+            raise RuleError(f"{cell!r} is not an integer", where=where) from None
         if abs(numbers[-1]) >= 1 << 63:
             raise RuleError(f"{cell!r} does not fit in 64 bits", where=where)
     valid = np.array([cell != "" for _, cell in cells], np.bool_)

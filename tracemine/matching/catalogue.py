@@ -11,7 +11,8 @@ from tracemine.errors import UsageError
 from tracemine.matching.advice import FLAGS, PLACEHOLDER, TEXTS, Advice, when_text
 from tracemine.matching.cases import CaseResult, read_cases, run_cases
 from tracemine.matching.graph_match import WAYS
-from tracemine.matching.graph_pattern import COLUMN_SAYS, MOST_REPEATED, GraphPattern
+from tracemine.matching.graph_parse import MOST_REPEATED
+from tracemine.matching.graph_pattern import COLUMN_SAYS, GraphPattern
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.load import RowDocs
 from tracemine.matching.nearest import nearest
@@ -32,7 +33,7 @@ SAVING_TEXT: Final = {
 
 
 _GRAPH_TEXT: Final = f"""
-A rule has a `pattern` over rows in order (SQL:2016's row patterns), or a `match` over who reads what (SQL:2023's
+A rule has a `pattern` over rows in order (SQL:2016's row patterns), or a `match` over dataflow (SQL:2023's
 property graph patterns), or both:
 
 ```toml
@@ -56,10 +57,10 @@ is short for `(a IS a)`, or is the node that was named before. `(a)-[reads]->(b)
 `(a)<-[reads]-(b)`: b reads what a wrote. `-[reads]->{{n,m}}(between IS x|y)`: n to m such edges in a row (at most
 {MOST_REPEATED}), each to a node of which every kernel passes; where there are none the next edge begins at the node
 before, and where nothing follows it is left out if it is not there. Paths are joined by variables that both name.
-`WHERE` joins by `AND` comparisons (`= <> < <= > >=`) of the columns below with each other, a whole number or a
+`WHERE` joins by `AND` comparisons (`= <> < <= > >=`) of the columns below with each other, an integer or a
 `'text'`, and `SAME INPUT (a, b)`: both read one value, or parts of it that lie over each other. What is not known
 does not hold. `ONLY READER (a, …)`: nothing but the match reads what these wrote; a result that is wanted after its
-step, or is there while something runs of which nobody says what it reads, may be read by others. Where the recorded
+step, or is there while something with unknown inputs runs, may be read by others. Where the recorded
 memory does not tell how long results are there they go with their last reader, and the match is `consistent` at best.
 Anything else is refused.
 
@@ -73,8 +74,8 @@ names labels: what has one of them is needed for a match, and is not what is fou
 
 In cases.md a table with a column `reads` is a graph, a line an operator in order of time: `node` names it, `reads`
 names nodes above it, in the order of its arguments, or tensors from outside. Beside the rows' columns there are those
-below, and the flags `kept` (the result is wanted later), `guessed` (what it reads is a guess) and `unknown` (nobody
-says what it reads and writes).
+below, and the flags `kept` (the result is wanted later), `guessed` (what it reads is a guess) and `unknown` (what
+it reads and writes is not known).
 
 | column | says |
 |---|---|

@@ -133,14 +133,13 @@ def regex_problem(text: str) -> str | None:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         return f"it is not a regular expression: {error}"
+    tokens = [(str(found.lastgroup), found[0]) for found in _REGEX_TOKEN.finditer(text)]
+    steps = list(pairwise([("start", ""), *tokens]))
+    if refused := next(filter(None, (_refused(before, kind, token) for (before, _), (kind, token) in steps)), None):
+        return refused
     ways, unbounded = 1, 0
     branches = [1]
-    tokens = [(str(found.lastgroup), found[0]) for found in _REGEX_TOKEN.finditer(text)]
-    for (before, _), (kind, token) in pairwise([("start", ""), *tokens]):
-        if kind == "open" and token.startswith("(?") and not re.fullmatch(r"\(\?[aims-]*:", token):
-            return f"{token!r} is not offered: only ( ) and (?: )"
-        if kind == "escape" and token[1] in "123456789":
-            return f"{token!r} refers back to a group"
+    for (before, _), (kind, token) in steps:
         if kind == "open":
             branches.append(1)
         elif kind == "or":
@@ -148,8 +147,6 @@ def regex_problem(text: str) -> str | None:
         elif kind == "close":
             ways *= branches.pop()
         elif kind == "repeat" and before != "repeat":  # a second sign only makes the first lazy or possessive
-            if before == "close" and token != "?":  # noqa: S105 — a token of the grammar
-                return f"a group is repeated by {token!r}, which can take exponential time"
             low, high = _regex_counts(token)
             if high is None or high > _REGEX_SHORT:
                 unbounded += 1
@@ -163,6 +160,17 @@ def regex_problem(text: str) -> str | None:
         )
     if ways * branches[0] > _REGEX_WAYS:
         return f"its choices multiply to {ways * branches[0]:,}; at most {_REGEX_WAYS:,} are tried"
+    return None
+
+
+def _refused(before: str, kind: str, token: str) -> str | None:
+    """Say why a token may not stand behind another; None: it may."""
+    if kind == "open" and token.startswith("(?") and not re.fullmatch(r"\(\?[aims-]*:", token):
+        return f"{token!r} is not offered: only ( ) and (?: )"
+    if kind == "escape" and token[1] in "123456789":
+        return f"{token!r} refers back to a group"
+    if kind == "repeat" and before == "close" and token != "?":  # noqa: S105 — a token of the grammar
+        return f"a group is repeated by {token!r}, which can take exponential time"
     return None
 
 

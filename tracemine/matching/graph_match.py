@@ -13,41 +13,24 @@ trace made for it would have more matches than memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tracemine.flow.record import Evidence
 from tracemine.matching.define import column_holds
-from tracemine.matching.graph_pattern import (
-    LAYOUTS,
-    Comparison,
-    GraphPattern,
-    Group,
-    Operand,
-    SameInput,
-    Segment,
-    Test,
-)
+from tracemine.matching.graph_joins import disjoint, places_of
+from tracemine.matching.graph_pattern import GraphPattern, Group, SameInput, Segment, Test
+from tracemine.matching.graph_where import NONE, compared
 from tracemine.matching.rule import ColumnTest
-from tracemine.rows.graph import MOST_AXES, NO_AXIS, Graph, NodeTensors
-from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
+from tracemine.rows.graph import Graph
+from tracemine.rows.table import BoolArray, IntArray, Rows
 
 WAYS: Final = 128
 _BLOCK: Final = 1 << 14  # nodes that are started from at a time: bounds the memory of partial matches
-_ROUNDS: Final = 16  # of choosing among overlapping matches all at once; what is left then is chosen one by one
-_NONE: Final = -1
-_SIGNS: Final[dict[str, Callable[[IntArray, IntArray], BoolArray]]] = {
-    "=": np.equal,
-    "<>": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
 _NO_ROWS = np.zeros(0, np.int64)
 
 Slot = tuple[int, int]  # which group of the pattern, and which node of it
@@ -97,7 +80,7 @@ def _joined(parts: Sequence[_Partial]) -> _Partial:
         np.concatenate([part.start for part in parts]),
         {name: np.concatenate([part.vertices[name] for part in parts]) for name in parts[0].vertices},
         {
-            slot: np.concatenate([part.slots.get(slot, np.full(len(part.start), _NONE)) for part in parts])
+            slot: np.concatenate([part.slots.get(slot, np.full(len(part.start), NONE)) for part in parts])
             for slot in slots
         },
         np.concatenate([part.evidence for part in parts]),
@@ -112,7 +95,7 @@ def find_in_graph(
     *,
     without: BoolArray | None = None,
 ) -> Found:
-    """All matches of a pattern; none where nobody knows who reads what. `without`: rows that no match may have."""
+    """Return all matches of a pattern; none where dataflow is not known. `without`: rows that no match may have."""
     graph = rows.graph
     if graph is None or not len(graph):
         return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), 0)
@@ -162,7 +145,7 @@ class _Search:
         without: BoolArray | None,
     ) -> _Search:
         begin, activity = graph.activity_begin[:-1], graph.activity
-        place, free = _places(rows, graph, partition_by), graph.known
+        place, free = places_of(rows, graph, partition_by), graph.known
         if without is not None:
             free = free & ~np.logical_or.reduceat(without[activity], begin)
         free = free & (place >= 0)
@@ -288,8 +271,8 @@ class _Search:
         wanted = consumer * width + producer
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         if not len(keys):
-            return np.full(len(wanted), _NONE)
-        return np.where(keys[at] == wanted, at, _NONE)
+            return np.full(len(wanted), NONE)
+        return np.where(keys[at] == wanted, at, NONE)
 
     def _not_too_many(self, start: IntArray, count: IntArray) -> BoolArray:
         total = np.bincount(start, count, int(start.max(initial=-1)) + 1)
@@ -313,7 +296,7 @@ class _Search:
                 shared = self._shared(partial.vertices[test.one], partial.vertices[test.other])
                 partial = replace(partial, evidence=np.minimum(partial.evidence, shared)).take(shared >= 0)
             else:
-                partial = partial.take(_compared(test, partial.vertices, self.graph.tensors))
+                partial = partial.take(compared(test, partial.vertices, self.graph.tensors))
         return partial
 
     def _shared(self, one: IntArray, other: IntArray) -> npt.NDArray[np.int8]:
@@ -328,13 +311,13 @@ class _Search:
         b = graph.read_begin[other[which]] + turn % width
         same = (graph.read_buffer[a] == graph.read_buffer[b]) & (graph.read_writer[a] == graph.read_writer[b])
         same &= (graph.read_first[a] < graph.read_last[b]) & (graph.read_first[b] < graph.read_last[a])
-        found = np.full(len(one), _NONE, np.int8)
+        found = np.full(len(one), NONE, np.int8)
         evidence = np.minimum(graph.read_evidence[a[same]], graph.read_evidence[b[same]])
         np.maximum.at(found, which[same], evidence)
         return found
 
     def _read_by_no_other(self, partial: _Partial) -> _Partial:
-        """Those of which no other node, and nobody else, may read what the variables of ONLY READER write."""
+        """Return those where no other node, and nothing unknown, may read what the variables of ONLY READER write."""
         if not self.pattern.only_reader or not len(partial.start):
             return partial
         graph = self.graph
@@ -367,7 +350,7 @@ class _Search:
         size = (bound >= 0).sum(axis=1)
         keys = (*bound.T[::-1], *ordered.T[::-1], -size, ordered[:, 0])
         order = np.lexsort(keys)
-        taken = order[_disjoint(bound[order], len(self.graph))]
+        taken = order[disjoint(bound[order], len(self.graph))]
         bound, evidence = bound[taken], partial.evidence[taken]
         names = self.pattern.variables
         codes = [np.full(len(taken), names.index(each.name)) for each in self.pattern.vertices]
@@ -379,7 +362,7 @@ class _Search:
         names = self.pattern.variables
         if group.name is not None:
             return np.full(len(nodes), names.index(group.name))
-        code = np.full(len(nodes), _NONE)
+        code = np.full(len(nodes), NONE)
         for label in reversed(group.labels):
             code = np.where(self.label[label][nodes], names.index(label), code)
         return code
@@ -411,151 +394,4 @@ def _cost(segment: Segment, reached: set[str]) -> tuple[bool, bool, int]:
     return not follows, segment.last is None, (0 if all(ends) else 1) + len(segment.groups)
 
 
-def _places(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
-    """A number for each node, equal where all partition_by columns are; −1: its activities differ, or one is null."""
-    code = np.zeros(rows.count, np.int64)
-    null = np.zeros(rows.count, np.bool_)
-    for name in partition_by:
-        values, known = _values(rows.columns[name])
-        own = np.unique(values, return_inverse=True)[1]
-        code = code * (int(own.max(initial=0)) + 1) + own
-        code = np.unique(code, return_inverse=True)[1]
-        null |= ~known
-    begin = graph.activity_begin[:-1]
-    code = np.where(null, _NONE, code)[graph.activity]
-    least, most = np.minimum.reduceat(code, begin), np.maximum.reduceat(code, begin)
-    return np.where(least == most, least, _NONE)
-
-
-def _values(column: Column) -> tuple[npt.NDArray[np.generic], BoolArray]:
-    if isinstance(column, Categories):
-        return column.codes, column.codes >= 0
-    valid = column.valid if isinstance(column, Numbers) else None
-    return column.values, np.ones(len(column.values), np.bool_) if valid is None else valid
-
-
-def _disjoint(bound: IntArray, count: int) -> IntArray:
-    """Of matches in order of preference those that stand: each whose nodes none that stands before it has."""
-    left, stands = np.arange(len(bound)), list[IntArray]()
-    used = np.zeros(count + 1, np.bool_)  # the last one answers −1
-    for _ in range(_ROUNDS):
-        if not len(left):
-            break
-        first = np.full(count + 1, len(bound))
-        for column in bound[left].T:
-            np.minimum.at(first, column, left)
-        first[_NONE] = -1
-        sure = (first[bound[left]] == left[:, None]) | (bound[left] < 0)
-        taken = left[sure.all(axis=1)]
-        stands.append(taken)
-        used[bound[taken]] = True
-        used[_NONE] = False
-        left = left[~used[bound[left]].any(axis=1)]
-    return np.sort(np.concatenate([*stands, _one_by_one(bound, left)]))
-
-
-def _one_by_one(bound: IntArray, left: IntArray) -> IntArray:
-    """As _disjoint, for as many rounds as it takes."""
-    stands, used = list[int](), set[int]()
-    for at, nodes in zip(left.tolist(), bound[left].tolist(), strict=True):
-        own = {node for node in nodes if node >= 0}
-        if used.isdisjoint(own):
-            used |= own
-            stands.append(at)
-    return np.array(stands, np.int64)
-
-
 # --- WHERE -----------------------------------------------------------------------------------------------------------
-
-
-def _compared(test: Comparison, vertices: Mapping[str, IntArray], tensors: NodeTensors) -> BoolArray:
-    """Which partial matches pass a comparison; what is not known does not."""
-    if test.left.kind == "shape":
-        (one, one_rank), (other, other_rank) = (_shape(side, vertices, tensors) for side in (test.left, test.right))
-        equal = (one == other).all(axis=1) & (one_rank == other_rank)
-        passed: BoolArray = (equal if test.sign == "=" else ~equal) & (one_rank >= 0) & (other_rank >= 0)
-        return passed
-    texts: dict[str, int] = {}
-    count = len(next(iter(vertices.values())))
-    (one, known), (other, other_known) = (
-        _numbers_of(side, vertices, tensors, texts, count) for side in (test.left, test.right)
-    )
-    return _SIGNS[test.sign](one, other) & known & other_known
-
-
-def _entry(side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors) -> IntArray:
-    return tensors.of[side.column.partition("_")[0]][vertices[cast("str", side.name)]]
-
-
-def _shape(side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors) -> tuple[IntArray, IntArray]:
-    entry = _entry(side, vertices, tensors)
-    if side.column.endswith("_memory"):
-        return _memory(entry, tensors)
-    return tensors.shape[entry], tensors.rank[entry]
-
-
-def _numbers_of(
-    side: Operand, vertices: Mapping[str, IntArray], tensors: NodeTensors, texts: dict[str, int], count: int
-) -> tuple[IntArray, BoolArray]:
-    """One side of a comparison as numbers, and where it is known; a text is its place among `texts`."""
-    everywhere = np.ones(count, np.bool_)
-    if side.name is None:
-        value = side.value if isinstance(side.value, int) else texts.setdefault(str(side.value), len(texts))
-        return np.full(count, value), everywhere
-    if side.column == "axis":
-        axis = tensors.axis[vertices[side.name]]
-        return axis, axis != NO_AXIS
-    what = side.column.partition("_")[2]
-    entry = _entry(side, vertices, tensors)
-    rank = tensors.rank[entry]
-    if what == "memory":
-        sizes, rank = _memory(entry, tensors)
-        index = cast("int", side.index)
-        inside = (index < rank) if index >= 0 else (-index <= rank)
-        return sizes[np.arange(count), np.where(inside, MOST_AXES + (index - rank if index >= 0 else index), 0)], inside
-    if what == "rank":
-        return rank, rank >= 0
-    if what == "shape":
-        index = cast("int", side.index)
-        inside = (index < rank) if index >= 0 else (-index <= rank)
-        at = np.where(inside, MOST_AXES + (index - rank if index >= 0 else index), 0)
-        return tensors.shape[entry, at], inside
-    if what == "dtype":
-        code = np.array([*(texts.setdefault(name, len(texts)) for name in tensors.dtypes), _NONE], np.int64)
-        found = code[tensors.dtype[entry]]
-        return found, found >= 0
-    layout = _layouts(entry, tensors)
-    code = np.array([*(texts.setdefault(name, len(texts)) for name in LAYOUTS), _NONE], np.int64)
-    return code[layout], layout >= 0
-
-
-def _layouts(entry: IntArray, tensors: NodeTensors) -> IntArray:
-    """Position in LAYOUTS of each tensor's layout, −1: its strides are not known. Axes of length 1 do not count."""
-    shape, strides, rank = tensors.shape[entry], tensors.strides[entry], tensors.rank[entry]
-    contiguous = _dense(shape, strides, range(MOST_AXES - 1, -1, -1))
-    last = (rank == 4) | (rank == 5)
-    for axes in (4, 5):  # the second axis, the channels', lies innermost
-        front = MOST_AXES - axes
-        own = _dense(shape, strides, [front + 1, *range(MOST_AXES - 1, front + 1, -1), front])
-        last &= np.where(rank == axes, own, True)
-    return np.where(tensors.has_strides[entry], np.where(contiguous, 0, np.where(last, 1, 2)), _NONE)
-
-
-def _memory(entry: IntArray, tensors: NodeTensors) -> tuple[IntArray, IntArray]:
-    """Sizes above 1 in the order in which each tensor lies, and how many; −1: it has gaps, or is not known."""
-    shape, strides = tensors.shape[entry], tensors.strides[entry]
-    wide = shape > 1
-    order = np.argsort(np.where(wide, -strides, np.iinfo(np.int64).min), axis=1, kind="stable")
-    shape, strides = (np.take_along_axis(each, order, axis=1) for each in (shape, strides))
-    dense = _dense(shape, strides, range(MOST_AXES - 1, -1, -1)) & tensors.has_strides[entry]
-    rank = np.where(dense & ~(shape == 0).any(axis=1), wide.sum(axis=1), _NONE)
-    return np.where((shape > 1) & (rank >= 0)[:, None], shape, _NONE), rank
-
-
-def _dense(shape: IntArray, strides: IntArray, axes: Sequence[int]) -> BoolArray:
-    """Whether tensors lie without gaps, the first of these axes innermost."""
-    dense, wanted = np.ones(len(shape), np.bool_), np.ones(len(shape), np.int64)
-    for axis in axes:
-        dense &= (shape[:, axis] <= 1) | (strides[:, axis] == wanted)
-        wanted = wanted * np.maximum(shape[:, axis], 1)
-    return dense

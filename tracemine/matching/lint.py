@@ -14,8 +14,9 @@ from tracemine.errors import Location
 from tracemine.files import read_file
 from tracemine.matching.advice import OPTIMIZER, PLACEHOLDER, Advice, when_text
 from tracemine.matching.cases import Case, CaseResult, read_cases, run_case
-from tracemine.matching.load import RULE_SIZE_LIMIT, RowDocs, key_line
+from tracemine.matching.load import RowDocs
 from tracemine.matching.rule import Rule
+from tracemine.matching.rule_file import RULE_SIZE_LIMIT, key_line
 from tracemine.rows import ROW_DOCS
 
 

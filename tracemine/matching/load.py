@@ -6,16 +6,16 @@ A rule is data: it is read, checked against the tables below, and never evaluate
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from tracemine.errors import InputError, Location, RuleError, UsageError
-from tracemine.files import read_file
+from tracemine.errors import Location, RuleError, UsageError
 from tracemine.matching.advice import FLAGS, TEXTS, Advice
-from tracemine.matching.define import RELATIONS, exclusive, impossible, regex_problem
-from tracemine.matching.graph_pattern import GraphPattern, parse_graph
+from tracemine.matching.define import exclusive
+from tracemine.matching.graph_parse import parse_graph
+from tracemine.matching.graph_pattern import GraphPattern
+from tracemine.matching.load_define import define_of
 from tracemine.matching.nearest import nearest
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
 from tracemine.matching.rule import (
@@ -30,18 +30,15 @@ from tracemine.matching.rule import (
     ColumnTest,
     Measure,
     Rule,
-    Value,
 )
+from tracemine.matching.rule_file import RuleFile, toml_type
 from tracemine.rows import ROW_DOCS
 from tracemine.rows.table import ColumnDoc
 
 RowDocs = Mapping[str, Sequence[ColumnDoc]]
 
 DEFAULT_PRIORITY: Final = 100
-VARIABLE_LIMIT: Final = 64
-RULE_SIZE_LIMIT: Final = 1 << 20  # bytes of a rule.toml
 _ID = re.compile(r"[a-z][a-z0-9_]*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 _KEYS = (
     *("title", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
@@ -65,13 +62,6 @@ _KEYS = (
 _DEFAULT_PARTITION = ("device", "stream")  # as far as the row set has them: a gap is a device's, not a stream's
 _DEFAULT_ORDER = ("start_ns",)
 _DEFAULT_GROUP = ("ops", "shapes", "dtype", "module")
-_VALUE_TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
-    "numbers": ((int, float), "a number"),
-    "categories": ((str,), "a string"),
-    "flags": ((bool,), "true or false"),
-}
-_TOML_TYPES = {bool: "a boolean", int: "a whole number", float: "a decimal number", str: "a string", list: "a list"}
-T = TypeVar("T")
 
 
 def rules_directory() -> Path:
@@ -127,7 +117,7 @@ def _rule_folders(directory: Path) -> list[Path]:
 def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     """One folder of rules/. Raises RuleError."""
     path = Path(folder) / "rule.toml"
-    file = _RuleFile(path)
+    file = RuleFile(path)
     name = path.resolve().parent.name
     if not _ID.fullmatch(name):
         raise RuleError(
@@ -136,7 +126,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     file.only(_KEYS, file.data)
     rows = file.choice("rows", tuple(docs), "activities")
     columns = {column.name: column for column in docs[rows]}
-    define = _define(file, columns)
+    define = define_of(file, columns)
     after_match = file.choice("after_match", AFTER_MATCH, SKIP_PAST_LAST_ROW)
     saving = file.choice("saving", SAVINGS)
     match = _match(file, define, rows, after_match) if "match" in file.data else ()
@@ -172,7 +162,7 @@ def load_rule(folder: str | Path, docs: RowDocs = ROW_DOCS) -> Rule:
     )
 
 
-def _stays(file: _RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
+def _stays(file: RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
     """Labels of the graph patterns; something that has none of them is in each."""
     stays = file.choices("stays", dict.fromkeys(label for each in match for label in each.labels), ())
     if stays and any(set(each.labels) <= set(stays) for each in match):
@@ -180,7 +170,7 @@ def _stays(file: _RuleFile, match: tuple[GraphPattern, ...]) -> tuple[str, ...]:
     return stays
 
 
-def _left(file: _RuleFile) -> tuple[float, float, float]:
+def _left(file: RuleFile) -> tuple[float, float, float]:
     """The share of what was matched that stays: three numbers from 0 to 1, low, mid and high."""
     shares = file.value("left", list, "a list of three shares: low, mid and high")
     numbers = all(isinstance(share, int | float) and not isinstance(share, bool) for share in shares)
@@ -190,7 +180,7 @@ def _left(file: _RuleFile) -> tuple[float, float, float]:
     return low, mid, high
 
 
-def _advice(file: _RuleFile) -> tuple[Advice, ...]:
+def _advice(file: RuleFile) -> tuple[Advice, ...]:
     """The texts with conditions, each `[[advice]]` in order."""
     found = []
     for table in file.value("advice", list, "a list of tables, each `[[advice]]`", []):
@@ -212,7 +202,7 @@ def _advice(file: _RuleFile) -> tuple[Advice, ...]:
     return tuple(found)
 
 
-def _wanted(file: _RuleFile, name: str, value: object) -> bool | tuple[str, ...]:
+def _wanted(file: RuleFile, name: str, value: object) -> bool | tuple[str, ...]:
     """What a condition asks of a fact: that it holds or not, or that it is one of several texts."""
     if isinstance(value, bool):
         return value
@@ -232,199 +222,13 @@ def _wanted(file: _RuleFile, name: str, value: object) -> bool | tuple[str, ...]
 # --- reading with a place for every error ----------------------------------------------------------------------------
 
 
-class _RuleFile:
-    """A rule.toml's values, each read with its type; knows the line of every key."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        try:
-            raw = read_file(path, RULE_SIZE_LIMIT)
-            self.content = raw.decode()
-        except InputError as error:
-            raise RuleError(error.message, where=error.where, hint=error.hint) from None
-        except UnicodeDecodeError as error:
-            line = raw[: error.start].count(b"\n") + 1
-            raise RuleError("the file is not UTF-8", where=Location(self.path, line)) from None
-        try:
-            self.data: dict[str, Any] = tomllib.loads(self.content)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            found = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-            end = self.content.rstrip().count("\n") + 1
-            message = str(error)[: found.start()] if found else str(error).removesuffix(" (at end of document)")
-            place = f", column {found[2]}" if found else ""
-            where = Location(self.path, int(found[1]) if found else end)
-            raise RuleError(f"this is not TOML{place}: {message}", where=where) from None
-
-    def wrong(self, key: str, message: str, hint: str | None = None) -> RuleError:
-        return RuleError(message, where=Location(self.path, key_line(self.content, key), key), hint=hint)
-
-    def only(self, allowed: Iterable[str], table: Mapping[str, Any], prefix: str = "") -> None:
-        allowed = list(allowed)
-        for key in table:
-            if key not in allowed:
-                raise self.wrong(f"{prefix}{key}", "a rule has no such key", nearest(key, allowed))
-
-    def value(self, key: str, kind: type[T], kind_text: str, default: T | None = None) -> T:
-        if key not in self.data:
-            if default is None:
-                raise RuleError(f"the key {key!r} is missing", where=Location(self.path), hint=f"it is {kind_text}")
-            return default
-        value = self.data[key]
-        if type(value) is not kind:
-            raise self.wrong(key, f"this is {toml_type(value)}; it must be {kind_text}")
-        return value
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self.value(key, str, "a string", default)
-        if not value.strip():
-            raise self.wrong(key, "this is empty", "say it in a sentence")
-        return value.strip()
-
-    def whole(self, key: str, default: int) -> int:
-        return self.value(key, int, "a whole number", default)
-
-    def choice(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
-        value = self.value(key, str, "one of " + ", ".join(f'"{name}"' for name in allowed), default)
-        if value not in allowed:
-            raise self.wrong(key, f"{value!r} is none of its values", nearest(value, allowed))
-        return value
-
-    def texts(self, key: str, default: Iterable[str]) -> list[str]:
-        values = self.value(key, list, "a list of strings", list(default))
-        for value in values:
-            if not isinstance(value, str):
-                raise self.wrong(key, f"this list has {toml_type(value)} in it; it must be a list of strings")
-        return values
-
-    def choices(self, key: str, allowed: Iterable[str], default: Iterable[str]) -> tuple[str, ...]:
-        values = self.texts(key, default)
-        allowed = list(allowed)
-        for value in values:
-            if value not in allowed:
-                raise self.wrong(key, f"{value!r} is none of its values", nearest(value, allowed))
-            if values.count(value) > 1:
-                raise self.wrong(key, f"{value!r} is in the list twice")
-        return tuple(values)
-
-    def table(self, key: str) -> dict[str, Any]:
-        return self.value(key, dict, "a table", {})
-
-
-def toml_type(value: object) -> str:
-    """What a TOML value is, in words.
-
-    >>> toml_type(True), toml_type({}), toml_type([1])
-    ('a boolean', 'a table', 'a list')
-    """
-    return "a table" if isinstance(value, dict) else _TOML_TYPES.get(type(value), "a date or time")
-
-
-def key_line(content: str, key: str) -> int | None:
-    """The line (1-based) where a dotted key stands in TOML text, or else the nearest key around it.
-
-    >>> key_line('title = "x"\\n[define]\\nbias = { op = "add" }', "define.bias.op")
-    3
-    """
-    wanted = key.split(".")
-    header: list[str] = []
-    best, best_line = 0, None
-    inside: str | None = None  # the quotes of a text that goes on over lines
-    for number, line in enumerate(content.splitlines(), 1):
-        if inside is not None:
-            if inside in line:
-                inside = None
-            continue
-        for quotes in ('"""', "'''"):
-            if line.count(quotes) % 2:
-                inside = quotes
-        found = re.match(r"\s*(?:\[+([^\[\]]+)\]+|([\w.\-\"' ]+?)\s*=)", line)
-        if found is None:
-            continue
-        names = [part.strip(" \"'") for part in (found[1] or found[2]).split(".")]
-        if found[1]:
-            header = names
-        else:
-            names = header + names
-        if len(names) > best and names == wanted[: len(names)]:
-            best, best_line = len(names), number
-    return best_line
-
-
 # --- define ----------------------------------------------------------------------------------------------------------
-
-
-def _define(file: _RuleFile, columns: Mapping[str, ColumnDoc]) -> dict[str, tuple[ColumnTest, ...]]:
-    table = file.table("define")
-    if len(table) > VARIABLE_LIMIT:
-        raise file.wrong("define", f"{len(table)} variables; at most {VARIABLE_LIMIT} are offered")
-    define = {}
-    for variable, tests in table.items():
-        key = f"define.{variable}"
-        if not _NAME.fullmatch(variable):
-            raise file.wrong(key, f"{variable!r} is no variable's name", "a name is letters, digits and _")
-        if not isinstance(tests, dict):
-            raise file.wrong(key, f"this is {toml_type(tests)}; it must be a table of tests, {{ column = value }}")
-        define[variable] = tuple(
-            test for column, value in tests.items() for test in _tests(file, key, column, value, columns)
-        )
-        for column in tests:
-            if impossible(test for test in define[variable] if test.column == column):
-                raise file.wrong(f"{key}.{column}", "no value passes all of these tests")
-    return define
-
-
-def _tests(
-    file: _RuleFile, variable_key: str, column: str, value: object, columns: Mapping[str, ColumnDoc]
-) -> list[ColumnTest]:
-    key = f"{variable_key}.{column}"
-    if column not in columns:
-        raise file.wrong(key, f"the rows have no column {column!r}", nearest(column, columns))
-    relations = value if isinstance(value, dict) else {"is": value}
-    if not relations:
-        raise file.wrong(key, "this table has no test", f"the tests are: {', '.join(RELATIONS)}")
-    return [
-        _test(file, key if relations is not value else f"{key}.{relation}", columns[column], relation, operand)
-        for relation, operand in relations.items()
-    ]
-
-
-def _test(file: _RuleFile, key: str, column: ColumnDoc, relation: str, operand: object) -> ColumnTest:
-    if relation not in RELATIONS:
-        raise file.wrong(key, f"there is no test {relation!r}", f"the tests are: {', '.join(RELATIONS)}")
-    known = RELATIONS[relation]
-    if column.kind not in known.kinds:
-        offered = [name for name, other in RELATIONS.items() if column.kind in other.kinds]
-        raise file.wrong(
-            key, f"{relation!r} cannot test {column.name}, which holds {column.kind}", f"use {' or '.join(offered)}"
-        )
-    many = known.many and column.kind != "flags"
-    if isinstance(operand, list) and not many:
-        raise file.wrong(key, "this is a list; it must be one value")
-    operands: list[object] = operand if isinstance(operand, list) else [operand]
-    if not operands:
-        raise file.wrong(key, "this list is empty: nothing would pass")
-    types, words = _VALUE_TYPES[column.kind]
-    values: list[Value] = []
-    for value in operands:
-        if type(value) not in types:
-            more = ", or a list of them" if many else ""
-            raise file.wrong(key, f"this is {toml_type(value)}; {column.name} is compared with {words}{more}")
-        if value != value:  # NaN is the value that is not itself
-            raise file.wrong(key, "nothing compares with nan")
-        if relation == "contains" and not value:
-            raise file.wrong(key, "every text contains the empty one")
-        values.append(value)  # type: ignore[arg-type]  # its type is one of _VALUE_TYPES
-    if relation == "re":
-        problem = regex_problem(str(values[0]))
-        if problem is not None:
-            raise file.wrong(key, problem)
-    return ColumnTest(column.name, relation, tuple(values))
 
 
 # --- pattern, order, measures ----------------------------------------------------------------------------------------
 
 
-def _pattern(file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], after_match: str) -> Pattern:
+def _pattern(file: RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], after_match: str) -> Pattern:
     text = file.text("pattern")
 
     def apart(one: str, other: str) -> bool:
@@ -448,7 +252,7 @@ def _pattern(file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], afte
 
 
 def _match(
-    file: _RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], rows: str, after_match: str
+    file: RuleFile, define: Mapping[str, tuple[ColumnTest, ...]], rows: str, after_match: str
 ) -> tuple[GraphPattern, ...]:
     if rows != "activities":
         raise file.wrong("match", f"the rows are {rows}: only operators read what others wrote", 'rows = "activities"')
@@ -464,7 +268,7 @@ def _match(
 
 
 def _all_used(
-    file: _RuleFile,
+    file: RuleFile,
     define: Mapping[str, tuple[ColumnTest, ...]],
     pattern: Pattern | None,
     match: tuple[GraphPattern, ...],
@@ -481,7 +285,7 @@ def _all_used(
     return tuple(dict.fromkeys([*by_name, *(name for each in match for name in each.variables)]))
 
 
-def _order_by(file: _RuleFile, columns: Mapping[str, ColumnDoc]) -> tuple[str, ...]:
+def _order_by(file: RuleFile, columns: Mapping[str, ColumnDoc]) -> tuple[str, ...]:
     order_by = file.choices("order_by", columns, _DEFAULT_ORDER)
     for name in order_by:
         if columns[name].kind != "numbers":
@@ -491,14 +295,14 @@ def _order_by(file: _RuleFile, columns: Mapping[str, ColumnDoc]) -> tuple[str, .
     return order_by
 
 
-def _measures(file: _RuleFile, define: Sequence[str], columns: Mapping[str, ColumnDoc]) -> tuple[Measure, ...]:
+def _measures(file: RuleFile, define: Sequence[str], columns: Mapping[str, ColumnDoc]) -> tuple[Measure, ...]:
     return tuple(
         _measure(file, f"measures.{name}", name, text, define, columns) for name, text in file.table("measures").items()
     )
 
 
 def _measure(
-    file: _RuleFile,
+    file: RuleFile,
     key: str,
     name: str,
     text: object,
@@ -513,23 +317,28 @@ def _measure(
     function = found[1]
     if function not in MEASURE_FUNCTIONS:
         raise file.wrong(key, f"there is no measure {function!r}", nearest(function, MEASURE_FUNCTIONS))
-    names, read = [], []
-    for argument in (part.strip() for part in found[2].split(",")):
-        variable, dot, column = argument.partition(".")
-        if variable not in define:
-            raise file.wrong(key, f"{variable!r} is not defined", f"define names: {', '.join(define)}")
-        if function == "count" and dot:
-            raise file.wrong(key, f"count takes variables, not {argument!r}", f"write count({variable})")
-        if function != "count" and not dot:
-            raise file.wrong(key, f"{function} takes a column of {variable!r}", f"write {function}({variable}.dur_ns)")
-        if dot and column not in columns:
-            raise file.wrong(key, f"the rows have no column {column!r}", nearest(column, columns))
-        if dot and columns[column].kind != "numbers":
-            raise file.wrong(key, f"{column!r} holds {columns[column].kind}; a measure needs numbers")
-        names.append(variable)
-        read.append(column)
+    arguments = [_argument(file, key, function, part.strip(), define, columns) for part in found[2].split(",")]
+    names, read = zip(*arguments, strict=True)
     if len(set(read)) > 1:
         raise file.wrong(key, f"it reads {len(set(read))} columns; a measure reads one", "write one measure a column")
     if len(set(names)) < len(names):
         raise file.wrong(key, "it names a variable twice")
-    return Measure(name, function, tuple(names), read[0] or None)
+    return Measure(name, function, names, read[0] or None)
+
+
+def _argument(
+    file: RuleFile, key: str, function: str, argument: str, define: Sequence[str], columns: Mapping[str, ColumnDoc]
+) -> tuple[str, str]:
+    """Return the variable and the column ("": none) that an argument of a measure names."""
+    variable, dot, column = argument.partition(".")
+    if variable not in define:
+        raise file.wrong(key, f"{variable!r} is not defined", f"define names: {', '.join(define)}")
+    if function == "count" and dot:
+        raise file.wrong(key, f"count takes variables, not {argument!r}", f"write count({variable})")
+    if function != "count" and not dot:
+        raise file.wrong(key, f"{function} takes a column of {variable!r}", f"write {function}({variable}.dur_ns)")
+    if dot and column not in columns:
+        raise file.wrong(key, f"the rows have no column {column!r}", nearest(column, columns))
+    if dot and columns[column].kind != "numbers":
+        raise file.wrong(key, f"{column!r} holds {columns[column].kind}; a measure needs numbers")
+    return variable, column

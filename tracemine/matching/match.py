@@ -20,16 +20,16 @@ from tracemine.errors import Location, RuleError
 from tracemine.matching.define import category_holds, column_holds
 from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_pattern import GraphPattern
+from tracemine.matching.measures import Bytes, measured
 from tracemine.matching.nearest import nearest
-from tracemine.matching.pattern import Pattern, binding_regex, search_regex
-from tracemine.matching.rule import ColumnTest, Matches, Measure, Measured, Rule
-from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
+from tracemine.matching.partitions import Arrangement, arrange
+from tracemine.matching.pattern import Pattern
+from tracemine.matching.pattern_regex import binding_regex, search_regex
+from tracemine.matching.rule import ColumnTest, Matches, Rule
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows
 
 BLOCK_ROWS: Final = 1 << 18  # rows symbolised, and bytes searched, at a time: what a core's cache holds
 _LETTERS: Final = 256
-
-Bytes = npt.NDArray[np.uint8]
-Order = npt.NDArray[np.intp]
 
 
 def mine(rows_by_kind: Mapping[str, Rows], rules: Iterable[Rule]) -> list[Matches]:
@@ -78,7 +78,7 @@ def find(
     if rule.pattern is not None:
         by_order = _in_rows(rule, rule.pattern, rows, arrangement, _with(without, part.rows, rows.count))
         part = _merged(part, _not_told(by_order, rows)) if rule.match else by_order
-    measures, unknown = _measures(rule, rows, part.rows, part.offsets, part.variables)
+    measures, unknown = measured(rule, rows, part.rows, part.offsets, part.variables)
     evidence = part.evidence if rule.match else None
     return Matches(rule, part.rows, part.offsets, part.variables, measures, unknown, part.left_out, evidence)
 
@@ -191,102 +191,6 @@ def _check_columns(rule: Rule, rows: Rows) -> None:
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Arrangement:
-    """Rows in partition order: `order` lists row numbers (None: as they stand), partition i is bounds[i]:bounds[i + 1].
-
-    A row with a null in a partition_by or order_by column is in no partition: which stream it ran on, or when, is not
-    known, so neither is what stands beside it. Such rows are counted in `left_out`.
-    """
-
-    order: Order | None
-    bounds: IntArray
-    left_out: int
-
-
-def arrange(rows: Rows, partition_by: Sequence[str], order_by: Sequence[str]) -> Arrangement:
-    """Sorts rows by partition and then by order_by, equal ones as they stand; does nothing where they are sorted.
-
-    >>> import numpy as np
-    >>> rows = Rows("activities", 4, {"stream": Numbers(np.array([7, 5, 7, 5])), "start_ns": Numbers(np.arange(4))})
-    >>> arranged = arrange(rows, ["stream"], ["start_ns"])
-    >>> arranged.order.tolist(), arranged.bounds.tolist()
-    ([1, 3, 0, 2], [0, 2, 4])
-    """
-    columns = [rows.columns[name] for name in (*partition_by, *order_by)]
-    known = _all_known(columns)
-    order: Order | None = None if known is None else np.flatnonzero(known)
-    left_out = 0 if order is None else rows.count - len(order)
-
-    keys = [_values(rows.columns[name], order) for name in order_by]
-    parts: npt.NDArray[np.generic] = np.zeros(rows.count - left_out, np.uint16)
-    count = 1
-    for name in partition_by:
-        parts, count = _combine(parts, count, _values(rows.columns[name], order))
-    if not _sorted([parts, *keys]):
-        # Most row sets are in order of time already; a stable sort by partition then keeps that order.
-        by_key = None if _sorted(keys) else np.lexsort(keys[::-1])
-        by_part = np.argsort(parts if by_key is None else parts[by_key], kind="stable")
-        by_both = by_part if by_key is None else by_key[by_part]
-        parts = parts[by_both]
-        order = by_both if order is None else order[by_both]
-    inner = np.flatnonzero(parts[1:] != parts[:-1]) + 1
-    return Arrangement(order, np.concatenate(([0], inner, [len(parts)])).astype(np.int64), left_out)
-
-
-def _all_known(columns: Sequence[Column]) -> BoolArray | None:
-    """Rows where no column is null; None where there are no nulls."""
-    known = [
-        column.codes >= 0 if isinstance(column, Categories) else column.valid
-        for column in columns
-        if not isinstance(column, Flags)
-    ]
-    masks = [mask for mask in known if mask is not None]
-    if not masks:
-        return None
-    mask = np.logical_and.reduce(masks)
-    return None if mask.all() else mask
-
-
-def _values(column: Column, order: Order | None) -> npt.NDArray[np.generic]:
-    values: npt.NDArray[np.generic] = column.codes if isinstance(column, Categories) else column.values
-    return values if order is None else values[order]
-
-
-def _combine(
-    parts: npt.NDArray[np.generic], count: int, values: npt.NDArray[np.generic]
-) -> tuple[npt.NDArray[np.generic], int]:
-    """Numbers pairs (part, value) densely, in order. Small numbers stay uint16, which numpy sorts in linear time."""
-    if not len(values):
-        return parts, count
-    low, high = values.min(), values.max()
-    if values.dtype.kind in "iu" and int(high) - int(low) < 1 << 15:
-        codes, width = (values - low).astype(np.uint16), int(high) - int(low) + 1
-    else:
-        distinct, inverse = np.unique(values, return_inverse=True)
-        codes, width = inverse, len(distinct)
-    if width == 1:
-        return parts, count
-    if count == 1:
-        return codes, width
-    pairs = parts.astype(np.int64) * width + codes
-    if count * width <= 1 << 16:
-        return pairs.astype(np.uint16), count * width
-    distinct_pairs, inverse = np.unique(pairs, return_inverse=True)
-    return inverse.astype(np.uint16 if len(distinct_pairs) <= 1 << 16 else np.int64), len(distinct_pairs)
-
-
-def _sorted(keys: Sequence[npt.NDArray[np.generic]]) -> bool:
-    """Whether rows stand in the order of these keys, the first one first."""
-    if not keys or len(keys[0]) < 2:
-        return True
-    rises: BoolArray | None = None
-    for key in reversed(keys):
-        before, after = key[:-1], key[1:]
-        rises = after >= before if rises is None else (after > before) | ((after == before) & rises)
-    return rises is None or bool(rises.all())
-
-
 # --- rows to bytes ---------------------------------------------------------------------------------------------------
 
 
@@ -302,7 +206,7 @@ def _symbols(rule: Rule, define: Mapping[str, tuple[ColumnTest, ...]], rows: Row
         if len(joined) > _LETTERS:
             raise RuleError(
                 f"the rows satisfy more than {_LETTERS - 1} different sets of its {len(variables)} variables; "
-                "no more can be told apart",
+                "no more can be distinguished",
                 where=Location(rule.where.path, rule.where.line, "define"),
                 hint="define fewer variables, or variables that no row satisfies two of",
             )
@@ -433,75 +337,3 @@ def _bindings(
 
 
 # --- measures --------------------------------------------------------------------------------------------------------
-
-
-def _measures(
-    rule: Rule, rows: Rows, matched: IntArray, offsets: IntArray, variables: Bytes
-) -> tuple[dict[str, Measured], dict[str, BoolArray]]:
-    measures: dict[str, Measured] = {}
-    unknown: dict[str, BoolArray] = {}
-    names = list(rule.variables)
-    for measure in rule.measures:
-        chosen = np.zeros(len(names), np.bool_)
-        chosen[[names.index(variable) for variable in measure.variables]] = True
-        bound = chosen[variables]
-        values, null = _measure(measure, rows, matched, offsets, bound)
-        measures[measure.name] = values
-        if null.any():
-            unknown[measure.name] = null
-            measures[measure.name] = values * ~null
-    return measures, unknown
-
-
-def _measure(
-    measure: Measure, rows: Rows, matched: IntArray, offsets: IntArray, bound: BoolArray
-) -> tuple[Measured, BoolArray]:
-    """One value a match from its bound rows; and where it is null.
-
-    A sum is null when a value in it was not recorded: less than everything is not a sum. It is 0 over no rows. The
-    others are null over no rows, `first` and `last` also where that row's value is null; `min` and `max` skip nulls.
-    """
-    counts = _sums(bound, offsets)
-    if measure.column is None:
-        return counts, np.zeros(len(counts), np.bool_)
-    column = rows.columns[measure.column]
-    if not isinstance(column, Numbers):
-        raise RuleError(f"{measure.column!r} holds no numbers", where=Location(rows.kind, None, measure.name))
-    known = bound if column.valid is None else bound & column.valid[matched]
-    if measure.function == "sum":
-        values = np.where(known, column.values[matched], 0)
-        return _sums(values, offsets), _sums(known, offsets) < counts
-    if measure.function in ("min", "max"):
-        recorded = _sums(known, offsets)
-        inner = np.zeros(len(recorded) + 1, np.int64)
-        np.cumsum(recorded, out=inner[1:])
-        reduce = np.minimum if measure.function == "min" else np.maximum
-        filled = recorded > 0
-        result = _nothing(column, len(recorded))
-        if filled.any():
-            result[filled] = reduce.reduceat(column.values[matched[known]], inner[:-1][filled])
-        return result, ~filled
-    at = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=at[1:])
-    which = at[:-1] if measure.function == "first" else at[1:] - 1
-    some = counts > 0
-    row = matched[bound][which[some]]
-    result = _nothing(column, len(counts))
-    result[some] = column.values[row]
-    null = ~some
-    if column.valid is not None:
-        null[some] |= ~column.valid[row]
-    return result, null
-
-
-def _sums(values: npt.NDArray[np.generic], offsets: IntArray) -> Measured:
-    if len(offsets) < 2:
-        return np.zeros(0, np.int64)
-    # A match has at least one row, so no span is empty, for which reduceat would give its first value.
-    dtype = np.float64 if values.dtype.kind == "f" else np.int64
-    sums: Measured = np.add.reduceat(values, offsets[:-1], dtype=dtype)
-    return sums
-
-
-def _nothing(column: Numbers, count: int) -> Measured:
-    return np.zeros(count, np.float64) if column.values.dtype.kind == "f" else np.zeros(count, np.int64)

@@ -25,7 +25,7 @@ back because that could never help.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -204,7 +204,7 @@ class _Parser:
 def _counts(text: str, column: int) -> tuple[int, int | None]:
     found = _BRACES.fullmatch(text)
     if found is None:
-        raise PatternError(f"column {column}: {text!r} is not a count", "write {n}, {n,} or {n,m} with whole numbers")
+        raise PatternError(f"column {column}: {text!r} is not a count", "write {n}, {n,} or {n,m} with integers")
     low = int(found[1])
     high = int(found[3]) if found[3] else None if found[2] else low
     if high is not None and high < max(low, 1):
@@ -295,7 +295,7 @@ def checked(
     exclusive: Exclusive = lambda one, other: False,
     overlapping_matches: bool = False,
 ) -> Pattern:
-    """The pattern, once it is known to match something and to take time linear in the rows.
+    """Return the pattern, once it is known to match something and to take time linear in the rows.
 
     `exclusive(one, other)` is whether no row at all can satisfy both variables; without it nothing is excluded.
     `overlapping_matches` is the after_match of "skip to next row". Raises PatternError.
@@ -326,18 +326,20 @@ def checked(
         step.number for step in steps if step.number in ends or apart(step, follow.get(step.number, ()))
     )
     anchored = set()
-    for step in steps:
-        if not step.long or step.number in ends:
+    for step in (step for step in steps if step.long and step.number not in ends):
+        once = step.number in possessive and apart(step, precede.get(step.number, ()))
+        if once and step.number not in starts:
             continue
-        gives_nothing_back = step.number in possessive
-        after_another = apart(step, precede.get(step.number, ()))
-        if gives_nothing_back and after_another and step.number not in starts:
-            continue
-        if gives_nothing_back and after_another and step.high is None and apart(step, edges.last):
-            anchored.add(step.number)
-            continue
-        raise PatternError(f"column {step.column}: {step} would be scanned again from each of its rows", _way_out(step))
+        if not once or step.high is not None or not apart(step, edges.last):
+            where = f"column {step.column}"
+            raise PatternError(f"{where}: {step} would be scanned again from each of its rows", _way_out(step))
+        anchored.add(step.number)
+    _check_size(tree, possessive, overlapping_matches=overlapping_matches)
+    return Pattern(text, tree, steps, possessive, frozenset(anchored))
 
+
+def _check_size(tree: Node, possessive: frozenset[int], *, overlapping_matches: bool) -> None:
+    """Raise PatternError where there are too many ways to match, or overlapping matches may be too long."""
     ways = _ways(tree, possessive)
     if ways > WAYS:
         raise PatternError(
@@ -350,7 +352,6 @@ def checked(
             f"matches may overlap and one may have {'any number of' if most is None else f'{most:,}'} rows",
             f'bound the repetitions to {OVERLAP_ROWS} rows in all, or use after_match = "skip past last row"',
         )
-    return Pattern(text, tree, steps, possessive, frozenset(anchored))
 
 
 def _way_out(step: Step) -> str:
@@ -361,57 +362,3 @@ def _way_out(step: Step) -> str:
 
 
 # --- tree to regular expression --------------------------------------------------------------------------------------
-
-
-def search_regex(
-    pattern: Pattern, alphabet: Mapping[str, bytes], *, overlapping_matches: bool = False
-) -> re.Pattern[bytes]:
-    """Finds matches: one group around the whole. `alphabet` has each variable's bytes; byte 0 is no variable's.
-
-    >>> regex = search_regex(checked(parse("a b?")), {"a": b"\\x01", "b": b"\\x02"})
-    >>> regex.findall(b"\\x01\\x02\\x00\\x01")
-    [b'\\x01\\x02', b'\\x01']
-    """
-    body = b"(" + _regex(pattern.tree, pattern, alphabet, b"") + b")"
-    return re.compile(b"(?=" + body + b")" if overlapping_matches else body, re.DOTALL)
-
-
-def binding_regex(pattern: Pattern, alphabet: Mapping[str, bytes]) -> re.Pattern[bytes]:
-    """Matches exactly the rows of one match: group n + 1 has the rows of step n.
-
-    The parse it finds is the search's own: the search took the first parse, in order of preference, that succeeded; an
-    earlier one of the same length would have succeeded there too.
-    """
-    return re.compile(_regex(pattern.tree, pattern, alphabet, b"("), re.DOTALL)
-
-
-def _regex(node: Node, pattern: Pattern, alphabet: Mapping[str, bytes], group: bytes) -> bytes:
-    if isinstance(node, Step):
-        step = _step_regex(node, pattern, alphabet[node.variable])
-        return group + step + b")" if group else step
-    if isinstance(node, Choice):
-        return b"(?:" + b"|".join(_regex(option, pattern, alphabet, group) for option in node.options) + b")"
-    return b"".join(_regex(part, pattern, alphabet, group) for part in node.parts)
-
-
-def _step_regex(step: Step, pattern: Pattern, letters: bytes) -> bytes:
-    rows = _class(letters)
-    hold = b"+" if step.number in pattern.possessive else b""
-    if step.number in pattern.anchored:
-        # Not between two rows of the run. After the first row, so that `re` still skips to rows that may start a match.
-        run = rows + b"(?<!" + rows + rows + b")" + rows + b"{%d,}+" % max(step.low - 1, 0)
-        return run if step.low else b"(?:" + run + b")?"
-    if step.high == step.low:
-        return rows if step.low == 1 else rows + b"{%d}" % step.low
-    if step.low == 0:
-        counts = b"*" if step.high is None else b"?" if step.high == 1 else b"{0,%d}" % step.high
-        return rows + counts + hold
-    # The first row apart: `re` skips quickly to a row that may start a match only where that row is not repeated.
-    more = b"" if step.high is None else b"%d" % (step.high - 1)
-    return rows + rows + b"{%d,%s}" % (step.low - 1, more) + hold
-
-
-def _class(letters: bytes) -> bytes:
-    if not letters:
-        return rb"[^\x00-\xff]"  # no row of these satisfies the variable
-    return b"[" + b"".join(b"\\x%02x" % letter for letter in letters) + b"]"

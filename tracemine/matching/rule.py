@@ -90,7 +90,9 @@ class Rule:
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
     # Low, mid, high share of its time that "remove" leaves, and "fuse" where one kernel saves less than that.
     left: tuple[float, float, float] | None = None
-    match: tuple[GraphPattern, ...] = ()  # over who reads what, an earlier one first; `pattern` is where nobody knows
+    match: tuple[
+        GraphPattern, ...
+    ] = ()  # over dataflow, an earlier one first; `pattern` is used where dataflow is not known
     stays: tuple[
         str, ...
     ] = ()  # of a graph's match what has one of these labels stays as it is: it is not what is found

@@ -279,7 +279,7 @@ def _short_chain(ops: Sequence[str]) -> str:
 
 
 def _verdict(finding: Finding) -> Iterator[Text]:
-    """What was measured, what was predicted, and what nobody tried."""
+    """Draw what was measured, what was predicted, and what was not tried."""
     for one in finding.variants or (finding,):
         if one.verdict is not None:
             for text in (said_text(one.verdict), times_text(one.verdict), error_text(one)):
@@ -289,7 +289,7 @@ def _verdict(finding: Finding) -> Iterator[Text]:
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[_Row]:
     """What verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
-    yield _paragraph(("refuted: what was predicted here is claimed by nobody", "bold"))
+    yield _paragraph(("refuted: no finding claims what was predicted here", "bold"))
     for finding in findings[:_LINES_OF_REFUSED]:
         verified = finding.verdict
         if verified is None:
@@ -369,7 +369,7 @@ def _why_not(refused: Sequence[Refused]) -> Iterator[_Row]:
     """What shares data and is not one kernel."""
     yield _paragraph(("why not one kernel", "bold"))
     if not refused:
-        yield _paragraph("Nothing that shares data was kept apart, or nobody knows what reads what.")
+        yield _paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")
     for one in refused[:_LINES_OF_REFUSED]:
         names = [line(operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
         times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""

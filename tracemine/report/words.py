@@ -69,13 +69,13 @@ def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
 
 
 def unprofiled_ns(summary: Summary) -> int | None:
-    """How long a step takes with nobody recording, or all, where no steps are known; None: nobody said."""
+    """Return the unprofiled step's time, or that of all where no steps are known; None: not recorded."""
     of = summary.unprofiled_ns if summary.per_step is None else summary.per_step.unprofiled_ns
     return None if of is None else of.mid
 
 
 def unprofiled_text(summary: Summary) -> str:
-    """How long a step is with nobody recording, or all that was recorded; "" where that is not known."""
+    """Say how long the unprofiled step is, or all that was recorded; "" where that is not known."""
     step = summary.per_step
     alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
     if alone is None:
@@ -267,7 +267,7 @@ def _bounds(bounds: Mapping[str, int]) -> Iterator[str]:
         yield f"{'no single unit' if name == 'neither' else name} {count:,}"
 
 
-_WINS = 0.95  # of eager's time: what is worth a word; whether it is more than noise nobody judged here
+_WINS = 0.95  # of eager's time: what is worth a word; whether it is more than noise is not judged here
 # What became of verdicts that change nothing here: keys of a scan's `evidence`.
 _UNUSED = {
     "repeated": "beside another on the same finding",
@@ -277,7 +277,7 @@ _UNUSED = {
 
 
 def said_text(verified: Verified) -> str:
-    """How far a verdict got, what it says, and the levels that nobody tried, in a line."""
+    """Say how far a verdict got, what it says, and the levels that were not tried, in a line."""
     untried = ", ".join(text.partition(":")[0] for text in verified.not_tested)
     by = "" if verified.by == "kernel" else f" · with {verified.by}"
     return f"{verified.level}, {verified.says}{by}" + (f" · not tested: {untried}" if untried else "")
@@ -353,28 +353,32 @@ def not_tested_text(verified: Verified) -> str:
 
 
 def evidence_text(scan: Scan) -> str:
-    """How many findings rest on what, and which verdicts change nothing here; "" where there are none."""
+    """Say how many findings rest on what, and which verdicts change nothing here; "" where there are none."""
     if scan.evidence is None:
         return ""
     variants = [variant for finding in scan.findings for variant in finding.variants or (finding,)]
-    bases = [variant.verdict.basis for variant in variants if variant.verdict is not None]
-    measured_ns = sum(v.gpu_saving_ns.mid for v in variants if v.verdict and v.verdict.basis == "measured")
-    refuted_ns = sum(v.verdict.predicted_ns.mid for v in variants if v.verdict and v.verdict.basis == "refuted")
+    known = [(variant, variant.verdict) for variant in variants if variant.verdict is not None]
+    measured = [variant.gpu_saving_ns.mid for variant, verdict in known if verdict.basis == "measured"]
+    refuted = [verdict.predicted_ns.mid for _, verdict in known if verdict.basis == "refuted"]
     parts = []
-    if count := bases.count("measured"):
-        parts.append(f"{count_text(count, 'variant')} measured: GPU {time_text(measured_ns)}")
-    if count := bases.count("refuted"):
-        parts.append(f"{count:,} refuted: GPU {time_text(refuted_ns)} less than predicted")
-    open_ = [v.verdict for v in variants if v.verdict and v.verdict.basis == "predicted"]
-    for timed, says in ((True, "timed, and not settled"), (False, "not timed")):
-        levels = Counter(one.level for one in open_ if (one.eager_ns is not None) is timed)
-        if levels:
-            reached = ", ".join(f"{levels[level]:,} {level}" for level in sorted(levels, reverse=True))
-            parts.append(f"{levels.total():,} {says}: {reached}")
+    if measured:
+        parts.append(f"{count_text(len(measured), 'variant')} measured: GPU {time_text(sum(measured))}")
+    if refuted:
+        parts.append(f"{len(refuted):,} refuted: GPU {time_text(sum(refuted))} less than predicted")
+    open_ = [verdict for _, verdict in known if verdict.basis == "predicted"]
+    parts += _reached_text([one.level for one in open_ if one.eager_ns is not None], "timed, and not settled")
+    parts += _reached_text([one.level for one in open_ if one.eager_ns is None], "not timed")
     unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
     if unused:
         parts.append(f"verdicts not used: {', '.join(unused)}")
     return "; ".join(parts) or "no verdicts"
+
+
+def _reached_text(levels: Sequence[str], says: str) -> list[str]:
+    """Count verdicts by the level that they reached; nothing where there are none."""
+    counts = Counter(levels)
+    reached = ", ".join(f"{counts[level]:,} {level}" for level in sorted(counts, reverse=True))
+    return [f"{len(levels):,} {says}: {reached}"] if levels else []
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:
@@ -407,7 +411,7 @@ _WORK = {
 
 
 def headline(scan: Scan) -> str:
-    """What bounds the step with nobody recording, in one line; "" where nothing ran."""
+    """Say what bounds the unprofiled step, in one line; "" where nothing ran."""
     bound, summary = scan.summary.bound, scan.summary
     if bound is None:
         return ""
@@ -432,13 +436,13 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     GPU-bound: the GPU is busy 98 %
     >>> unclear = dict(idle_share=0.75, cause=None, cause_share=None, unprofiled_idle_share=Share(0.02, 0.1, 0.4))
     >>> print(bound_text(Bound(by="unclear", **unclear, **facts), as_recorded=False))
-    GPU or host, cannot tell: with nobody recording the GPU is busy 90 % (60–98 %)
+    GPU or host, cannot tell: unprofiled, the GPU is busy 90 % (60–98 %)
     """
     share = bound.unprofiled_idle_share
     idle = bound.idle_share if share is None else share.mid
     spread = "" if share is None else _spread_text(share.low, share.high)
     spread_busy = "" if share is None else _spread_text(1 - share.high, 1 - share.low)
-    how = "" if as_recorded else "with nobody recording "
+    how = "" if as_recorded else "unprofiled, "
     idles, busy = f"{how}the GPU idles {_share_text(idle)}{spread}", f"{how}the GPU is busy {_share_text(1 - idle)}"
     if bound.by == "gpu":
         return f"GPU-bound: {busy}{spread_busy}"

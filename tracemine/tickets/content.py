@@ -77,7 +77,7 @@ def _hidden(finding: Finding) -> frozenset[str]:
 
 
 def _rule_words(finding: Finding) -> set[str]:
-    """What the finding's rule says whatever trace it is of: `RMSNorm` and `step` are nobody's secret there."""
+    """What the finding's rule says whatever trace it is of: `RMSNorm` and `step` are no secret there."""
     rule = _rules().get(finding.rule)
     texts = [_head(finding), *([rule.title, rule.why, rule.fix] if rule is not None else [])]
     return {word for text in texts for word in re.findall(r"\w+", text)}

@@ -3,7 +3,7 @@
 A request that may be repeated (a GET, a PUT or PATCH that says how things shall be, a DELETE) is repeated after a
 time-out, a broken connection, half an answer, or a 5xx. One that may not (a POST that creates) is repeated only where
 it surely took no effect: the connection was never made, or the service refused it for its rate. Else `Unanswered` says
-that nobody knows, and the caller looks.
+that is unknown, and the caller looks.
 
 The token goes to the origin that it was given for: what redirects elsewhere is an error. It stands in no message.
 """
@@ -48,7 +48,7 @@ class Patience:
     deadline_s: float = 120.0  # of one answer, however slowly it drips
     settle_s: float = 1.0  # between two looks for what was just created
     sleep: Callable[[float], None] = time.sleep
-    tell: Callable[[str], None] | None = None  # gets a line before each wait; None: nobody is told
+    tell: Callable[[str], None] | None = None  # gets a line before each wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Client:
     def send(self, method: str, path: str, content: object | None = None, *, repeatable: bool | None = None) -> Answer:
         """The answer to a request with JSON. repeatable: by its method, where nothing else is said.
 
-        Raises Unanswered where nobody knows what became of it, ServiceError where it is refused or never answered.
+        Raises Unanswered where it is unknown what became of it, ServiceError where it is refused or never answered.
         """
         again = method in _REPEATABLE if repeatable is None else repeatable
         return self._ask(method, self._address(path, None), content, repeatable=again)

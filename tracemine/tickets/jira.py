@@ -35,7 +35,7 @@ _FETCHED = 100  # issues that one request may fetch, whatever their fields
 _LATE = timedelta(minutes=10)
 _MOST_PAGES = 200
 _MOST_MOVES = 4
-# Resolutions that say nobody means to do it: Jira's own, and those that its templates name.
+# Resolutions that say it will not be done: Jira's own, and those that its templates name.
 _DECLINED = frozenset(
     {"won't do", "won't fix", "duplicate", "declined", "cannot reproduce", "rejected", "cancelled", "known error"}
 )
@@ -301,7 +301,7 @@ def _transition(offered: Sequence[Mapping[str, Any]], *, done: bool, wishes: Seq
 
 
 def _rank(name: str, wishes: Sequence[str]) -> int:
-    """How near a name is to what is wished: its place among the wishes, and what nobody asked to decline last."""
+    """How near a name is to what is wished: its position among the wishes; what was not wished for comes last."""
     lower = name.lower()
     if lower in wishes:
         return wishes.index(lower)

@@ -16,7 +16,7 @@ list that holds all before j: it saw i, and withdrew j. Two hundred runs at once
 all but the oldest are withdrawn by those who made them.
 
 A create whose answer was lost is not repeated before the list was read again. From then on any of those that carry k
-may be ours, and nobody knows which: all but the oldest are withdrawn. Two runs that withdraw one ticket do no harm, for
+may be ours, and it is unknown which: all but the oldest are withdrawn. Two runs that withdraw one ticket do no harm:
 it then reads the same.
 
 A run that is cut off between 2 and 3 leaves its ticket. So does a create without an answer that takes effect only after

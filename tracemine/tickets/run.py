@@ -214,6 +214,6 @@ def _locks() -> Path:
     """Of the XDG base directories the one for a user's state."""
     home = os.environ.get("XDG_STATE_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path("~/.local/state")
-    with contextlib.suppress(RuntimeError):  # nobody's home is known
+    with contextlib.suppress(RuntimeError):  # no home is known
         base = base.expanduser()
     return base / "tracemine" / "tickets"

@@ -29,7 +29,7 @@ class Service(Protocol):
         ...
 
     def create(self, draft: Draft) -> Issue:
-        """A new ticket. Raises Unanswered where nobody knows whether there is one now."""
+        """Create a ticket. Raises Unanswered where it is unknown whether there is one now."""
         ...
 
     def write(self, issue: Issue, draft: Draft, state: State) -> None:
@@ -49,7 +49,7 @@ class Service(Protocol):
         ...
 
     def comment(self, issue: Issue, revision: int, blocks: Sequence[Block]) -> Comment:
-        """A new comment. Raises Unanswered where nobody knows whether there is one now."""
+        """Add a comment. Raises Unanswered where it is unknown whether there is one now."""
         ...
 
     def uncomment(self, issue: Issue, comment: Comment) -> None:

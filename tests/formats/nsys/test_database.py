@@ -36,7 +36,7 @@ def test_values_that_are_no_numbers_are_counted_the_plain_way(tmp_path: Path, mo
     export = Export().kernel(10, 20, 1, streamId="seven").kernel(30, 40, 2).kernel(50, 60, 3, gridX=2.5)
     t = timeline(tmp_path, export)
     assert t.activities["stream"].to_pylist() == [None, 7, 7]
-    assert t.meta.ingest.repaired == {"value that is no whole number, read as not recorded": 2}
+    assert t.meta.ingest.repaired == {"value that is no integer, read as not recorded": 2}
 
 
 def test_without_the_arrow_driver_everything_is_read_all_the_same(

@@ -118,7 +118,7 @@ def test_what_is_no_number_is_counted(tmp_path: Path) -> None:
     lines = [*events(export), strings(export)]
     lines[-2]["CudaEvent"]["sync"]["syncType"] = "SOMETHING_NEW"
     found = open_trace(written(tmp_path / "t.json", lines))
-    assert found.meta.ingest.repaired == {"value that is no whole number, read as not recorded": 1}
+    assert found.meta.ingest.repaired == {"value that is no integer, read as not recorded": 1}
     assert "Unknown Sync" in found.api["name"].to_pylist()
 
 

@@ -99,7 +99,7 @@ def test_a_value_that_is_no_number_is_not_recorded_and_counted(tmp_path: Path) -
     t = timeline(tmp_path, export)
     assert t.activities["stream"].to_pylist() == [None, 7]
     assert t.activities["grid"].to_pylist() == [None, [4, 1, 1]]
-    assert t.meta.ingest.repaired == {"value that is no whole number, read as not recorded": 2}
+    assert t.meta.ingest.repaired == {"value that is no integer, read as not recorded": 2}
 
 
 def test_a_view_or_a_trigger_in_the_file_is_never_run(tmp_path: Path) -> None:

@@ -62,37 +62,41 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
 
     recorded_devices = distinct(gpu["device"][gpu["device"] != MISSING])[1]
     unowned = Counter(launches.REASONS[code] for code in owners.reason[owners.reason >= 0].tolist())
-    meta = Meta(
-        tracemine_version=__version__,
-        source=source_name,
-        format="kineto",
-        producer=None if seen.torch is None else f"PyTorch {seen.torch[0]}.{seen.torch[1]} or later",
-        time_resolution_ns=raw.time_resolution_ns,
-        devices=header.devices(raw.header, recorded_devices.tolist()),
-        rank=header.rank(raw.header, source_name),
-        world_size=header.world_size(raw.header),
-        record_shapes=seen.record_shapes,
-        with_stack=seen.with_stack,
-        profile_memory=seen.profile_memory,
-        versions=header.versions(raw.header),
-        ingest=IngestReport(
-            events=_sorted(raw.events),
-            skipped=_sorted(raw.skipped),
-            dropped=_sorted(dropped),
-            repaired=_sorted(raw.repaired),
-            unowned=_sorted(unowned),
-            warnings=(*raw.warnings, *warnings(raw, seen, unowned, launched_late=late)),
-            truncated=raw.truncated,
-        ),
+    report = IngestReport(
+        events=_sorted(raw.events),
+        skipped=_sorted(raw.skipped),
+        dropped=_sorted(dropped),
+        repaired=_sorted(raw.repaired),
+        unowned=_sorted(unowned),
+        warnings=(*raw.warnings, *warnings(raw, seen, unowned, launched_late=late)),
+        truncated=raw.truncated,
     )
     return Timeline(
-        meta=meta,
+        meta=_meta(raw, seen, source_name, recorded_devices.tolist(), report),
         activities=_activities_table(gpu, launch, owners, step, strings),
         ops=_ops_table(ops, strings, modules),
         api=_api_table(api, strings, modules),
         steps=steps,
         stacks=stacks,
         memory=memory,
+    )
+
+
+def _meta(raw: RawTrace, seen: Seen, source_name: str, devices: list[int], report: IngestReport) -> Meta:
+    return Meta(
+        tracemine_version=__version__,
+        source=source_name,
+        format="kineto",
+        producer=None if seen.torch is None else f"PyTorch {seen.torch[0]}.{seen.torch[1]} or later",
+        time_resolution_ns=raw.time_resolution_ns,
+        devices=header.devices(raw.header, devices),
+        rank=header.rank(raw.header, source_name),
+        world_size=header.world_size(raw.header),
+        record_shapes=seen.record_shapes,
+        with_stack=seen.with_stack,
+        profile_memory=seen.profile_memory,
+        versions=header.versions(raw.header),
+        ingest=report,
     )
 
 

@@ -8,6 +8,8 @@ import re
 from array import array
 from typing import Any
 
+import numpy as np
+
 from tracemine.formats.kineto.events import TABLES, Argument, Table
 from tracemine.formats.kineto.scan import ABSENT, MISSING
 from tracemine.formats.kineto.structs import field_name
@@ -20,6 +22,7 @@ _GETTERS = {
     for argument in table.arguments
     for key in (argument.key, *argument.aliases)
 }
+_NAME, _PID, _TID, _ARGS = map(operator.attrgetter, ("name", "pid", "tid", "args"))
 _TYPECODES = {"integer": "q", "number": "d", "text": "i", "raw": "i"}
 _NUMBER_AT_THE_END = re.compile(r"-?\d{1,18}\s*+$")
 
@@ -46,7 +49,43 @@ def new_columns(table: Table) -> dict[str, array[Any]]:
     return own | {a.column: array(_TYPECODES[a.kind]) for a in table.arguments}
 
 
-def append_argument(columns: dict[str, array[Any]], argument: Argument, arguments: list[Any], strings: Strings) -> None:
+def as_arrays(columns: dict[str, array[Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """Take the columns out one by one, each as an array on its memory."""
+    taken = ((name, columns.pop(name)) for name in list(columns))
+    return {name: np.frombuffer(values, dtype=values.typecode) for name, values in taken}
+
+
+def append_events(
+    table: Table,
+    columns: dict[str, array[Any]],
+    events: list[Any],
+    start_ns: Any,
+    dur_ns: Any,
+    codes: list[int],
+    strings: Strings,
+) -> None:
+    """Append events of one table; `codes` are their categories' numbers."""
+    columns["start_ns"].frombytes(start_ns.view(np.uint8))
+    if "dur_ns" in table.columns:
+        columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
+    if "category" in table.columns:
+        columns["category"].fromlist(codes)
+    if "name" in table.columns:
+        columns["name"].fromlist(list(map(strings.__getitem__, list(map(_NAME, events)))))
+    if "pid" in table.columns:
+        _extend_threads(columns["pid"], list(map(_PID, events)))
+        _extend_threads(columns["tid"], list(map(_TID, events)))
+    if table.arguments:
+        arguments = list(map(_ARGS, events))
+        for argument in table.arguments:
+            _append_argument(columns, argument, arguments, strings)
+    if table.name == "gpu":
+        _fill_from_threads(columns, events)
+
+
+def _append_argument(
+    columns: dict[str, array[Any]], argument: Argument, arguments: list[Any], strings: Strings
+) -> None:
     """Append what the events' `args` hold under one argument's key, or an alias where that is absent."""
     keys = (argument.key, *argument.aliases)
     values = _values(argument.kind, keys[0], arguments)
@@ -72,7 +111,7 @@ def _values(kind: str, key: str, arguments: list[Any]) -> list[Any]:
     return [b""] * len(values) if values.count(NOT_THERE) == len(values) else list(map(bytes, values))
 
 
-def extend_threads(column: array[Any], values: list[Any]) -> None:
+def _extend_threads(column: array[Any], values: list[Any]) -> None:
     """Append process or thread ids, int or text."""
     try:
         column.fromlist(values)
@@ -88,7 +127,7 @@ def _thread(value: int | str) -> int:
     return int(match[0]) if match else MISSING
 
 
-def fill_from_threads(columns: dict[str, array[Any]], events: list[Any]) -> None:
+def _fill_from_threads(columns: dict[str, array[Any]], events: list[Any]) -> None:
     """Device and stream that `args` does not tell: a GPU activity's pid is its device and its tid the stream."""
     for name, threads in (("device", "pid"), ("stream", "tid")):
         column = columns[name]

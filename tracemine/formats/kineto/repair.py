@@ -129,31 +129,41 @@ def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -
             reading.dropped[UNREADABLE] += 1
             position = start.start() if start else len(text)
             continue
-        end = _EVENT_END.search(text, position)
-        piece = text[position : end.end()] if end else text[position:]
-        try:
-            reading.events.append(decode(piece))
-            position += len(piece)
-            continue
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            misjudged = end is None or any(sign in str(error) for sign in _MISJUDGED)
-        if misjudged and patience > 0:
-            # It ends elsewhere: an object inside it looks like an event, or something else follows it.
-            whole = end_of_value(text, position, len(text))
-            if whole is None and not final:
-                return reading
-            if whole is None:
-                patience -= len(text) - position
-            else:
-                piece = text[position:whole]
-        again = mended(piece, decode, reading.repaired)
-        if again is not None:
-            reading.events.append(again)
-        elif final and position + len(piece) == len(text) and end_of_value(text, position, len(text)) is None:
-            reading.dropped[CUT_OFF] += 1
+        behind, patience = _read_one(reading, text, position, decode, patience, final)
+        if behind is None:
+            return reading
+        position = behind
+
+
+def _read_one(
+    reading: Reading[Event], text: bytes, position: int, decode: Callable[[bytes], Event], patience: int, final: bool
+) -> tuple[int | None, int]:
+    """Read the event that begins at `position`: where it ends, None if it is cut off; and what is left of patience."""
+    end = _EVENT_END.search(text, position)
+    piece = text[position : end.end()] if end else text[position:]
+    try:
+        reading.events.append(decode(piece))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        misjudged = end is None or any(sign in str(error) for sign in _MISJUDGED)
+    else:
+        return position + len(piece), patience
+    if misjudged and patience > 0:
+        # It ends elsewhere: an object inside it looks like an event, or something else follows it.
+        whole = end_of_value(text, position, len(text))
+        if whole is None and not final:
+            return None, patience
+        if whole is None:
+            patience -= len(text) - position
         else:
-            reading.dropped[UNREADABLE] += 1
-        position += len(piece)
+            piece = text[position:whole]
+    again = mended(piece, decode, reading.repaired)
+    if again is not None:
+        reading.events.append(again)
+    elif final and position + len(piece) == len(text) and end_of_value(text, position, len(text)) is None:
+        reading.dropped[CUT_OFF] += 1
+    else:
+        reading.dropped[UNREADABLE] += 1
+    return position + len(piece), patience
 
 
 def mended(

@@ -18,30 +18,21 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import Members, members
-from tracemine.formats.kineto.columns import Strings, append_argument, extend_threads, fill_from_threads, new_columns
-from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, LEGACY_PROCESSES, TABLES
+from tracemine.formats.kineto.columns import Strings, append_events, as_arrays, new_columns
+from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, TABLES
+from tracemine.formats.kineto.loose import category_of, loose_fields
 from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, Reading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
-from tracemine.formats.kineto.structs import (
-    ARGUMENTS,
-    LOOSE_BLOCK,
-    LOOSE_EVENT,
-    MISSING_TIME,
-    Loose,
-    event_struct,
-    field_name,
-)
+from tracemine.formats.kineto.scan_warnings import left_out, reading_warnings
+from tracemine.formats.kineto.structs import LOOSE_BLOCK, LOOSE_EVENT, Loose, event_struct
 from tracemine.formats.kineto.values import (
-    READERS,
     InexactTimes,
-    exact_ns,
     integer_of,
-    members_of,
     numbers_to_ns,
     object_of,
     scalar_of,
@@ -50,14 +41,12 @@ from tracemine.formats.kineto.values import (
 )
 from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
 from tracemine.formats.source import ByteSource
-from tracemine.units import count_text
 
 BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
 _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
 
-_NAME, _TS, _DUR, _PID, _TID, _ARGS = map(operator.attrgetter, ("name", "ts", "dur", "pid", "tid", "args"))
+_TS, _DUR = map(operator.attrgetter, ("ts", "dur"))
 _NO_ROW = object()
-_PHASES = {"i": "instant", "I": "instant", "C": "counter"}  # what an event without category is counted as
 
 
 def scan(source: ByteSource, *, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES) -> RawTrace:
@@ -115,8 +104,6 @@ class _Scan:
     def run(self) -> RawTrace:
         truncated = not self._read()
         return self._result(truncated or self.source.truncated)
-
-    # -- bytes to blocks
 
     def _read(self) -> bool:
         """Read header, events, trailer; whether the document came to its own end."""
@@ -263,8 +250,6 @@ class _Scan:
             return self._attempt(decode)
         return batch
 
-    # -- blocks to events
-
     def _learn(self, spellings: Sequence[str]) -> None:
         """Give each of these categories a Struct, and make decoders that know them."""
         for spelling in spellings:
@@ -310,11 +295,8 @@ class _Scan:
             batch.metadata[key] = object_of(event.args)
             batch.counts["events"]["metadata"] += 1
             return _NO_ROW
-        if not spelling and phase == "X":
-            spelling = LEGACY_PROCESSES.get(text_of(event.pid), "")
         if not spelling:
-            memory = text_of(event.name) == "[memory]"  # had no category until torch 1.9
-            spelling = "cpu_instant_event" if memory else _PHASES.get(phase, f"phase {phase}")
+            spelling = category_of(event, phase)
         if spelling not in self.types and len(self.types) < _MAX_SPELLINGS:
             self._learn([spelling])
         table = CATEGORIES.get(spelling.lower())
@@ -322,30 +304,7 @@ class _Scan:
             batch.counts["events"][spelling] += 1
             batch.counts["skipped"][spelling] += 1
             return _NO_ROW
-        start_ns = exact_ns(bytes(event.ts))
-        dur_ns = exact_ns(bytes(event.dur))
-        fields: dict[str, Any] = {
-            "ph": phase,
-            "name": text_of(event.name),
-            "ts": Raw(bytes(event.ts)) if self.exact else MISSING_TIME if start_ns == MISSING else start_ns / 1000,
-            "dur": Raw(bytes(event.dur)) if self.exact else MISSING_TIME if dur_ns == MISSING else dur_ns / 1000,
-            "pid": scalar_of(event.pid, MISSING),
-            "tid": scalar_of(event.tid, MISSING),
-        }
-        struct = ARGUMENTS[table[0]]
-        if struct is not None:
-            given = members_of(event.args)
-            fields["args"] = struct(
-                **{
-                    field_name(key): READERS[argument.kind](given[key], batch.counts["repaired"])
-                    for argument in TABLES[table[0]].arguments
-                    for key in (argument.key, *argument.aliases)
-                    if key in given
-                }
-            )
-        return self.types[spelling](**fields)
-
-    # -- events to columns
+        return self.types[spelling](**loose_fields(event, phase, table[0], batch.counts["repaired"], exact=self.exact))
 
     def _add(self, batch: _Batch) -> None:
         """Append a block's events to the columns.
@@ -399,24 +358,8 @@ class _Scan:
                 {"missing duration set to 0": unknown, "negative duration set to 0": negative}
             )
             dur_ns = np.maximum(dur_ns, 0)
-        columns["start_ns"].frombytes(start_ns.view(np.uint8))
-        if "dur_ns" in table.columns:
-            columns["dur_ns"].frombytes(dur_ns.view(np.uint8))
-        if "category" in table.columns:
-            columns["category"].fromlist([self.code_of[type(event)] for event in events])
-        if "name" in table.columns:
-            columns["name"].fromlist(list(map(self.strings.__getitem__, list(map(_NAME, events)))))
-        if "pid" in table.columns:
-            extend_threads(columns["pid"], list(map(_PID, events)))
-            extend_threads(columns["tid"], list(map(_TID, events)))
-        if table.arguments:
-            arguments = list(map(_ARGS, events))
-            for argument in table.arguments:
-                append_argument(columns, argument, arguments, self.strings)
-        if name == "gpu":
-            fill_from_threads(columns, events)
-
-    # -- columns to the result
+        codes = [self.code_of[type(event)] for event in events]
+        append_events(table, columns, events, start_ns, dur_ns, codes, self.strings)
 
     def _result(self, truncated: bool) -> RawTrace:
         rows = sum(len(columns["start_ns"]) for columns in self.columns.values())
@@ -431,12 +374,7 @@ class _Scan:
             counts["repaired"]["duplicate key in the header: the last one holds"] += self.header.duplicates
         if self.header.unreadable:
             counts["dropped"]["header entry that is not valid JSON"] += len(self.header.unreadable)
-        tables: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
-        for name, columns in self.columns.items():
-            tables[name] = {}
-            for column in list(columns):
-                values = columns.pop(column)
-                tables[name][column] = np.frombuffer(values, dtype=values.typecode)
+        tables = {name: as_arrays(columns) for name, columns in self.columns.items()}
         starts = [table["start_ns"] for table in tables.values()]
         resolution = 1 if not rows or any((start % 1000).any() for start in starts) else 1000
         base = integer_of(self.header.values.get("baseTimeNanoseconds"))
@@ -455,35 +393,7 @@ class _Scan:
             truncated=truncated,
             time_resolution_ns=resolution,
             warnings=(
-                *_warnings(tables, counts, truncated, self.source.truncated),
-                *_left_out(self.other_lists, self.behind),
+                *reading_warnings(tables, counts, truncated, self.source.truncated),
+                *left_out(self.other_lists, self.behind),
             ),
         )
-
-
-def _warnings(tables: dict[str, Any], counts: dict[str, Counter[str]], truncated: bool, short: bool) -> list[str]:
-    said = []
-    if truncated:
-        said.append(
-            "The file is cut off: the events before the cut were read, what came after is not known."
-            if not short
-            else "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
-        )
-    if not len(tables["gpu"]["start_ns"]):
-        said.append(
-            "The trace holds CUPTI range metrics instead of GPU activities."
-            if counts["events"]["cuda_profiler_range"]
-            else "The trace holds no GPU activity."
-        )
-    return said
-
-
-def _left_out(lists: int, behind: int) -> list[str]:
-    said = []
-    if lists:
-        said.append(
-            f"The file holds {count_text(lists + 1, 'list')} of traceEvents: the first was read, others were left out."
-        )
-    if behind:
-        said.append(f"Behind the trace's end the file goes on: {count_text(behind, 'byte')} of content were left out.")
-    return said

@@ -81,6 +81,20 @@ def read_table(lines: Iterable[str], path: str) -> Report:
             dropped.update(_added(tables[-1], row))
     if not tables:
         raise _no_table(path, complaints)
+    kernels, warnings = _kernels(tables, path, dropped)
+    if not kernels:
+        raise InputError(
+            "has no kernels in its table" if not complaints else f"has no kernels: {_said(complaints)}",
+            where=Location(path, line=tables[0].line),
+            hint="profile without filters first: ncu -o report PROGRAM",
+        )
+    pages = "+".join(sorted({"raw" if table.is_raw else "details" for table in tables}, reverse=True))
+    dropped_rows = {reason: count for reason, count in sorted(dropped.items()) if count}
+    return Report(source="", page=pages, kernels=tuple(kernels), dropped=dropped_rows, warnings=tuple(warnings))
+
+
+def _kernels(tables: Sequence[_Table], path: str, dropped: Counter[str]) -> tuple[list[Kernel], list[str]]:
+    """Return the kernels of the tables, and warnings; count in `dropped` what was left out."""
     kernels: list[Kernel] = []
     warnings: list[str] = []
     for table in tables:
@@ -95,15 +109,7 @@ def read_table(lines: Iterable[str], path: str) -> Report:
         ]
         dropped[UNKNOWN_UNIT] += sum(reading.unknown_units for reading in table.readings.values())
         dropped[RULES_LEFT_OUT] += sum(reading.rules_left_out for reading in table.readings.values())
-    if not kernels:
-        raise InputError(
-            "has no kernels in its table" if not complaints else f"has no kernels: {_said(complaints)}",
-            where=Location(path, line=tables[0].line),
-            hint="profile without filters first: ncu -o report PROGRAM",
-        )
-    pages = "+".join(sorted({"raw" if table.is_raw else "details" for table in tables}, reverse=True))
-    dropped_rows = {reason: count for reason, count in sorted(dropped.items()) if count}
-    return Report(source="", page=pages, kernels=tuple(kernels), dropped=dropped_rows, warnings=tuple(warnings))
+    return kernels, warnings
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def clock_start_ns(tables: Tables) -> int:
 
 
 def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
-    """The GPUs that activities name, described as far as the export does so without doubt.
+    """Return the GPUs that activities name, described as far as the export does so without doubt.
 
     An activity's device counts within its process. TARGET_INFO_CUDA_DEVICE says which GPU of the machine that is; else
     the driver's own number does, if no two GPUs share it, or any of them where all are alike.
@@ -79,13 +80,19 @@ def devices(tables: Tables, gpu: Columns) -> tuple[Device, ...]:
     for process_code, device_code in (divmod(pair, len(ordinals) + 1) for pair in pairs.tolist()):
         process, device = int(processes[process_code]), int(ordinals[device_code])
         at = of_process.get((process, device))
-        numbered = [row for row in seen if rows["cuDevice"][row] == device]
-        if at is None and len(numbered) == 1:
-            at = numbered[0]
-        if at is None and seen and all(facts[row] == facts[seen[0]] for row in seen):
-            at = seen[0]
+        if at is None:
+            at = _numbered(device, [int(rows["cuDevice"][row]) for row in seen], seen, facts)
         described.setdefault(device, {} if at is None else facts[at])
     return tuple(Device(ordinal=ordinal, **described[ordinal]) for ordinal in sorted(described))
+
+
+def _numbered(device: int, numbers: Sequence[int], seen: Sequence[int], facts: Sequence[object]) -> int | None:
+    """Return the one GPU with the driver's number, or any where all are alike."""
+    numbered = [row for row, number in zip(seen, numbers, strict=True) if number == device]
+    if len(numbered) == 1:
+        return numbered[0]
+    alike = bool(seen) and all(facts[row] == facts[seen[0]] for row in seen)
+    return seen[0] if alike else None
 
 
 def _facts(numbers: dict[str, int], name: str | None) -> dict[str, Any]:
@@ -142,7 +149,7 @@ def warnings(
         ),
         (
             processes > 1,
-            f"{processes} processes used the GPUs; streams of equal number are told apart by device only.",
+            f"{processes} processes used the GPUs; streams of equal number are distinguished by device only.",
         ),
         (unowned["before_window"], f"{_activities(unowned['before_window'])} launched before recording began."),
         (

@@ -20,7 +20,7 @@ from tracemine.formats.nsys.ranges import Ranges, module_paths, ranges, steps_of
 from tracemine.formats.nsys.shapes import input_shapes
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
-from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+from tracemine.timeline import TABLES, Device, IngestReport, Meta, Timeline
 from tracemine.version import __version__
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ _CORRELATION_BITS = 40  # CUPTI's are 32 bits wide
 
 
 def assemble(tables: Tables, source_name: str) -> Timeline:
-    """The timeline of an export; `source_name` is its file's name without the folder."""
+    """Return the timeline of an export; `source_name` is its file's name without the folder."""
     report = Reasons(tables)
     string_ids = tables.numbers(schema.STRINGS)["id"]
     strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
@@ -74,14 +74,31 @@ def assemble(tables: Tables, source_name: str) -> Timeline:
         unowned=unowned,
         launched_late=int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum()),
     )
-    versions = about.versions(tables)
-    meta = Meta(
+    return Timeline(
+        meta=_meta(source_name, devices, has_sizes if is_op.any() else None, about.versions(tables), report, unowned),
+        activities=_activities_table(gpu, launch, owners, step, strings.texts),
+        ops=_ops_table(ops, parent, module, modules, makers, strings),
+        api=_api_table(api, strings.texts, modules),
+        steps=_steps_table(ops, step_rows, strings.texts),
+        tensors=tensors,
+    )
+
+
+def _meta(
+    source_name: str,
+    devices: tuple[Device, ...],
+    record_shapes: bool | None,
+    versions: dict[str, str],
+    report: Reasons,
+    unowned: Counter[str],
+) -> Meta:
+    return Meta(
         tracemine_version=__version__,
         source=source_name.encode("utf-8", "replace").decode(),
         format="nsys",
         producer="Nsight Systems" + (f" {versions['nsys']}" if "nsys" in versions else ""),
         devices=devices,
-        record_shapes=has_sizes if is_op.any() else None,
+        record_shapes=record_shapes,
         versions=versions,
         ingest=IngestReport(
             events=_sorted(report.events),
@@ -91,14 +108,6 @@ def assemble(tables: Tables, source_name: str) -> Timeline:
             unowned=_sorted(unowned),
             warnings=tuple(report.warnings),
         ),
-    )
-    return Timeline(
-        meta=meta,
-        activities=_activities_table(gpu, launch, owners, step, strings.texts),
-        ops=_ops_table(ops, parent, module, modules, makers, strings),
-        api=_api_table(api, strings.texts, modules),
-        steps=_steps_table(ops, step_rows, strings.texts),
-        tensors=tensors,
     )
 
 

@@ -89,6 +89,8 @@ def _fitted(overload: Overload, sizes: Sizes) -> Arguments | None:
     extra = len(sizes) - len(given)
     if len(lists) > 1 or (not lists and extra) or (lists and extra < 0):
         return None
+    if any(kind.endswith("[]") for kind in overload.outputs):
+        return None  # members of lists are not numbered
     found = Arguments(
         aliases=tuple(
             a for a, kind in zip(overload.aliases, overload.outputs, strict=True) if kind.startswith("Tensor")
@@ -97,17 +99,16 @@ def _fitted(overload: Overload, sizes: Sizes) -> Arguments | None:
         list_position=lists[0] if lists else -1,
         list_length=extra + 1,
     )
-    for entry, size in enumerate(sizes):
-        argument = given[found.place(entry)[0]]
-        if size and not argument.is_tensor:
-            return None
-    # A tensor without dimensions and one that is not there look the same, so an out= overload fits only with its own.
-    written = [found.entry(position) for position in overload.mutates]
-    if overload.name.endswith("out") and any(at is None or not sizes[at] for at in written):
-        return None
-    if any(kind.endswith("[]") for kind in overload.outputs):
-        return None  # members of lists are not numbered
-    return found
+    tensors = all(given[found.place(entry)[0]].is_tensor for entry, size in enumerate(sizes) if size)
+    return found if tensors and _has_its_outputs(overload, found, sizes) else None
+
+
+def _has_its_outputs(overload: Overload, arguments: Arguments, sizes: Sizes) -> bool:
+    """Whether an out= overload has all its own: a tensor without dimensions and one that is not there look the same."""
+    if not overload.name.endswith("out"):
+        return True
+    written = [arguments.entry(position) for position in overload.mutates]
+    return all(at is not None and sizes[at] for at in written)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -30,7 +30,7 @@ LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it
 _JOURNAL = "A write-ahead log lies beside the database, and what only it holds is not read: close what writes to it."
 _NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
-NO_NUMBER = "value that is no whole number, read as not recorded"
+NO_NUMBER = "value that is no integer, read as not recorded"
 
 
 def is_database(head: bytes) -> bool:

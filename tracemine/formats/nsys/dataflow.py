@@ -17,6 +17,7 @@ tensor that an operator made; a view and what is written in place share that of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -25,16 +26,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers, texts
+from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import nvtx
 from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
 from tracemine.formats.nsys.device_rows import Columns, Reasons
 from tracemine.formats.nsys.ranges import Ranges
+from tracemine.formats.nsys.tensor_rows import Shape, Tensor, TensorRow, tensors_table
 from tracemine.ops import lookup
-from tracemine.timeline import TABLES
 
 Array = npt.NDArray[Any]
-Shape = tuple[int, ...]
 
 _NEW_MEMORY = frozenset({"allocate", "fill", "random"})  # of the last two those that ran on the host
 NOT_BELIEVED = "operator that reads a tensor whose maker NVTX does not tell beyond doubt"
@@ -50,23 +50,15 @@ _PARTLY_WRITTEN = "operator whose storage was written through a view of a part"
 
 
 @dataclass(slots=True)
-class _Tensor:
-    """One tensor object as far as it is known: its storage, and its shape where that is told."""
-
-    storage: int
-    shape: Shape | None
-
-
-@dataclass(slots=True)
 class _Call:
     """One operator while it runs and after: what it was given, and what it and the operators inside it made."""
 
     row: int
     name: str
     around: int  # row of the operator around it, −1: none
-    inputs: list[_Tensor | None] = field(default_factory=list)  # None: no tensor, or not believed
+    inputs: list[Tensor | None] = field(default_factory=list)  # None: no tensor, or not believed
     told: bool = True  # every tensor among its inputs is believed
-    outputs: dict[int, _Tensor] = field(default_factory=dict)
+    outputs: dict[int, Tensor] = field(default_factory=dict)
     last_inside: list[int] = field(default_factory=list)  # rows of operators directly inside it, in order
 
 
@@ -118,12 +110,12 @@ class _Walk:
             call.told &= not any(at in written and sizes[at] in self.outside for at in unnamed)
         self.outside |= {sizes[at] for at in unnamed}
 
-    def _new(self, shape: Shape | None) -> _Tensor:
+    def _new(self, shape: Shape | None) -> Tensor:
         number = len(self.numel)
         self.numel[number] = -1 if shape is None else prod(shape)
-        return _Tensor(number, shape)
+        return Tensor(number, shape)
 
-    def _input(self, call: _Call, shape: Shape, maker: nvtx.Maker) -> _Tensor | None:
+    def _input(self, call: _Call, shape: Shape, maker: nvtx.Maker) -> Tensor | None:
         made_by = self.by_id.get(maker[0]) if maker[1] >= 0 else None
         made = None if made_by is None else made_by.outputs.get(maker[1])
         if made is not None and made.shape is None and shape:
@@ -135,10 +127,10 @@ class _Walk:
             made = None
         if maker[1] >= 0:
             reachable = made is not None and self._reaches(call, made)
-            return _Tensor(made.storage, shape) if made is not None and reachable else self._inner(call, shape)
+            return Tensor(made.storage, shape) if made is not None and reachable else self._inner(call, shape)
         return self._unnamed(call, shape) if shape else None
 
-    def _unnamed(self, call: _Call, shape: Shape) -> _Tensor | None:
+    def _unnamed(self, call: _Call, shape: Shape) -> Tensor | None:
         """A tensor of no operator: a parameter or an input of the model, unless memory made inside."""
         holder = self._holder(call)
         if holder is None:
@@ -155,8 +147,8 @@ class _Walk:
         taken = {t.storage for t in call.inputs if t is not None}
         return next((t for t in unnamed if t.storage not in taken), next(iter(same.values())))
 
-    def _inner(self, call: _Call, shape: Shape) -> _Tensor | None:
-        """Memory that an operator of the table allocates and hands to the operators inside it; else nobody knows."""
+    def _inner(self, call: _Call, shape: Shape) -> Tensor | None:
+        """Memory that an operator of the table allocates and hands to the operators inside it; else it is unknown."""
         holder = self._holder(call)
         inside = holder is not None and holder.told and not nvtx.is_backward(holder.name) and bool(shape)
         return self._new(shape) if inside else None
@@ -179,7 +171,7 @@ class _Walk:
     def _sequence(self, call: _Call) -> int | None:
         return self.ranges.parsed[int(self.ranges.columns["text"][call.row])].sequence
 
-    def _given(self, holder: _Call) -> list[_Tensor]:
+    def _given(self, holder: _Call) -> list[Tensor]:
         """The tensors that a holder had before it began."""
         given = [t for t in holder.inputs if t is not None]
         sequence = self._sequence(holder)
@@ -189,7 +181,7 @@ class _Walk:
                 given += forward.outputs.values()
         return given
 
-    def _reaches(self, call: _Call, made: _Tensor) -> bool:
+    def _reaches(self, call: _Call, made: Tensor) -> bool:
         """Whether an operator inside another can have been given this storage."""
         holder = self._holder(call)
         if holder is None:
@@ -214,10 +206,10 @@ class _Walk:
             if aliased is not None and aliased in known.mutates:
                 if source is not None:
                     self.written.add(source.storage)
-                    call.outputs[number] = _Tensor(source.storage, source.shape)
+                    call.outputs[number] = Tensor(source.storage, source.shape)
             elif aliased is not None and not self.launches[call.row]:
                 if source is not None:
-                    call.outputs[number] = _Tensor(source.storage, shape)
+                    call.outputs[number] = Tensor(source.storage, shape)
             elif self.device[call.row] >= 0:
                 call.outputs[number] = self._new(shape)
             elif not self.launches[call.row]:
@@ -225,30 +217,30 @@ class _Walk:
             elif (made := self._made_inside(call, number, shape)) is not None:
                 call.outputs[number] = self._handed_up(made, shape)
 
-    def _handed_up(self, made: _Tensor, shape: Shape | None) -> _Tensor:
+    def _handed_up(self, made: Tensor, shape: Shape | None) -> Tensor:
         """What an operator inside made, as the one around it gives it, of which alone the shape may be known."""
         if shape is not None and made.shape is None:
             self.told_later.setdefault(made.storage, shape)
-        return _Tensor(made.storage, shape or made.shape)
+        return Tensor(made.storage, shape or made.shape)
 
     def _hand_on(self, call: _Call, number: int, shape: Shape | None) -> None:
         """Of an operator that launched nothing, and so computed nothing: its input, new memory, or what the last
-        operator inside it gave. What another gives nobody says, and its readers read something unknown.
+        operator inside it gave. What another gives is unknown, and so is what its consumers read.
         """
         given = call.inputs[0] if call.inputs else None
         if call.name in _RETURN_THEIR_INPUT:
             if given is not None:
-                call.outputs[number] = _Tensor(given.storage, given.shape)
+                call.outputs[number] = Tensor(given.storage, given.shape)
         elif _allocates(call.name):
             call.outputs[number] = self._new(shape)
         elif (made := self._made_inside(call, number, shape)) is not None:
             call.outputs[number] = self._handed_up(made, shape)
 
-    def _argument(self, call: _Call, known: Arguments, position: int) -> _Tensor | None:
+    def _argument(self, call: _Call, known: Arguments, position: int) -> Tensor | None:
         at = known.entry(position)
         return call.inputs[at] if at is not None and at < len(call.inputs) else None
 
-    def _made_inside(self, call: _Call, number: int, shape: Shape | None) -> _Tensor | None:
+    def _made_inside(self, call: _Call, number: int, shape: Shape | None) -> Tensor | None:
         """Of an operator that launches nothing itself: what the last operator inside it gave, of this shape."""
         for row in reversed(call.last_inside):
             outputs = self.calls[row].outputs
@@ -277,13 +269,13 @@ def tensors_of(
         if launches[row] and parent[row] >= 0:
             launches[parent[row]] = True
     around = _operator_around(parent, columns["is_op"])
-    rows: list[_Row] = []
+    rows: list[TensorRow] = []
     numel: dict[int, int] = {}
     for process in np.unique(columns["process"][columns["is_op"]]).tolist():
         own = np.flatnonzero(columns["is_op"] & (columns["process"] == process))
         walk = _walked(_Walk(ranges, launches, device, numel), own, around)
         rows += _rows(walk, own, device, node, report)
-    return node, _table(rows, numel)
+    return node, tensors_table(rows)
 
 
 def _allocates(name: str) -> bool:
@@ -321,34 +313,21 @@ def _walked(walk: _Walk, own: Array, around: Array) -> _Walk:
     return walk
 
 
-@dataclass(slots=True)
-class _Row:
-    """One row of `tensors`."""
-
-    op: int
-    is_output: bool
-    position: int
-    list_index: int
-    tensor: _Tensor
-    device: int
-
-
-def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) -> list[_Row]:
+def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) -> list[TensorRow]:
     columns = walk.ranges.columns
     torn = _torn(walk)
-    on_device: dict[int, int] = {}
-    for call in walk.calls.values():
-        if device[call.row] >= 0:
-            for tensor in (*call.inputs, *call.outputs.values()):
-                if tensor is not None:
-                    on_device[tensor.storage] = int(device[call.row])
-    rows: list[_Row] = []
+    on_device = {
+        storage: int(device[call.row])
+        for call in walk.calls.values()
+        if device[call.row] >= 0
+        for storage in _storages(call)
+    }
+    rows: list[TensorRow] = []
     for row in own.tolist():
         call = walk.calls[row]
         said = walk.ranges.parsed[int(columns["text"][row])]
         known = None if said.sizes is None else arguments(said.name, said.sizes)
-        touched = {t.storage for t in (*call.inputs, *call.outputs.values()) if t is not None}
-        whole = not (touched & torn)
+        whole = torn.isdisjoint(_storages(call))
         if said.op_id is not None and call.told and known is not None and whole:
             node[row] = said.op_id
         elif walk.device[row] >= 0 and said.sizes is not None:
@@ -356,17 +335,26 @@ def _rows(walk: _Walk, own: Array, device: Array, node: Array, report: Reasons) 
         for entry, tensor in enumerate(call.inputs):
             if tensor is not None and tensor.storage in on_device:
                 position, index = (entry, -1) if known is None else known.place(entry)
-                rows.append(_Row(row, False, position, index, tensor, on_device[tensor.storage]))
-        for number, tensor in sorted(call.outputs.items()):
-            shape = tensor.shape or walk.told_later.get(tensor.storage)
-            if shape is not None and tensor.storage in on_device:
-                given = _Tensor(tensor.storage, shape)
-                rows.append(_Row(row, True, number, -1, given, on_device[tensor.storage]))
+                rows.append(TensorRow(row, False, position, index, tensor, on_device[tensor.storage]))
+        rows += _outputs(call, walk, on_device)
     return rows
 
 
+def _storages(call: _Call) -> set[int]:
+    """Return the storages of all tensors of a call."""
+    return {t.storage for t in (*call.inputs, *call.outputs.values()) if t is not None}
+
+
+def _outputs(call: _Call, walk: _Walk, on_device: Mapping[int, int]) -> Iterator[TensorRow]:
+    """Yield the rows of what a call gives, where its shape is known."""
+    for number, tensor in sorted(call.outputs.items()):
+        shape = tensor.shape or walk.told_later.get(tensor.storage)
+        if shape is not None and tensor.storage in on_device:
+            yield TensorRow(call.row, True, number, -1, Tensor(tensor.storage, shape), on_device[tensor.storage])
+
+
 def _torn(walk: _Walk) -> set[int]:
-    """Storages that were written in place through a view of a part of them: which part, nobody says."""
+    """Storages that were written in place through a view of a part of them: which part is not recorded."""
     found: set[int] = set()
     for call in walk.calls.values():
         known = arguments(call.name, walk._sizes(call))
@@ -375,32 +363,3 @@ def _torn(walk: _Walk) -> set[int]:
             if tensor is not None and tensor.shape is not None and prod(tensor.shape) < walk.numel[tensor.storage]:
                 found.add(tensor.storage)
     return found
-
-
-def _table(rows: list[_Row], numel: dict[int, int]) -> pa.Table | None:
-    if not rows:
-        return None
-    shapes = [row.tensor.shape or () for row in rows]
-    devices = sorted({row.device for row in rows})
-    count = len(rows)
-    missing = np.full(count, MISSING)
-    ends = np.cumsum([len(shape) for shape in shapes])
-    flat = np.array([size for shape in shapes for size in shape], np.int64)
-    columns = {
-        "op_row": row_numbers(np.array([row.op for row in rows])),
-        "is_output": booleans(np.array([row.is_output for row in rows])),
-        "position": integers(np.array([row.position for row in rows]), pa.int32()),
-        "list_index": integers(
-            np.array([row.list_index if row.list_index >= 0 else MISSING for row in rows]), pa.int32()
-        ),
-        "tensor_id": integers(np.array([row.tensor.storage for row in rows]), pa.int64()),
-        "storage_id": integers(np.array([row.tensor.storage for row in rows]), pa.int64()),
-        "offset_elements": integers(np.zeros(count, np.int64), pa.int64()),
-        "numel": integers(np.array([prod(shape) for shape in shapes]), pa.int64()),
-        "itemsize_bytes": integers(missing, pa.int64()),
-        "device": texts(np.array([devices.index(row.device) for row in rows]), [f"cuda:{d}" for d in devices]),
-        "dtype": texts(np.full(count, -1), []),
-        "shape": lists(flat, ends),
-        "strides": lists(np.empty(0, np.int64), np.zeros(count, np.int64), present=np.zeros(count, np.bool_)),
-    }
-    return pa.Table.from_arrays([columns[f.name] for f in TABLES["tensors"].schema], schema=TABLES["tensors"].schema)

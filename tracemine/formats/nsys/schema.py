@@ -29,7 +29,7 @@ _LAUNCH = (
     *("staticSharedMemory", "dynamicSharedMemory"),
 )
 
-# Columns of whole numbers, a table.
+# Columns of integers, a table.
 NUMBERS: dict[str, tuple[str, ...]] = {
     KERNEL: (*_ON_DEVICE, "demangledName", "shortName", *_LAUNCH, "graphId", "graphNodeId"),
     MEMCPY: (*_ON_DEVICE, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId"),

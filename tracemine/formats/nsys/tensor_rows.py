@@ -1,0 +1,69 @@
+"""Write rows of the `tensors` table, of storages that NVTX ranges name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.formats.arrow import booleans, integers, lists, row_numbers, texts
+from tracemine.formats.kineto.scan import MISSING
+from tracemine.timeline import TABLES
+
+Shape = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Tensor:
+    """One tensor object as far as it is known: its storage, and its shape where that is told."""
+
+    storage: int
+    shape: Shape | None
+
+
+@dataclass(slots=True)
+class TensorRow:
+    """One row of `tensors`."""
+
+    op: int
+    is_output: bool
+    position: int
+    list_index: int
+    tensor: Tensor
+    device: int
+
+
+def tensors_table(rows: Sequence[TensorRow]) -> pa.Table | None:
+    """Return the table; None where there are no rows."""
+    if not rows:
+        return None
+    shapes = [row.tensor.shape or () for row in rows]
+    devices = sorted({row.device for row in rows})
+    count = len(rows)
+    missing = np.full(count, MISSING)
+    op, is_output, position, index, storage = (
+        np.array(column)
+        for column in zip(*((r.op, r.is_output, r.position, r.list_index, r.tensor.storage) for r in rows), strict=True)
+    )
+    ends = np.cumsum(list(map(len, shapes)))
+    flat = np.fromiter(chain.from_iterable(shapes), np.int64)
+    columns = {
+        "op_row": row_numbers(op),
+        "is_output": booleans(is_output),
+        "position": integers(position, pa.int32()),
+        "list_index": integers(np.where(index >= 0, index, MISSING), pa.int32()),
+        "tensor_id": integers(storage, pa.int64()),
+        "storage_id": integers(storage, pa.int64()),
+        "offset_elements": integers(np.zeros(count, np.int64), pa.int64()),
+        "numel": integers(np.array(list(map(prod, shapes))), pa.int64()),
+        "itemsize_bytes": integers(missing, pa.int64()),
+        "device": texts(np.array([devices.index(row.device) for row in rows]), [f"cuda:{d}" for d in devices]),
+        "dtype": texts(np.full(count, -1), []),
+        "shape": lists(flat, ends),
+        "strides": lists(np.empty(0, np.int64), np.zeros(count, np.int64), present=np.zeros(count, np.bool_)),
+    }
+    return pa.Table.from_arrays([columns[f.name] for f in TABLES["tensors"].schema], schema=TABLES["tensors"].schema)

@@ -1,0 +1,69 @@
+"""Order and disjoin the bindings of a graph pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.matching.graph_where import NONE
+from tracemine.rows.graph import Graph
+from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
+
+_ROUNDS: Final = 16  # of choosing among overlapping matches all at once; what is left then is chosen one by one
+
+
+def places_of(rows: Rows, graph: Graph, partition_by: Sequence[str]) -> IntArray:
+    """A number for each node, equal where all partition_by columns are; −1: its activities differ, or one is null."""
+    code = np.zeros(rows.count, np.int64)
+    null = np.zeros(rows.count, np.bool_)
+    for name in partition_by:
+        values, known = _values(rows.columns[name])
+        own = np.unique(values, return_inverse=True)[1]
+        code = code * (int(own.max(initial=0)) + 1) + own
+        code = np.unique(code, return_inverse=True)[1]
+        null |= ~known
+    begin = graph.activity_begin[:-1]
+    code = np.where(null, NONE, code)[graph.activity]
+    least, most = np.minimum.reduceat(code, begin), np.maximum.reduceat(code, begin)
+    return np.where(least == most, least, NONE)
+
+
+def _values(column: Column) -> tuple[npt.NDArray[np.generic], BoolArray]:
+    if isinstance(column, Categories):
+        return column.codes, column.codes >= 0
+    valid = column.valid if isinstance(column, Numbers) else None
+    return column.values, np.ones(len(column.values), np.bool_) if valid is None else valid
+
+
+def disjoint(bound: IntArray, count: int) -> IntArray:
+    """Of matches in order of preference those that stand: each whose nodes none that stands before it has."""
+    left, stands = np.arange(len(bound)), list[IntArray]()
+    used = np.zeros(count + 1, np.bool_)  # the last one answers −1
+    for _ in range(_ROUNDS):
+        if not len(left):
+            break
+        first = np.full(count + 1, len(bound))
+        for column in bound[left].T:
+            np.minimum.at(first, column, left)
+        first[NONE] = -1
+        sure = (first[bound[left]] == left[:, None]) | (bound[left] < 0)
+        taken = left[sure.all(axis=1)]
+        stands.append(taken)
+        used[bound[taken]] = True
+        used[NONE] = False
+        left = left[~used[bound[left]].any(axis=1)]
+    return np.sort(np.concatenate([*stands, _one_by_one(bound, left)]))
+
+
+def _one_by_one(bound: IntArray, left: IntArray) -> IntArray:
+    """As disjoint, for as many rounds as it takes."""
+    stands, used = list[int](), set[int]()
+    for at, nodes in zip(left.tolist(), bound[left].tolist(), strict=True):
+        own = {node for node in nodes if node >= 0}
+        if used.isdisjoint(own):
+            used |= own
+            stands.append(at)
+    return np.array(stands, np.int64)
