@@ -13,7 +13,7 @@ import pytest
 from tracemine import pipeline
 from tracemine.findings import Scan
 from tracemine.perfmodel import NOTHING
-from tracemine.report.words import headline
+from tracemine.report.step_words import headline
 
 _ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
 _COMPAT = [

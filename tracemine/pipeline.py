@@ -120,7 +120,7 @@ def analysed(
 
 
 def mined(analysis: Analysis, options: Options | None = None) -> Scan:
-    """What the rules find in a trace, claimed without overlap, estimated and ranked.
+    """Return what the rules find in a trace, claimed without overlap, estimated and ranked.
 
     >>> scan = mined(analyse("fixtures/kineto/chain.json.gz"))
     >>> scan.findings[0].gpu_saving_ns.mid <= scan.findings[0].measured_ns
@@ -143,21 +143,16 @@ def mined(analysis: Analysis, options: Options | None = None) -> Scan:
         min_saving_ns=None if options.threshold is None else options.threshold.of(measure(timeline).span_ns),
         path=analysis.path,
     )
-    if analysis.execution_trace is not None or calibrated.path is not None:
-        about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
-        found = replace(found, trace=about)
-    if notes := (*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)):
-        found = replace(found, warnings=(*found.warnings, *notes))
+    notes = [*unread, *calibrated.notes, *compile_losses(timeline, analysis.dataflow, found.findings)]
+    if analysis.device is None and options.device is not None:
+        notes.append(f"estimates are for {options.device.title}, as --gpu says")
+    about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
+    found = replace(found, trace=about, warnings=(*found.warnings, *notes))
     if evidence is not None:
         found = replace(found, evidence=evidence.account(found, gpu))
     if analysis.counters is not None:
         found = with_counters(found, analysis.rows["activities"], analysis.counters)
-    if options.why_not:
-        found = with_refusals(found, timeline, analysis.groups)
-    if analysis.device is None and options.device is not None:
-        note = f"estimates are for {options.device.title}, as --gpu says"
-        found = replace(found, warnings=(*found.warnings, note))
-    return found
+    return with_refusals(found, timeline, analysis.groups) if options.why_not else found
 
 
 def write_tables(analysis: Analysis, found: Scan, directory: Path) -> None:

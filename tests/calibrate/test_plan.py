@@ -110,7 +110,7 @@ def test_a_call_runs_as_it_is_counted(operation: str) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
     from torch.utils.flop_counter import FlopCounterMode
 
-    from tracemine.calibrate.measure import library_call_of
+    from tracemine.calibrate.measure_library import library_call_of
 
     job = next(job for job in library_plan() if job.operation == operation)
     before = torch.backends.cudnn.allow_tf32
@@ -126,7 +126,7 @@ def test_a_call_runs_as_it_is_counted(operation: str) -> None:
 def library_medians():
     pytest.importorskip("torch")
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'tracemine[verify]'")
-    from tracemine.calibrate.measure import library_medians
+    from tracemine.calibrate.measure_library import library_medians
 
     return library_medians
 

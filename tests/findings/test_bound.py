@@ -9,7 +9,7 @@ from tracemine.findings.record import Bound, Scan
 from tracemine.pipeline import Options, analysed, mined
 from tracemine.report import Options as ReportOptions
 from tracemine.report import render
-from tracemine.report.words import bound_text, headline, work_text
+from tracemine.report.step_words import bound_text, headline, work_text
 from tracemine.timeline import Device
 
 GEMM, ADD, NCCL = "sm90_xmma_gemm_bf16", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"

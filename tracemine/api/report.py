@@ -22,7 +22,8 @@ from tracemine.frames import frame
 from tracemine.report import Options, render
 from tracemine.report.escape import line
 from tracemine.report.notebook import fragment
-from tracemine.report.words import all_of, unprofiled_ns
+from tracemine.report.verdict_words import unprofiled_ns
+from tracemine.report.words import all_of
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 

@@ -6,7 +6,6 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,10 +17,11 @@ import triton
 from torch.profiler import ProfilerActivity, profile
 
 from tracemine.calibrate import kernels
-from tracemine.calibrate.library_plan import LibraryJob, library_plan
+from tracemine.calibrate.library_plan import library_plan
+from tracemine.calibrate.measure_library import Run, activities_of, library_points
 from tracemine.calibrate.plan import ITEM_BYTES, Job, plan
 from tracemine.errors import UsageError
-from tracemine.perfmodel.calibration import Calibration, Launch, LibraryPoint, Point
+from tracemine.perfmodel.calibration import Calibration, Launch, Point
 
 _REPEATS, _FEW_REPEATS = 7, 3
 _LARGE = 512 << 20  # bytes from which a launch is long enough for fewer repeats
@@ -29,8 +29,6 @@ _WARM_UP = 3  # launches between the cold and the warm ones
 _CHUNK = 60  # jobs a profile: its buffers are bounded
 _ALIGN = 512
 _SUFFIX = "_pattern"
-
-Run = Callable[[], object]
 
 
 def measure(progress: Callable[[int, int], None] | None = None) -> Calibration:
@@ -55,7 +53,7 @@ def measure(progress: Callable[[int, int], None] | None = None) -> Calibration:
     del memory
     gc.collect()
     torch.cuda.empty_cache()
-    library = tuple(_library(library_plan(), skipped))
+    library = tuple(library_points(library_plan(), skipped))
     return Calibration(
         gpu=device.name,
         sm_count=device.multi_processor_count,
@@ -222,7 +220,7 @@ def _measured(jobs: Sequence[Job], memory: _Memory, skipped: list[str]) -> Itera
                 for _ in range(_WARM_UP + _repeats(job)):
                     run()
         torch.cuda.synchronize()
-    durations = [duration for name, _, duration in _activities(profiled) if name.endswith(_SUFFIX)]
+    durations = [duration for name, _, duration in activities_of(profiled) if name.endswith(_SUFFIX)]
     return medians([job for job, _ in work], durations)
 
 
@@ -279,124 +277,8 @@ def medians(jobs: Sequence[Job], durations: Sequence[int]) -> Iterator[Point]:
 # --- libraries -------------------------------------------------------------------------------------------------------
 
 
-_LIBRARY_WARM_UP, _LIBRARY_CALLS = 3, 7
-_MARK = "empty_pattern"  # the kernel that stands between two jobs of a profile
-
-
-def _library(jobs: Sequence[LibraryJob], skipped: list[str]) -> Iterator[LibraryPoint]:
-    """Each job's usual time, all kernels of a call together; jobs that do not run are named in `skipped`."""
-    one = torch.zeros(1, device="cuda")
-    done: list[LibraryJob] = []
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for job in jobs:
-            try:
-                with library_call_of(job, "cuda") as run:
-                    for _ in range(_LIBRARY_WARM_UP):
-                        run()
-                    torch.cuda.synchronize()
-                    kernels.empty_pattern[(1,)](one)
-                    for _ in range(_LIBRARY_CALLS):
-                        run()
-                    kernels.empty_pattern[(1,)](one)
-                    torch.cuda.synchronize()
-            except (RuntimeError, NotImplementedError) as error:  # too little memory, a type that the GPU lacks
-                text = (str(error).splitlines() or [""])[0][:200]
-                skipped.append(f"{job.operation} {job.arithmetic} {job.shape}: {type(error).__name__}: {text}")
-                torch.cuda.empty_cache()
-            else:
-                done.append(job)
-    yield from library_medians(done, [(name, dur) for name, _, dur in _activities(profiled)])
-
-
-@contextmanager
-def library_call_of(job: LibraryJob, device: str) -> Iterator[Run]:
-    """What runs a job once, with TF32 allowed as its arithmetic says; the setting is put back."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = job.arithmetic == "tf32"
-    try:
-        yield _LIBRARY_MAKERS[job.operation](job, {"device": device, "dtype": getattr(torch, job.dtype)})
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
-
-
-def _product_run(job: LibraryJob, like: dict[str, Any]) -> Run:
-    rows, inner, columns = job.sizes
-    first, second = torch.randn(rows, inner, **like), torch.randn(columns, inner, **like).t()
-    return lambda: first @ second
-
-
-def _convolution_run(job: LibraryJob, like: dict[str, Any]) -> Run:
-    batch, channels, side, out, window = job.sizes
-    source = torch.randn(batch, channels, side, side, **like)
-    weight = torch.randn(out, channels, window, window, **like)
-
-    def forward() -> torch.Tensor:
-        return torch.nn.functional.conv2d(source, weight, padding=window // 2)
-
-    return _with_gradients(forward, [source, weight]) if job.operation.endswith("_backward") else forward
-
-
-def _attention_run(job: LibraryJob, like: dict[str, Any]) -> Run:
-    inputs = [torch.randn(*job.sizes, **like) for _ in range(3)]
-
-    def forward() -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(*inputs)
-
-    return _with_gradients(forward, inputs) if job.operation.endswith("_backward") else forward
-
-
-def _with_gradients(forward: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor]) -> Run:
-    """The backward pass alone."""
-    for one in inputs:
-        one.requires_grad_()
-    result = forward()
-    grad = torch.randn_like(result)
-    return lambda: torch.autograd.grad(result, inputs, grad, retain_graph=True)
-
-
-_LIBRARY_MAKERS: dict[str, Callable[[LibraryJob, dict[str, Any]], Run]] = {
-    "product": _product_run,
-    "convolution": _convolution_run,
-    "convolution_backward": _convolution_run,
-    "attention": _attention_run,
-    "attention_backward": _attention_run,
-}
-
-
-def library_medians(jobs: Sequence[LibraryJob], activities: Sequence[tuple[str, int]]) -> Iterator[LibraryPoint]:
-    """Points from the names and durations of all activities, in the order of running: a job's calls between two marks.
-
-    A job whose calls launched different numbers of kernels gets the mean. Raises ValueError where a mark is missing.
-    """
-    marks = [at for at, (name, _) in enumerate(activities) if name.endswith(_MARK)]
-    if len(marks) != 2 * len(jobs):
-        raise ValueError("the profiler lost activities")
-    for job, begin, end in zip(jobs, marks[::2], marks[1::2], strict=True):
-        durations = [dur for _, dur in activities[begin + 1 : end]]
-        each, rest = divmod(len(durations), _LIBRARY_CALLS)
-        if not durations:
-            raise ValueError("the profiler lost activities")
-        calls = [sum(durations[at : at + each]) for at in range(0, len(durations), each)] if each and not rest else []
-        ns = median_low(calls) if calls else sum(durations) // _LIBRARY_CALLS
-        yield LibraryPoint(job.operation, job.arithmetic, job.shape, job.flops, job.nbytes, ns)
-
-
 def _repeats(job: Job) -> int:
     return _REPEATS if job.nbytes < _LARGE else _FEW_REPEATS
-
-
-def _activities(profiled: Any) -> list[tuple[str, int, int]]:
-    """(name, start, duration) of the GPU's activities, in the order in which they ran."""
-    events = profiled.profiler.kineto_results.events()
-    return sorted(
-        (
-            (event.name(), event.start_ns(), event.duration_ns())
-            for event in events
-            if event.device_type() == torch.autograd.DeviceType.CUDA
-        ),
-        key=lambda activity: activity[1],
-    )
 
 
 def _launch_terms(launches: int = 200) -> Launch:
@@ -448,7 +330,7 @@ def _launch_terms(launches: int = 200) -> Launch:
 
 
 def _duration_and_gap(profiled: Any) -> tuple[int, int]:
-    own = [activity for activity in _activities(profiled) if activity[0].endswith(_SUFFIX)]
+    own = [activity for activity in activities_of(profiled) if activity[0].endswith(_SUFFIX)]
     gaps = [after[1] - before[1] - before[2] for before, after in pairwise(own)]
     return median_low(duration for _, _, duration in own), median_low(gaps)
 

@@ -16,7 +16,7 @@ from tracemine.cli.findings import findings_files, stored_scans
 from tracemine.cli.scan import EvidenceOption, QuietOption, all_traces, check_report, evidence_in, scanned
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import write_file
-from tracemine.report import REPORTS, render
+from tracemine.report import REPORTS, Options, render
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -71,30 +71,34 @@ def report(
         raise UsageError("--finding: a ticket's text is Markdown", hint="leave --format out")
     if top < 0:
         raise UsageError(f"--top: {top} is negative", hint="0 prints all findings")
-    known = evidence_in(evidence or (), quiet=quiet)
     text = StringIO()
     how = options(text if output else sys.stdout, top=top, no_color=no_color)
     failed = False
     scans = []
-    for scan in _scans(paths, known, quiet=quiet):
+    for scan in _scans(paths, evidence_in(evidence or (), quiet=quiet), quiet=quiet):
         if isinstance(scan, TracemineError):
             say_error(scan)
             failed = True
         else:
             scans.append(scan)
-    if finding is not None and scans:
-        from tracemine.report.markdown import ticket
-
-        ticket(*_named(finding, scans), text)
-    else:
-        for number, scan in enumerate(scans):
-            text.write("\n\n" if number and name != "json" else "")
-            render(name, scan, text, how)
+    _draw(name, scans, finding, text, how)
     if output and scans:
         write_file(output, text.getvalue())
     elif scans:
         write(text.getvalue())
     return UsageError.exit_code if failed else 0
+
+
+def _draw(name: str, scans: Sequence[Scan], finding: str | None, text: StringIO, how: Options) -> None:
+    """Write one finding as a ticket, or all scans one after another."""
+    if finding is not None and scans:
+        from tracemine.report.markdown import ticket
+
+        ticket(*_named(finding, scans), text)
+        return
+    for number, scan in enumerate(scans):
+        text.write("\n\n" if number and name != "json" else "")
+        render(name, scan, text, how)
 
 
 def _scans(paths: Sequence[str], evidence: Evidence | None, *, quiet: bool) -> Iterator[Scan | TracemineError]:
@@ -140,9 +144,9 @@ def _with(scan: Scan, evidence: Evidence | None) -> Scan:
 
 
 def _scan(trace: Path, evidence: Evidence | None, *, quiet: bool) -> Scan:
-    from tracemine.pipeline import Options
+    from tracemine import pipeline
 
-    return scanned(trace, Options(evidence=evidence), quiet=quiet)
+    return scanned(trace, pipeline.Options(evidence=evidence), quiet=quiet)
 
 
 def _named(mark: str, scans: Sequence[Scan]) -> tuple[Finding, Scan]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -172,23 +173,18 @@ def scan(
     for option, given in (("--et", execution_trace), ("--graph-capture", graph_capture), ("--parquet", tables)):
         if given is not None:
             found_paths = iter([_only(option, found_paths)])
-    for path in found_paths:
-        if isinstance(path, TracemineError):
-            say_error(path)
-            failed = True
-            continue
-        try:
-            found = scanned(
-                path,
-                asked,
-                execution_trace=execution_trace,
-                graph_capture=graph_capture,
-                reports=reports,
-                tables=tables,
-                quiet=quiet,
-            )
-        except TracemineError as error:
-            say_error(error)
+    one = partial(
+        scanned,
+        asked=asked,
+        execution_trace=execution_trace,
+        graph_capture=graph_capture,
+        reports=reports,
+        tables=tables,
+        quiet=quiet,
+    )
+    for found in _each(found_paths, one):
+        if isinstance(found, TracemineError):
+            say_error(found)
             failed = True
             continue
         text = StringIO()
@@ -202,6 +198,15 @@ def scan(
     if output and printed:
         write_file(output, to_file.getvalue())
     return UsageError.exit_code if failed else FAIL_ON_REACHED if failing else 0
+
+
+def _each(paths: Iterator[Path | TracemineError], scan_one: Callable[[Path], Scan]) -> Iterator[Scan | TracemineError]:
+    """Yield the scan of each trace; what is wrong with one in its place."""
+    for path in paths:
+        try:
+            yield path if isinstance(path, TracemineError) else scan_one(path)
+        except TracemineError as error:
+            yield error
 
 
 def _check(report: str, top: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import replace
@@ -14,32 +13,25 @@ from tracemine.comparison.matched import Matched, held_elsewhere, matched
 from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
 from tracemine.comparison.proof import Demand, Room, proven
 from tracemine.comparison.record import (
-    INCOMPARABLE,
     STATUSES,
     Change,
     Difference,
-    Differs,
     Item,
-    Noise,
     Part,
-    Predicted,
     Side,
-    StepChange,
-    Totals,
 )
 from tracemine.comparison.scale import (
-    ESTIMATED,
     Scale,
     basis_of,
     noise_of,
     recorded_alike,
     scale_of,
     spent_ns,
-    total,
 )
 from tracemine.comparison.sides import place, side_of
-from tracemine.findings.record import NOTHING, Range, Scan
-from tracemine.units import count_text, time_text
+from tracemine.comparison.step_changes import Both, gpu_work_of, notes_of, per_of, predicted_of, step_of, totals_of
+from tracemine.findings.record import Scan
+from tracemine.units import time_text
 from tracemine.version import __version__
 
 _NOTHING_COMPARES = {
@@ -66,31 +58,6 @@ def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference
     return compared(side_of(before), side_of(after), noise=noise)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Both:
-    """Both sides on one scale."""
-
-    before: Side
-    after: Side
-    scales: tuple[Scale, Scale]
-    noise: Noise
-    differs: tuple[Differs, ...]
-
-    @property
-    def incomparable(self) -> Differs | None:
-        """Why nothing compares; None: it does."""
-        return next((one for one in self.differs if one.what in INCOMPARABLE), None)
-
-    @property
-    def explained(self) -> Differs | None:
-        """What may explain that findings come and go."""
-        return next((one for one in self.differs if one.explains), None)
-
-    def what_differs(self, what: str) -> Differs | None:
-        """The entry of this name, where the sides differ in it."""
-        return next((one for one in self.differs if one.what == what), None)
-
-
 def compared(before: Side, after: Side, *, noise: float | None = None) -> Difference:
     """As `diff`, of what was kept of two scans: a baseline has no more."""
     basis = basis_of(before.about, after.about)
@@ -104,7 +71,7 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
         for one in components(before.items, after.items, alike=alike)
     ]
     pairs = [(each.before, each.after) for each in found if each.on_gpu and not each.one_sided]
-    both = _Both(
+    both = Both(
         before=before,
         after=after,
         scales=scales,
@@ -123,30 +90,30 @@ def compared(before: Side, after: Side, *, noise: float | None = None) -> Differ
         )
     changes = sorted(_changes(found, both), key=_order)
     counts = Counter(change.status for change in changes)
-    step, work = _step(both, basis), _gpu_work(both)
+    step, work = step_of(both, basis), gpu_work_of(both)
     return Difference(
         tracemine=__version__,
         before=before.about,
         after=after.about,
-        per=_per(both),
+        per=per_of(both),
         basis=basis,
         differs=both.differs,
         noise=level,
         step=step,
         gpu_work=work,
-        predicted=None if both.explained else _predicted(changes, step, work),
+        predicted=None if both.explained else predicted_of(changes, step, work),
         counts={status: counts[status] for status in STATUSES if counts[status]},
-        totals_before=_totals(before, scales[0]),
-        totals_after=_totals(after, scales[1]),
+        totals_before=totals_of(before, scales[0]),
+        totals_after=totals_of(after, scales[1]),
         changes=tuple(changes),
-        notes=tuple(_notes(both, basis)),
+        notes=tuple(notes_of(both, basis)),
     )
 
 
 # --- judged ----------------------------------------------------------------------------------------------------------
 
 
-def _changes(found: Sequence[Matched], both: _Both) -> Iterator[Change]:
+def _changes(found: Sequence[Matched], both: Both) -> Iterator[Change]:
     believed = _believed(found, both)
     for number, one in enumerate(found):
         status, reason = _status(one, both, number in believed, found)
@@ -166,7 +133,7 @@ def _changes(found: Sequence[Matched], both: _Both) -> Iterator[Change]:
         )
 
 
-def _believed(found: Sequence[Matched], both: _Both) -> set[int]:
+def _believed(found: Sequence[Matched], both: Both) -> set[int]:
     """The changes that what operators took bears out."""
     believed: set[int] = set()
     for on_gpu in (True, False):
@@ -183,12 +150,12 @@ def _believed(found: Sequence[Matched], both: _Both) -> set[int]:
     return believed
 
 
-def _status(one: Matched, both: _Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
+def _status(one: Matched, both: Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
     if (why := both.incomparable) is not None:
         return "unknown", _NOTHING_COMPARES[why.what]
     if one.one_sided:
         return _one_sided(one, both, believed, found)
-    if _per(both) == "unknown":
+    if per_of(both) == "unknown":
         return "unknown", "steps are known on one side alone, and a step does not compare with a trace"
     if other := _moved(one):
         return "moved", other
@@ -207,7 +174,7 @@ def _overlapping(one: Matched) -> str | None:
     return "within what the estimated steps leave open" if apart else None
 
 
-def _one_sided(one: Matched, both: _Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
+def _one_sided(one: Matched, both: Both, believed: bool, found: Sequence[Matched]) -> tuple[str, str | None]:
     """Gone or come; where that may only seem so, unknown."""
     cost = max(one.costs, key=lambda each: each.mid)
     gone = bool(one.before)
@@ -307,94 +274,6 @@ def _order(change: Change) -> tuple[int, int, str]:
 
 
 # --- the step --------------------------------------------------------------------------------------------------------
-
-
-def _per(both: _Both) -> str:
-    known = {bool(side.about.steps) for side in (both.before, both.after)}
-    return "unknown" if len(known) == 2 else "step" if True in known else "trace"
-
-
-def _step(both: _Both, basis: str) -> StepChange:
-    before, after = (scale.step_ns for scale in both.scales)
-    noise = round(both.noise.span * max(before.mid, after.mid))
-    return _step_change(before, after, noise, known=_known(both))
-
-
-def _gpu_work(both: _Both) -> StepChange:
-    before, after = (Range(*(scale.gpu_busy_ns,) * 3) for scale in both.scales)
-    noise = round(both.noise.gpu * max(before.mid, after.mid))
-    return _step_change(before, after, noise, known=_known(both))
-
-
-def _known(both: _Both) -> bool:
-    return both.incomparable is None and _per(both) != "unknown"
-
-
-def _step_change(before: Range, after: Range, noise: int, *, known: bool) -> StepChange:
-    change = Range(after.low - before.high, after.mid - before.mid, after.high - before.low)
-    status = "worse" if change.low > noise else "improved" if -change.high > noise else "same"
-    return StepChange(
-        status=status if known else "unknown",
-        before_ns=before,
-        after_ns=after,
-        change_ns=change,
-        noise_ns=noise,
-    )
-
-
-def _gone(change: Change) -> float:
-    """Which share of what its findings cost is gone: all that they were said to save is counted of what is fixed."""
-    return 1.0 if change.status == "fixed" else max(1.0 - change.after_ns / max(change.before_ns, 1), 0.0)
-
-
-def _part_of(saving: Range, share: float) -> Range:
-    return Range(*(round(each * share) for each in (saving.low, saving.mid, saving.high)))
-
-
-def _predicted(changes: Sequence[Change], step: StepChange, work: StepChange) -> Predicted | None:
-    done = [change for change in changes if change.status in ("fixed", "improved")]
-    if not any(change.before for change in done):
-        return None
-    claims = [(part, _gone(change)) for change in done for part in change.before]
-    return Predicted(
-        fixed=sum(len(change.before) for change in done if change.status == "fixed"),
-        improved=sum(len(change.before) for change in done if change.status == "improved"),
-        step_saving_ns=sum((_part_of(part.step_saving_ns, gone) for part, gone in claims), NOTHING),
-        gpu_saving_ns=sum((_part_of(part.gpu_saving_ns, gone) for part, gone in claims), NOTHING),
-        measured_step_ns=Range(-step.change_ns.high, -step.change_ns.mid, -step.change_ns.low),
-        measured_gpu_ns=-work.change_ns.mid,
-    )
-
-
-def _totals(side: Side, scale: Scale) -> Totals:
-    return Totals(
-        findings=len(side.items),
-        gpu_ns=total(side, scale, on_gpu=True),
-        idle_ns=total(side, scale, on_gpu=False),
-    )
-
-
-def _notes(both: _Both, basis: str) -> Iterator[str]:
-    """One sentence each: what a reader must know before believing the figures."""
-    per = _per(both)
-    if per == "trace":
-        yield "No steps are known: every time is over the trace, and compares only if both did the same work."
-    elif per == "unknown":
-        yield "Steps are known on one side alone: costs do not compare."
-    if basis == ESTIMATED:
-        yield (
-            "The traces were not recorded alike, and recording stretches the host: idle time and the step are scaled "
-            "to the estimated unprofiled step. Where tracemine.capture timed the step alone, it is no guess."
-        )
-    if any(one.what == "gpu" for one in both.differs):
-        yield "The GPUs differ: improved and worse say what a finding costs there, not that the program changed."
-    for side, name in ((both.before, "before"), (both.after, "after")):
-        if side.spent is None:
-            yield f"What operators take is not stored with “{name}”: what is gone or come stays unknown."
-    if both.noise.source == "assumed":
-        few = min(side.about.steps for side in (both.before, both.after))
-        what = f"{count_text(few, 'step')} do" if few != 1 else "one step does"
-        yield f"Noise is assumed: {what} not tell how much steps vary. Record three or more, or say --noise."
 
 
 def with_accepted(difference: Difference, accepted: dict[str, str]) -> Difference:

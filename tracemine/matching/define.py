@@ -152,7 +152,7 @@ def regex_problem(text: str) -> str | None:
                 unbounded += 1
             else:
                 ways *= high - low + 1
-    searched = 0 if text.startswith(("^", r"\A")) and branches == [1] else 1
+    searched = int(branches != [1] or not text.startswith(("^", r"\A")))
     if unbounded + searched > 2:
         return (
             f"{unbounded} unbounded repetitions in it can take the {_power(unbounded + searched)} power of the text's "

@@ -12,6 +12,17 @@ from typing import TYPE_CHECKING, TextIO
 from tracemine.findings.record import Range, Variant
 from tracemine.report.bar import bar, legend, segments
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
+from tracemine.report.step_words import headline, step_texts
+from tracemine.report.verdict_words import (
+    error_text,
+    evidence_text,
+    not_tested_text,
+    refuted_ns,
+    refuted_text,
+    saved_text,
+    times_text,
+    unprofiled_ns,
+)
 from tracemine.report.words import (
     EVIDENCE,
     a_step,
@@ -24,26 +35,16 @@ from tracemine.report.words import (
     counted_text,
     cut_off,
     dropped_text,
-    error_text,
-    evidence_text,
     gpu_text,
-    headline,
     little_text,
     memory_text,
     no_findings,
-    not_tested_text,
     nothing_found,
     of_finding,
     outside_steps,
     payback_text,
-    refuted_ns,
-    refuted_text,
-    saved_text,
     source_text,
-    step_texts,
     summary_parts,
-    times_text,
-    unprofiled_ns,
     unprofiled_text,
     whole_text,
 )

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 
 from tracemine.report.bar import legend, segments
 from tracemine.report.escape import line
+from tracemine.report.step_words import headline
+from tracemine.report.verdict_words import saved_text, unprofiled_ns
 from tracemine.report.words import (
     all_of,
     ceiling_text,
-    headline,
     little_text,
     memory_text,
     no_findings,
     nothing_found,
     of_finding,
     payback_text,
-    saved_text,
     summary_parts,
-    unprofiled_ns,
     unprofiled_text,
 )
 from tracemine.units import count_text, percent_text, range_text, shares, time_text

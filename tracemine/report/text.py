@@ -13,6 +13,17 @@ from rich.text import Text
 from tracemine.report.bar import EDGE, rest, segments
 from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
+from tracemine.report.step_words import headline, step_texts
+from tracemine.report.verdict_words import (
+    error_text,
+    evidence_text,
+    refuted_ns,
+    refuted_text,
+    said_text,
+    saved_text,
+    times_text,
+    unprofiled_ns,
+)
 from tracemine.report.words import (
     all_of,
     basis_text,
@@ -24,11 +35,8 @@ from tracemine.report.words import (
     counted_text,
     cut_off,
     dropped_text,
-    error_text,
-    evidence_text,
     first_sentence,
     gpu_text,
-    headline,
     little_text,
     memory_text,
     no_findings,
@@ -37,15 +45,8 @@ from tracemine.report.words import (
     operator_name,
     outside_steps,
     payback_text,
-    refuted_ns,
-    refuted_text,
-    said_text,
-    saved_text,
     source_text,
-    step_texts,
     summary_parts,
-    times_text,
-    unprofiled_ns,
     unprofiled_text,
     whole_text,
 )

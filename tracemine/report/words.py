@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import groupby
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from tracemine.findings.record import CALL, KERNEL, NOTHING, PINNED, Range
+from tracemine.findings.record import NOTHING, Range
+from tracemine.report.step_words import _share_text
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tracemine.findings.record import (
-        Bound,
         Counted,
         Finding,
         Parts,
         Scan,
         Source,
-        StepSummary,
         Summary,
         TraceSummary,
         Variant,
-        Verified,
     )
 
 # What an evidence level rests on.
@@ -68,12 +65,6 @@ def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
     )
 
 
-def unprofiled_ns(summary: Summary) -> int | None:
-    """Return the unprofiled step's time, or that of all where no steps are known; None: not recorded."""
-    of = summary.unprofiled_ns if summary.per_step is None else summary.per_step.unprofiled_ns
-    return None if of is None else of.mid
-
-
 def unprofiled_text(summary: Summary) -> str:
     """Say how long the unprofiled step is, or all that was recorded; "" where that is not known."""
     step = summary.per_step
@@ -114,20 +105,6 @@ def basis_text(finding: Finding) -> str:
     known = dict.fromkeys(basis for basis in bases if basis is not None)
     partly = "partly " if len(set(bases)) > 1 else ""
     return partly + " and ".join(known) if known else ""
-
-
-def refuted_ns(finding: Finding) -> int:
-    """What was predicted of GPU time that verdicts took away."""
-    verdicts = [one.verdict for one in finding.variants or (finding,)]
-    return sum(verdict.predicted_ns.mid for verdict in verdicts if verdict is not None)
-
-
-def saved_text(scan: Scan) -> str:
-    """How long a step takes as it is and once all findings are fixed; "" where that is not known."""
-    before, parts = unprofiled_ns(scan.summary), scan.summary.parts
-    if before is None or parts is None:
-        return ""
-    return f"{time_text(before)} → {time_text(parts.after_ns.mid)}"
 
 
 def ceiling_text(scan: Scan) -> str:
@@ -267,120 +244,6 @@ def _bounds(bounds: Mapping[str, int]) -> Iterator[str]:
         yield f"{'no single unit' if name == 'neither' else name} {count:,}"
 
 
-_WINS = 0.95  # of eager's time: what is worth a word; whether it is more than noise is not judged here
-# What became of verdicts that change nothing here: keys of a scan's `evidence`.
-_UNUSED = {
-    "repeated": "beside another on the same finding",
-    "other_gpu": "of another GPU",
-    "no_finding": "on no finding of this trace",
-}
-
-
-def said_text(verified: Verified) -> str:
-    """Say how far a verdict got, what it says, and the levels that were not tried, in a line."""
-    untried = ", ".join(text.partition(":")[0] for text in verified.not_tested)
-    by = "" if verified.by == "kernel" else f" · with {verified.by}"
-    return f"{verified.level}, {verified.says}{by}" + (f" · not tested: {untried}" if untried else "")
-
-
-def times_text(verified: Verified) -> str:
-    """What one occurrence took where it was run, in a line; "" where nothing was timed.
-
-    >>> from tracemine.findings.record import NOTHING, Verified
-    >>> times_text(Verified(basis="measured", level="L4", says="", device="NVIDIA H200", state="cold", eager_ns=30_000,
-    ...     fused_ns=18_000, compiled_ns=17_000, saved_share=None, predicted_ns=NOTHING, occurrences=34, assumptions=(),
-    ...     not_tested=(), file="v.json"))
-    'NVIDIA H200, cache cold: eager 30.0 µs, one kernel 18.0 µs, torch.compile 17.0 µs'
-    """
-    times = [
-        f"{name} {time_text(ns)}"
-        for name, ns in (
-            ("eager", verified.eager_ns),
-            (_BY.get(verified.by, "one kernel"), verified.fused_ns),
-            (verified.library or "a library's call", verified.library_ns),
-            ("torch.compile", verified.compiled_ns),
-        )
-        if ns is not None
-    ]
-    return f"{verified.device}, cache {verified.state}: {', '.join(times)}" if times else ""
-
-
-_BY = {KERNEL: "one kernel", PINNED: "pinned", CALL: "another way"}
-
-
-def refuted_text(verified: Verified) -> str:
-    """Why a claim is taken away, in a line. Where torch.compile's kernels do win it says so: that is not claimed.
-
-    >>> from tracemine.findings.record import NOTHING, Verified
-    >>> print(refuted_text(Verified(basis="refuted", level="L3", says="this fusion loses", device="NVIDIA H200",
-    ...     state="cold", eager_ns=20_000, fused_ns=24_000, compiled_ns=5_000, saved_share=None, predicted_ns=NOTHING,
-    ...     occurrences=2, assumptions=(), not_tested=(), file="v.json")))
-    this fusion loses · NVIDIA H200, cache cold: eager 20.0 µs, one kernel 24.0 µs, torch.compile 5.00 µs, which wins
-    """
-    eager, compiled = verified.eager_ns, verified.compiled_ns
-    wins = eager is not None and compiled is not None and compiled < _WINS * eager
-    return " · ".join(text for text in (verified.says, times_text(verified)) if text) + (", which wins" if wins else "")
-
-
-def error_text(finding: Finding | Variant) -> str:
-    """What was predicted of GPU time over the trace, and how far off the measured is; "" where nothing was measured."""
-    verified = finding.verdict
-    if verified is None or verified.basis != "measured":
-        return ""
-    predicted, measured = verified.predicted_ns, finding.gpu_saving_ns.mid
-    off = measured - predicted.mid
-    where = "within" if predicted.low <= measured <= predicted.high else "outside"
-    return (
-        f"predicted {time_text(predicted.mid)} over the trace ({range_text(predicted.low, predicted.high)}), off by "
-        f"{'+' if off > 0 else ''}{time_text(off)}: {where} its interval"
-    )
-
-
-def not_tested_text(verified: Verified) -> str:
-    """The levels that were not tried, and why, those with one reason together.
-
-    >>> from tracemine.findings.record import NOTHING, Verified
-    >>> not_tested_text(Verified(basis="predicted", level="L2", says="", device=None, state=None, eager_ns=None,
-    ...     fused_ns=None, compiled_ns=None, saved_share=None, predicted_ns=NOTHING, occurrences=1, assumptions=(),
-    ...     not_tested=("L3: no GPU", "L4: no GPU", "L6: no step"), file="v.json"))
-    'L3, L4: no GPU; L6: no step'
-    """
-    reasons: dict[str, list[str]] = {}
-    for text in verified.not_tested:
-        level, _, reason = text.partition(": ")
-        reasons.setdefault(reason, []).append(level)
-    return "; ".join(f"{', '.join(levels)}: {reason}" for reason, levels in reasons.items())
-
-
-def evidence_text(scan: Scan) -> str:
-    """Say how many findings rest on what, and which verdicts change nothing here; "" where there are none."""
-    if scan.evidence is None:
-        return ""
-    variants = [variant for finding in scan.findings for variant in finding.variants or (finding,)]
-    known = [(variant, variant.verdict) for variant in variants if variant.verdict is not None]
-    measured = [variant.gpu_saving_ns.mid for variant, verdict in known if verdict.basis == "measured"]
-    refuted = [verdict.predicted_ns.mid for _, verdict in known if verdict.basis == "refuted"]
-    parts = []
-    if measured:
-        parts.append(f"{count_text(len(measured), 'variant')} measured: GPU {time_text(sum(measured))}")
-    if refuted:
-        parts.append(f"{len(refuted):,} refuted: GPU {time_text(sum(refuted))} less than predicted")
-    open_ = [verdict for _, verdict in known if verdict.basis == "predicted"]
-    parts += _reached_text([one.level for one in open_ if one.eager_ns is not None], "timed, and not settled")
-    parts += _reached_text([one.level for one in open_ if one.eager_ns is None], "not timed")
-    unused = [f"{scan.evidence[name]:,} {text}" for name, text in _UNUSED.items() if scan.evidence.get(name)]
-    if unused:
-        parts.append(f"verdicts not used: {', '.join(unused)}")
-    return "; ".join(parts) or "no verdicts"
-
-
-def _reached_text(levels: Sequence[str], says: str) -> list[str]:
-    """Count verdicts by the level that they reached; nothing where there are none."""
-    counts = Counter(levels)
-    reached = ", ".join(f"{counts[level]:,} {level}" for level in sorted(counts, reverse=True))
-    return [f"{len(levels):,} {says}: {reached}"] if levels else []
-
-
 def dropped_text(dropped: Mapping[str, int]) -> str:
     """What was looked at and not reported, and why, most first.
 
@@ -392,149 +255,6 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
     counts = [first, *(f"{count:,}" for _, count in by_count[1:])]
     reasons = [_DROPPED.get(reason, reason.replace("_", " ")) for reason, _ in by_count]
     return ", ".join(map(" ".join, zip(counts, reasons, strict=False)))
-
-
-# Classes of operators that read badly as they are.
-_WORK = {
-    "gemm": "matrix products",
-    "collective": "communication",
-    "conv": "convolutions",
-    "norm": "normalisation",
-    "pointwise": "pointwise kernels",
-    "reduction": "reductions",
-    "copy": "copies",
-    "embedding": "embeddings",
-    "quantize": "quantisation",
-    "foreach": "foreach kernels",
-    "optimizer": "optimizer kernels",
-}
-
-
-def headline(scan: Scan) -> str:
-    """Say what bounds the unprofiled step, in one line; "" where nothing ran."""
-    bound, summary = scan.summary.bound, scan.summary
-    if bound is None:
-        return ""
-    parts = [bound_text(bound, summary.parts, as_recorded=_as_recorded(summary))]
-    if summary.parts is None:
-        parts.append(work_text(bound))
-    if scan.trace.estimated_for is None:
-        parts.append("savings of GPU time not estimated, the GPU is not known (--gpu NAME)")
-    return "; ".join(parts)
-
-
-def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = True) -> str:
-    """Who waits for whom, and how sure that is.
-
-    >>> from tracemine.findings.record import Bound, Share
-    >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
-    >>> print(bound_text(Bound(by="host", idle_share=0.75, cause="host_bound", cause_share=0.98, **facts)))
-    host-bound: the GPU idles 75 %
-    >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
-    the GPU idles 75 %, cause unknown
-    >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
-    GPU-bound: the GPU is busy 98 %
-    >>> unclear = dict(idle_share=0.75, cause=None, cause_share=None, unprofiled_idle_share=Share(0.02, 0.1, 0.4))
-    >>> print(bound_text(Bound(by="unclear", **unclear, **facts), as_recorded=False))
-    GPU or host, cannot tell: unprofiled, the GPU is busy 90 % (60–98 %)
-    """
-    share = bound.unprofiled_idle_share
-    idle = bound.idle_share if share is None else share.mid
-    spread = "" if share is None else _spread_text(share.low, share.high)
-    spread_busy = "" if share is None else _spread_text(1 - share.high, 1 - share.low)
-    how = "" if as_recorded else "unprofiled, "
-    idles, busy = f"{how}the GPU idles {_share_text(idle)}{spread}", f"{how}the GPU is busy {_share_text(1 - idle)}"
-    if bound.by == "gpu":
-        return f"GPU-bound: {busy}{spread_busy}"
-    if bound.by == "unclear":
-        return f"GPU or host, cannot tell: {busy}{spread_busy}"
-    if bound.by == "communication":
-        bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
-        return f"communication-bound: {how}the GPU does nothing else {_share_text(bare)} of the time"
-    if bound.by == "unknown":
-        return f"{idles}, cause unknown"
-    if bound.by == "host":
-        return f"host-bound: {idles}"
-    return f"{idles}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
-
-
-def work_text(bound: Bound) -> str:
-    """What the GPU does most when it works.
-
-    >>> from tracemine.findings.record import Bound
-    >>> facts = dict(idle_share=0.2, bare_communication_share=0.0, cause=None, cause_share=None, unclassified_share=0.0)
-    >>> work_text(Bound(by="gpu", work="attention", work_share=0.61, **facts))
-    'of its work 61 % is attention'
-    """
-    whose = "its other work" if bound.by == "communication" else "its work"
-    what = "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
-    return f"of {whose} {_share_text(bound.work_share)} is {what}"
-
-
-def _share_of(parts: Parts, name: str) -> float:
-    return sum(part.ns for part in parts.parts if part.name == name) / max(parts.ns, 1)
-
-
-def _as_recorded(summary: Summary) -> bool:
-    """Whether a step counts as it was recorded: what recording costs is not known, or it costs nothing."""
-    step = summary.per_step
-    alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
-    recorded_ns = summary.span_ns if step is None else max(step.span_ns, step.gpu_busy_ns)
-    return alone is None or (alone.source != "captured" and alone.low == alone.mid >= recorded_ns)
-
-
-def _spread_text(low: float, high: float) -> str:
-    """The ends of a share, in brackets; "" where they read the same.
-
-    >>> _spread_text(0.821, 0.894), _spread_text(0.821, 0.822)
-    (' (82–89 %)', '')
-    """
-    first, last = (f"{100 * each:.0f}" for each in (low, high))
-    return "" if first == last else f" ({first}–{last} %)"
-
-
-def _share_text(share: float) -> str:
-    """A share without decimals, that says neither all nor nothing where it is neither.
-
-    >>> _share_text(0.614), _share_text(0.9996), _share_text(0.001), _share_text(1)
-    ('61 %', 'over 99 %', 'below 1 %', '100 %')
-    """
-    if 0.995 <= share < 1:
-        return "over 99 %"
-    return "below 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
-
-
-_KINDS = 4  # of steps, that are shown
-_FEWEST_STEPS = 3  # of which percentiles say more than their mean
-
-
-def step_texts(steps: StepSummary) -> Iterator[str]:
-    """What a step takes, where steps were not marked what tells them apart, and the kinds of steps, a line each.
-
-    >>> from tracemine.findings.record import StepSummary
-    >>> print(*step_texts(StepSummary(span_ns=7_100_000, gpu_busy_ns=1_150_000, count=3, span_p50_ns=7_000_000,
-    ...     span_p99_ns=7_400_000, gpu_busy_p50_ns=1_150_000, gpu_busy_p99_ns=1_160_000, source="annotation",
-    ...     evidence="3 × `Optimizer.step#SGD.step` (torch.optim)", confidence=0.9)), sep="\\n")
-    7.10 ms on the host (p50 7.00 ms, p99 7.40 ms), 1.15 ms of GPU work (p50 1.15 ms, p99 1.16 ms)
-    3 steps inferred from annotation: 3 × `Optimizer.step#SGD.step` (torch.optim); confidence 0.90
-    """
-    span = _percentiles(steps.span_p50_ns, steps.span_p99_ns, steps.count)
-    busy = _percentiles(steps.gpu_busy_p50_ns, steps.gpu_busy_p99_ns, steps.count)
-    yield f"{time_text(steps.span_ns)} on the host{span}, {time_text(steps.gpu_busy_ns)} of GPU work{busy}"
-    if steps.source != "marked":
-        inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
-        yield f"{inferred}; confidence {steps.confidence:.2f}"
-    if len(steps.kinds) > 1:
-        for kind in steps.kinds[:_KINDS]:
-            span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
-            busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
-            yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
-
-
-def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:
-    if p50_ns is None or p99_ns is None or count < _FEWEST_STEPS:
-        return ""
-    return f" (p50 {time_text(p50_ns)}, p99 {time_text(p99_ns)})"
 
 
 def cut_off(scan: Scan) -> str:

@@ -12,17 +12,15 @@ from tracemine.findings.record import Finding, Range, Scan, Variant
 from tracemine.matching import Rule, load_rules
 from tracemine.ops.kernel_names import short_name
 from tracemine.report.escape import shorten
+from tracemine.report.verdict_words import error_text, times_text, unprofiled_ns
 from tracemine.report.words import (
     EVIDENCE,
     a_step,
     blocks,
     chain,
     cost_text,
-    error_text,
     of_finding,
     source_text,
-    times_text,
-    unprofiled_ns,
     unprofiled_text,
     whole_text,
 )

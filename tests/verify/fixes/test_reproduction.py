@@ -18,7 +18,7 @@ from tests.verify.repro.emitted import run
 from tracemine.cli import main
 from tracemine.findings.record import CALL, Alike, Finding
 from tracemine.perfmodel import Range
-from tracemine.report.words import times_text
+from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.fixes.calls import fixed_call
 from tracemine.verify.fixes.record import Fixed, NoFixedForm

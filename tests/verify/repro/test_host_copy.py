@@ -16,7 +16,7 @@ from tests.verify.repro.emitted import run
 from tracemine.cli import main
 from tracemine.findings.record import PINNED, Finding
 from tracemine.findings.verdicts import judged
-from tracemine.report.words import times_text
+from tracemine.report.verdict_words import times_text
 from tracemine.verdicts.evidence import read_evidence
 from tracemine.verify.gpu.marks import name_digest
 from tracemine.verify.repro.host_copy import LARGEST_BYTES, HostCopy, copy_reproduction, host_copy

@@ -1,50 +1,10 @@
-"""The timeline: what a profiler said, as Arrow tables with one documented schema, stored as Parquet.
-
-Facts only. Classes, gaps, bounds and other opinions are derived from these tables when they are loaded, so a
-better classifier improves old files without reading the profiler's export again.
-
-A row number ("row" in a column's name) is a position in the table it names. Null means "not recorded".
-
-Two columns are in the files and not in memory, for whoever joins the files: `row`, a row's own number, and a kernel's
-`short_name`. `read` drops them; `Timeline.table` gives a table with them.
-"""
+"""Describe the tables of a timeline: columns, Arrow types, what each says, and what null means."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-
-from tracemine.columns import from_numbers, string_ids, texts
-from tracemine.errors import InputError, Location, TimelineError, UsageError
-from tracemine.files import (
-    beside,
-    folder_beside,
-    locked,
-    make_folder,
-    path_text,
-    read_file,
-    read_parquet,
-    resolved,
-    writing,
-)
-from tracemine.frames import frame
-from tracemine.ops.kernel_names import short_name
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-SCHEMA_VERSION = 5
-_READ_VERSIONS = (4, SCHEMA_VERSION)  # version 4 has no derived columns, and is the same otherwise
-_LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -85,7 +45,7 @@ _NO_SHAPES = "shapes were not recorded (record_shapes was off), or an older prof
 _INFERRED = "the tensors are inferred, not recorded"
 _NO_EXECUTION_TRACE = "no execution trace was given, or it lacks the operator"
 
-_ROW = Column("row", pa.int64(), "this row's own number, which other tables' columns named `…row` hold")
+ROW = Column("row", pa.int64(), "this row's own number, which other tables' columns named `…row` hold")
 _SHORT_NAME = Column(
     "short_name",
     _TEXT,
@@ -126,7 +86,7 @@ _TABLES = (
             Column("unowned_reason", _TEXT, "why op_row is null: `before_window` (launched before recording began), `no_host_events` (no operators were recorded), `no_launch_call` (its call is not among the recorded ones), `graph_replay` (a graph was replayed: what its activities compute was said when it was captured), `outside_any_op` (the call lies in no operator of its thread)", "op_row is set"),
             Column("step_row", pa.int64(), "row of `steps`: the step during whose host span it was launched", "launched outside every step, launch not recorded, or no steps recorded"),
         ),
-        derived=(_ROW, _SHORT_NAME),
+        derived=(ROW, _SHORT_NAME),
     ),
     Table(
         "ops",
@@ -154,7 +114,7 @@ _TABLES = (
             Column("execution_node_id", pa.int64(), "id of its node in the execution trace, or its `op_id` where NVTX texts tell who made all that it reads; ids grow in the order of starts, over all threads", _NO_EXECUTION_TRACE),
             Column("op_schema", _TEXT, "the operator's schema with its overload, such as `aten::add.Tensor(Tensor self, …) -> Tensor`", _NO_EXECUTION_TRACE + ", or it has none (annotations, backward nodes)"),
         ),
-        derived=(_ROW,),
+        derived=(ROW,),
     ),
     Table(
         "api",
@@ -176,7 +136,7 @@ _TABLES = (
             Column("module", _TEXT, "as in `ops`", "no stacks were recorded, or outside any module"),
             Column("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
         ),
-        derived=(_ROW,),
+        derived=(ROW,),
     ),
     Table(
         "steps",
@@ -190,7 +150,7 @@ _TABLES = (
             Column("pid", pa.int64(), "process id", "the export does not say"),
             Column("tid", pa.int64(), "thread id", "the export does not say"),
         ),
-        derived=(_ROW,),
+        derived=(ROW,),
     ),
     Table(
         "stacks",
@@ -204,7 +164,7 @@ _TABLES = (
             Column("function", _TEXT, "function name", "as file"),
             Column("module", _TEXT, "names of the nn.Modules on this path, outermost first, joined by `.`", "outside any module"),
         ),
-        derived=(_ROW,),
+        derived=(ROW,),
     ),
     Table(
         "memory",
@@ -221,7 +181,7 @@ _TABLES = (
             Column("allocated_bytes", pa.int64(), "all that is allocated on the device from then on", _NOT_IN_THIS_FORMAT),
             Column("reserved_bytes", pa.int64(), "all that the allocator has of the device from then on", _NOT_IN_THIS_FORMAT),
         ),
-        derived=(_ROW,),
+        derived=(ROW,),
     ),
     Table(
         "tensors",
@@ -242,7 +202,7 @@ _TABLES = (
             Column("shape", pa.list_(pa.int64()), "size of each dimension"),
             Column("strides", pa.list_(pa.int64()), "stride of each dimension, in elements", "not recorded (torch before 2.2)"),
         ),
-        derived=(_ROW,),
+        derived=(ROW,),
     ),
 )  # fmt: skip
 
@@ -306,324 +266,3 @@ COUNTERS = Table(
 COUNTERS_ONLY = "ncu"  # Meta.format of a directory that holds counters and no timeline
 
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
-
-_META = "meta.json"
-_OF_FINDINGS = ("findings", "occurrences")  # tables of what a scan found, written beside those of its trace
-_FILES = {_META, *(f"{name}.parquet" for name in (*TABLES, EDGES.name, COUNTERS.name, *_OF_FINDINGS))}
-_SHOWN = 3  # names in a message
-
-
-_Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
-
-
-class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU as the export describes it. Null: not recorded."""
-
-    ordinal: Annotated[int, _Says(description="the number that `activities.device` holds")]
-    name: Annotated[str | None, _Says(description="product name")] = None
-    memory_bytes: Annotated[int | None, _Says(description="device memory, bytes")] = None
-    compute_capability: Annotated[str | None, _Says(description="`major.minor`")] = None
-    sm_count: Annotated[int | None, _Says(description="streaming multiprocessors or compute units")] = None
-    warp_size: Annotated[int | None, _Says(description="threads a warp or wavefront")] = None
-    max_threads_per_sm: Annotated[int | None, _Says(description="resident threads a multiprocessor")] = None
-    registers_per_sm: Annotated[int | None, _Says(description="32-bit registers a multiprocessor")] = None
-    shared_memory_per_sm_bytes: Annotated[int | None, _Says(description="shared memory a multiprocessor, bytes")] = None
-
-
-class IngestReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of every event: read, left out and why, repaired and how, and what is incomplete."""
-
-    events: Annotated[dict[str, int], _Says(description="events by category, as found")] = {}
-    skipped: Annotated[dict[str, int], _Says(description="events that carry no row, by category")] = {}
-    dropped: Annotated[dict[str, int], _Says(description="events that could not be kept, by reason")] = {}
-    repaired: Annotated[dict[str, int], _Says(description="events kept after a repair, by repair")] = {}
-    unowned: Annotated[dict[str, int], _Says(description="activities without an operator, by reason")] = {}
-    warnings: Annotated[
-        tuple[str, ...], _Says(description="what a reader must know about completeness, one sentence each")
-    ] = ()
-    truncated: Annotated[bool, _Says(description="whether the file ended before its content did")] = False
-
-
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for the whole timeline. Only listed facts of the export's header get here, never its rest."""
-
-    schema_version: Annotated[int, _Says(description="version of this schema")] = SCHEMA_VERSION
-    tracemine_version: Annotated[str, _Says(description="what ingested the export")]
-    source: Annotated[str, _Says(description="file name, without its folder")]
-    format: Annotated[str, _Says(description="`kineto`, `nsys`; `ncu`: counters alone, no other table has rows")]
-    producer: Annotated[str | None, _Says(description="what the export was made by, as far as its features tell")] = (
-        None
-    )
-    time_resolution_ns: Annotated[
-        int, _Says(description="1000 where every time in the file is a whole microsecond, else 1")
-    ] = 1
-    devices: Annotated[tuple[Device, ...], _Says(description="the GPUs")] = ()
-    execution_trace: Annotated[
-        str | None, _Says(description="file name of the execution trace whose tensors the timeline has")
-    ] = None
-    rank: Annotated[int | None, _Says(description="this process among the job's")] = None
-    world_size: Annotated[int | None, _Says(description="processes of the job")] = None
-    record_shapes: Annotated[bool | None, _Says(description="whether the profiler recorded shapes")] = None
-    with_stack: Annotated[bool | None, _Says(description="whether the profiler recorded Python stacks")] = None
-    profile_memory: Annotated[bool | None, _Says(description="whether the profiler recorded allocations")] = None
-    alone_step_ns: Annotated[
-        int | None, _Says(description="mean time of a step while nothing recorded, where a capture measured it")
-    ] = None
-    recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step, as alone_step_ns")] = None
-    host_step_ns: Annotated[
-        int | None,
-        _Says(description="for how long the host is at a step that begins on an idle device, nothing recorded"),
-    ] = None
-    versions: Annotated[
-        dict[str, str],
-        _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded; `torch`, where a capture says it"),
-    ] = {}
-    ingest: Annotated[IngestReport, _Says(description="what became of every event")] = IngestReport()
-
-    def __post_init__(self) -> None:
-        for name in ("source", "execution_trace"):
-            if (file := getattr(self, name)) is not None:
-                msgspec.structs.force_setattr(self, name, path_text(file))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """All tables of one trace, checked against the schema once, here.
-
-    Raises TimelineError naming the table and the column that differ.
-
-    >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
-    >>> empty.activities.num_rows
-    0
-    """
-
-    meta: Meta
-    activities: pa.Table = None
-    ops: pa.Table = None
-    api: pa.Table = None
-    steps: pa.Table = None
-    stacks: pa.Table = None
-    memory: pa.Table = None
-    tensors: pa.Table = None
-
-    def __post_init__(self) -> None:
-        for table in _TABLES:
-            given = getattr(self, table.name)
-            object.__setattr__(self, table.name, _checked(given, table))
-
-    def write(
-        self,
-        directory: Path,
-        edges: pa.Table | None = None,
-        counters: pa.Table | None = None,
-        found: Sequence[tuple[Table, pa.Table]] = (),
-    ) -> None:
-        """Write the Parquet directory, whole or not at all: it gets its name when every file is in it.
-
-        A link keeps pointing to the directory. `edges`, a table of the schema `EDGES`, is written beside the others for
-        who reads the directory, and so is `counters`, one of the schema `COUNTERS`; `read` leaves both alone. `found` are
-        the tables of findings, each with its schema, which are written likewise.
-
-        Raises TimelineError if `directory` exists already and holds anything but a timeline, UsageError where it cannot
-        be written.
-        """
-        tables = {table.name: getattr(self, table.name) for table in _TABLES}
-        for table, given in ((EDGES, edges), (COUNTERS, counters), *found):
-            if given is not None:
-                tables[table.name] = _checked(given, table)
-        with writing(directory):
-            target = resolved(directory)
-            make_folder(target.parent)
-            with locked(target.parent):
-                _check_replaceable(target, directory)
-            with folder_beside(target) as folder:
-                staging = folder / "new"
-                staging.mkdir()
-                for name, rows in tables.items():
-                    rows = _with_derived(rows, name)
-                    with (staging / f"{name}.parquet").open("xb") as file:
-                        pq.write_table(rows, file, compression="zstd", **_encodings(rows))
-                (staging / _META).write_bytes(msgspec.json.format(msgspec.json.encode(self.meta), indent=1))
-                with locked(target.parent):
-                    _check_replaceable(target, directory)
-                    _replace(staging, target, folder / "old")
-
-    def table(self, name: str) -> pa.Table:
-        """A table as `write` stores it: with the number of each row, and of kernels their short names.
-
-        Raises UsageError where there is no table of that name.
-
-        >>> Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")).table("steps").column_names[:2]
-        ['row', 'name']
-        """
-        if name not in TABLES:
-            raise UsageError(f"a timeline has no table {name!r}", hint=f"there are: {', '.join(TABLES)}")
-        return _with_derived(getattr(self, name), name)
-
-    def to_pandas(self, name: str) -> pd.DataFrame:
-        """Return the same as a DataFrame, in which integers that were not recorded are `pd.NA`. Raises as `table`."""
-        return frame(self.table(name))
-
-    @staticmethod
-    def lies_in(directory: Path) -> bool:
-        """Whether `directory` looks like one that `write` made."""
-        return (directory / _META).is_file() and (directory / "activities.parquet").is_file()
-
-    @staticmethod
-    def read(directory: Path) -> Timeline:
-        """Read a Parquet directory that `write` made.
-
-        Raises TimelineError if a file is missing, damaged, or of another schema version.
-        """
-        with _readable(directory):
-            meta = _read_meta(directory / _META)
-            return Timeline(meta=meta, **{table.name: _facts(directory, table) for table in _TABLES})
-
-
-def read_counters_table(directory: Path) -> pa.Table | None:
-    """The table of the schema `COUNTERS` that lies in a timeline directory; None where there is none.
-
-    Raises TimelineError if it is damaged, or of another schema.
-
-    >>> read_counters_table(Path("no/such/folder")) is None
-    True
-    """
-    path = directory / f"{COUNTERS.name}.parquet"
-    if not (os.path.lexists(path) and os.path.lexists(directory / _META)):
-        return None
-    with _readable(directory):
-        _read_meta(directory / _META)
-        return _checked(_read_table(path), COUNTERS)
-
-
-@contextmanager
-def _readable(directory: Path) -> Iterator[None]:
-    """Whatever is wrong with a timeline's files, as a TimelineError that names the directory."""
-    try:
-        yield
-    except (InputError, TimelineError, *_DAMAGED) as error:
-        reason = error.message if isinstance(error, TimelineError) else f"is not a readable timeline: {_says(error)}"
-        hint = "ingest the profiler's export again"
-        raise TimelineError(reason, where=Location(str(directory)), hint=hint) from None
-
-
-def _checked(given: Any, table: Table) -> pa.Table:
-    schema = table.schema
-    if given is None:
-        return pa.Table.from_batches([], schema)  # Schema.empty_table would import pandas
-    if given.schema.names != schema.names:
-        missing = [n for n in schema.names if n not in given.schema.names]
-        extra = [n for n in given.schema.names if n not in schema.names]
-        raise TimelineError(f"table {table.name}: missing columns {missing}, unknown columns {extra}, or another order")
-    for field in schema:
-        column = given.column(field.name)
-        if column.type != field.type:
-            raise TimelineError(f"table {table.name}, column {field.name}: {column.type} instead of {field.type}")
-        if not field.nullable and column.null_count:
-            raise TimelineError(f"table {table.name}, column {field.name}: {column.null_count} nulls where none may be")
-    return pa.Table.from_arrays(given.columns, schema=schema)
-
-
-_DAMAGED = (OSError, pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def _says(error: Exception) -> str:
-    """Of a file in the folder its name and what is wrong."""
-    if not isinstance(error, InputError) or error.where is None:
-        return str(error)
-    return f"{Path(error.where.path).name} {error.message}"
-
-
-class _Version(msgspec.Struct):
-    """What is read of meta.json before anything is known of the rest."""
-
-    schema_version: int
-
-
-def _read_meta(path: Path) -> Meta:
-    text = read_file(path, _LARGEST_META)
-    version = msgspec.json.decode(text, type=_Version).schema_version
-    if version not in _READ_VERSIONS:
-        known = " and ".join(map(str, _READ_VERSIONS))
-        raise TimelineError(f"has schema version {version}, this tracemine reads {known}")
-    return msgspec.structs.replace(msgspec.json.decode(text, type=Meta), schema_version=SCHEMA_VERSION)
-
-
-def _facts(directory: Path, table: Table) -> pa.Table:
-    """A table that was stored, without what was derived from it."""
-    found = _read_table(directory / f"{table.name}.parquet")
-    derived = [column.name for column in table.derived if column.name in found.column_names]
-    return found.drop_columns(derived) if derived else found
-
-
-def _with_derived(rows: pa.Table, name: str) -> pa.Table:
-    """A table and what is derived from it, before its facts."""
-    if name not in TABLES:
-        return rows
-    made = [_DERIVE[column.name](rows) for column in TABLES[name].derived]
-    fields = [pa.field(column.name, column.type, nullable=False) for column in TABLES[name].derived]
-    return pa.Table.from_arrays([*made, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
-
-
-def _encodings(rows: pa.Table) -> dict[str, Any]:
-    """How columns are packed: row numbers as their differences, which take no room, all else by dictionaries."""
-    if _ROW.name not in rows.column_names:
-        return {}
-    lists = {field.name: pa.types.is_nested(field.type) for field in rows.schema if field.name != _ROW.name}
-    others = [f"{name}.list.element" if nested else name for name, nested in lists.items()]
-    return {"use_dictionary": others, "column_encoding": {_ROW.name: "DELTA_BINARY_PACKED"}}
-
-
-def _row_numbers(rows: pa.Table) -> pa.Array:
-    return from_numbers(np.arange(rows.num_rows, dtype=np.int64), pa.int64())
-
-
-def _short_names(rows: pa.Table) -> pa.Array:
-    return texts(*string_ids(rows.column("name")), short_name)
-
-
-_DERIVE: dict[str, Callable[[pa.Table], pa.Array]] = {"row": _row_numbers, "short_name": _short_names}
-
-
-def _read_table(path: Path) -> pa.Table:
-    table = read_parquet(path).unify_dictionaries().combine_chunks()
-    table.validate(full=True)  # that text is text, and an index one of the dictionary's
-    return table
-
-
-def _is_empty(directory: Path) -> bool:
-    return directory.is_dir() and not any(directory.iterdir())
-
-
-def _check_replaceable(directory: Path, given: Path) -> None:
-    """Raises TimelineError where there is anything but a timeline's own files, or the folder is the current one."""
-    if not os.path.lexists(directory):
-        return
-    where = Location(str(given))
-    elsewhere = "choose another directory with -o"
-    if not (Timeline.lies_in(directory) or _is_empty(directory)):
-        raise TimelineError("exists and is not a timeline directory, so it is left alone", where=where, hint=elsewhere)
-    others = sorted(path.name for path in directory.iterdir() if path.name not in _FILES or not _is_plain(path))
-    if others:
-        names = ", ".join(others[:_SHOWN]) + (f", … ({len(others)})" if len(others) > _SHOWN else "")
-        hint = f"move it away, or {elsewhere}"
-        raise TimelineError(f"holds what no ingest wrote, so it is left alone: {names}", where=where, hint=hint)
-    if directory.samefile("."):
-        raise TimelineError("is the current directory, which cannot be replaced", where=where, hint=elsewhere)
-
-
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
-
-
-def _replace(staging: Path, directory: Path, old: Path) -> None:
-    """Give `staging` its final name. An older timeline there becomes `old` meanwhile, which is not deleted here."""
-    replaces = directory.exists()
-    try:
-        if replaces:
-            directory.rename(old)
-        staging.rename(directory)
-    except BaseException:
-        if staging.exists() and old.exists():
-            old.rename(beside(directory) if os.path.lexists(directory) else directory)
-        raise

@@ -1,0 +1,146 @@
+"""Write the folder of a capture, and say what it holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracemine.errors import Location, UsageError
+from tracemine.programs import program, run
+from tracemine.units import count_text, ratio_text, time_text
+
+TRACE, EXECUTION_TRACE, ABOUT = "trace.json.gz", "et.json.gz", "capture.json"
+_DISTORTING = 1.5  # a step that takes so many times as long was waiting for the recording
+_SHOWN = 3  # names in a message
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What was recorded, with what, and what that cost; `capture.json` holds the same."""
+
+    schema_version: int = 1
+    tracemine: str
+    torch: str
+    cuda: str | None  # torch was built for; so `hip`
+    hip: str | None
+    driver: str | None
+    python: str
+    gpus: Sequence[str]  # that torch sees, in its order
+    trace: str = TRACE
+    execution_trace: str | None  # null: not asked for, or torch wrote none
+    gpu_activities: int
+    steps: int  # marked in the trace
+    steps_asked: int | None  # null: the whole block was recorded
+    warmup: int
+    timed: int
+    stacks: bool
+    memory: bool
+    alone_step_ns: int | None  # mean of the steps that ran with nothing recording; null: not measured
+    host_step_ns: int | None  # from an idle device until the host is done with a step, median; null: not measured
+    recorded_step_ns: int | None  # mean of the recorded ones
+    slowdown: float | None  # their ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    steps: int | None
+    warmup: int
+    timed: int
+    stacks: bool
+    memory: bool
+    execution_trace: bool
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("warmup", 0), ("timed", 0)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise UsageError(f"capture({name}={value!r}): an integer from {least} on is needed")
+
+
+def driver() -> str | None:
+    """The GPU driver's version; null where nvidia-smi does not say."""
+    tool = program("nvidia-smi")
+    if tool is None:
+        return None
+    question = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    with suppress(OSError, subprocess.SubprocessError):
+        answer = run(question, 10)
+        return (answer.stdout.split("\n")[0].strip() or None) if answer.returncode == 0 else None
+    return None
+
+
+def may_be_written(target: Path, given: str) -> bool:
+    """Whether `target` is there and replaced. Raises UsageError if it is anything else than a capture or empty."""
+    if not os.path.lexists(target):
+        return False
+    hint = "pass another folder; only an earlier capture is replaced"
+    if not target.is_dir():
+        raise UsageError("is a file", where=Location(given), hint=hint)
+    held = {path.name for path in target.iterdir()}
+    others = sorted(held - {TRACE, EXECUTION_TRACE, ABOUT} if ABOUT in held else held)
+    if others:
+        names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
+        raise UsageError(f"holds what no capture wrote: {names}", where=Location(given), hint=hint)
+    return True
+
+
+def publish(staging: Path, target: Path, *, replaces: bool) -> None:
+    """Give the finished folder its name."""
+    if not replaces:
+        staging.rename(target)  # fails where another process, a rank of the same job say, was first
+        return
+    may_be_written(target, str(target))
+    earlier = staging.with_suffix(".old")
+    target.rename(earlier)
+    try:
+        staging.rename(target)
+    except OSError:
+        earlier.rename(target)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextmanager
+def says_where(given: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror or error}",
+            where=Location(given),
+            hint="each process of a job needs a folder of its own" if Path(given).exists() else None,
+        ) from None
+
+
+def line_of(given: str, written: Capture) -> str:
+    """What was recorded, what it cost, and what to do with it."""
+    steps = count_text(written.steps, "step") if written.steps else "no steps marked (recording.step() marks them)"
+    seen = count_text(written.gpu_activities, "GPU activity") if written.gpus else "no GPU here, the host side only"
+    if written.gpus and not written.gpu_activities:
+        seen += " (nothing ran there, or another profiler holds its events)"
+    cost = "what recording cost the step was not measured (capture(..., steps=3) does)"
+    if written.alone_step_ns is not None and written.recorded_step_ns is not None and written.slowdown is not None:
+        cost = (
+            f"a step took {time_text(written.alone_step_ns)} alone and {time_text(written.recorded_step_ns)} "
+            f"recorded ({ratio_text(written.slowdown)} times)"
+        )
+        if written.slowdown >= _DISTORTING:
+            cost += ": the gaps between its kernels are longer than in production"
+    return f"{given}: {steps}, {seen}; {cost}. Next: tracemine scan {given}"
+
+
+def doubts(written: Capture, options: Options) -> Iterator[str]:
+    """What keeps a capture from being the evidence that was asked for."""
+    if options.steps is not None and written.steps < options.steps:
+        yield f"the block ended after {written.steps} of {count_text(options.steps, 'recorded step')}"
+    if options.execution_trace and written.execution_trace is None:
+        yield "torch wrote no execution trace (is another ExecutionTraceObserver registered?): edges will not be proven"

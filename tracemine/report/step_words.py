@@ -1,0 +1,158 @@
+"""Say in words what bounds a step, and where its time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracemine.units import count_text, time_text
+
+# Classes of operators that read badly as they are.
+_WORK = {
+    "gemm": "matrix products",
+    "collective": "communication",
+    "conv": "convolutions",
+    "norm": "normalisation",
+    "pointwise": "pointwise kernels",
+    "reduction": "reductions",
+    "copy": "copies",
+    "embedding": "embeddings",
+    "quantize": "quantisation",
+    "foreach": "foreach kernels",
+    "optimizer": "optimizer kernels",
+}
+_KINDS = 4  # of steps, that are shown
+_FEWEST_STEPS = 3  # of which percentiles say more than their mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracemine.findings.record import (
+        Bound,
+        Parts,
+        Scan,
+        StepSummary,
+        Summary,
+    )
+
+
+def headline(scan: Scan) -> str:
+    """Say what bounds the unprofiled step, in one line; "" where nothing ran."""
+    bound, summary = scan.summary.bound, scan.summary
+    if bound is None:
+        return ""
+    parts = [bound_text(bound, summary.parts, as_recorded=_as_recorded(summary))]
+    if summary.parts is None:
+        parts.append(work_text(bound))
+    if scan.trace.estimated_for is None:
+        parts.append("savings of GPU time not estimated, the GPU is not known (--gpu NAME)")
+    return "; ".join(parts)
+
+
+def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = True) -> str:
+    """Who waits for whom, and how sure that is.
+
+    >>> from tracemine.findings.record import Bound, Share
+    >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
+    >>> print(bound_text(Bound(by="host", idle_share=0.75, cause="host_bound", cause_share=0.98, **facts)))
+    host-bound: the GPU idles 75 %
+    >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
+    the GPU idles 75 %, cause unknown
+    >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
+    GPU-bound: the GPU is busy 98 %
+    >>> unclear = dict(idle_share=0.75, cause=None, cause_share=None, unprofiled_idle_share=Share(0.02, 0.1, 0.4))
+    >>> print(bound_text(Bound(by="unclear", **unclear, **facts), as_recorded=False))
+    GPU or host, cannot tell: unprofiled, the GPU is busy 90 % (60–98 %)
+    """
+    share = bound.unprofiled_idle_share
+    idle = bound.idle_share if share is None else share.mid
+    spread = "" if share is None else _spread_text(share.low, share.high)
+    spread_busy = "" if share is None else _spread_text(1 - share.high, 1 - share.low)
+    how = "" if as_recorded else "unprofiled, "
+    idles, busy = f"{how}the GPU idles {_share_text(idle)}{spread}", f"{how}the GPU is busy {_share_text(1 - idle)}"
+    if bound.by == "gpu":
+        return f"GPU-bound: {busy}{spread_busy}"
+    if bound.by == "unclear":
+        return f"GPU or host, cannot tell: {busy}{spread_busy}"
+    if bound.by == "communication":
+        bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
+        return f"communication-bound: {how}the GPU does nothing else {_share_text(bare)} of the time"
+    if bound.by == "unknown":
+        return f"{idles}, cause unknown"
+    if bound.by == "host":
+        return f"host-bound: {idles}"
+    return f"{idles}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
+
+
+def work_text(bound: Bound) -> str:
+    """What the GPU does most when it works.
+
+    >>> from tracemine.findings.record import Bound
+    >>> facts = dict(idle_share=0.2, bare_communication_share=0.0, cause=None, cause_share=None, unclassified_share=0.0)
+    >>> work_text(Bound(by="gpu", work="attention", work_share=0.61, **facts))
+    'of its work 61 % is attention'
+    """
+    whose = "its other work" if bound.by == "communication" else "its work"
+    what = "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
+    return f"of {whose} {_share_text(bound.work_share)} is {what}"
+
+
+def _share_of(parts: Parts, name: str) -> float:
+    return sum(part.ns for part in parts.parts if part.name == name) / max(parts.ns, 1)
+
+
+def _as_recorded(summary: Summary) -> bool:
+    """Whether a step counts as it was recorded: what recording costs is not known, or it costs nothing."""
+    step = summary.per_step
+    alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
+    recorded_ns = summary.span_ns if step is None else max(step.span_ns, step.gpu_busy_ns)
+    return alone is None or (alone.source != "captured" and alone.low == alone.mid >= recorded_ns)
+
+
+def _spread_text(low: float, high: float) -> str:
+    """The ends of a share, in brackets; "" where they read the same.
+
+    >>> _spread_text(0.821, 0.894), _spread_text(0.821, 0.822)
+    (' (82–89 %)', '')
+    """
+    first, last = (f"{100 * each:.0f}" for each in (low, high))
+    return "" if first == last else f" ({first}–{last} %)"
+
+
+def _share_text(share: float) -> str:
+    """A share without decimals, that says neither all nor nothing where it is neither.
+
+    >>> _share_text(0.614), _share_text(0.9996), _share_text(0.001), _share_text(1)
+    ('61 %', 'over 99 %', 'below 1 %', '100 %')
+    """
+    if 0.995 <= share < 1:
+        return "over 99 %"
+    return "below 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def step_texts(steps: StepSummary) -> Iterator[str]:
+    """What a step takes, where steps were not marked what tells them apart, and the kinds of steps, a line each.
+
+    >>> from tracemine.findings.record import StepSummary
+    >>> print(*step_texts(StepSummary(span_ns=7_100_000, gpu_busy_ns=1_150_000, count=3, span_p50_ns=7_000_000,
+    ...     span_p99_ns=7_400_000, gpu_busy_p50_ns=1_150_000, gpu_busy_p99_ns=1_160_000, source="annotation",
+    ...     evidence="3 × `Optimizer.step#SGD.step` (torch.optim)", confidence=0.9)), sep="\\n")
+    7.10 ms on the host (p50 7.00 ms, p99 7.40 ms), 1.15 ms of GPU work (p50 1.15 ms, p99 1.16 ms)
+    3 steps inferred from annotation: 3 × `Optimizer.step#SGD.step` (torch.optim); confidence 0.90
+    """
+    span = _percentiles(steps.span_p50_ns, steps.span_p99_ns, steps.count)
+    busy = _percentiles(steps.gpu_busy_p50_ns, steps.gpu_busy_p99_ns, steps.count)
+    yield f"{time_text(steps.span_ns)} on the host{span}, {time_text(steps.gpu_busy_ns)} of GPU work{busy}"
+    if steps.source != "marked":
+        inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
+        yield f"{inferred}; confidence {steps.confidence:.2f}"
+    if len(steps.kinds) > 1:
+        for kind in steps.kinds[:_KINDS]:
+            span = _percentiles(kind.span_p50_ns, kind.span_p99_ns, _FEWEST_STEPS)
+            busy = _percentiles(kind.gpu_busy_p50_ns, kind.gpu_busy_p99_ns, _FEWEST_STEPS)
+            yield f"{kind.count:,} × {kind.name}: host{span}, GPU{busy}"
+
+
+def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:
+    if p50_ns is None or p99_ns is None or count < _FEWEST_STEPS:
+        return ""
+    return f" (p50 {time_text(p50_ns)}, p99 {time_text(p99_ns)})"

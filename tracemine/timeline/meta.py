@@ -1,0 +1,83 @@
+"""Describe what holds for a whole timeline: its meta.json."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from tracemine.files import path_text
+
+SCHEMA_VERSION = 5
+
+_Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as the export describes it. Null: not recorded."""
+
+    ordinal: Annotated[int, _Says(description="the number that `activities.device` holds")]
+    name: Annotated[str | None, _Says(description="product name")] = None
+    memory_bytes: Annotated[int | None, _Says(description="device memory, bytes")] = None
+    compute_capability: Annotated[str | None, _Says(description="`major.minor`")] = None
+    sm_count: Annotated[int | None, _Says(description="streaming multiprocessors or compute units")] = None
+    warp_size: Annotated[int | None, _Says(description="threads a warp or wavefront")] = None
+    max_threads_per_sm: Annotated[int | None, _Says(description="resident threads a multiprocessor")] = None
+    registers_per_sm: Annotated[int | None, _Says(description="32-bit registers a multiprocessor")] = None
+    shared_memory_per_sm_bytes: Annotated[int | None, _Says(description="shared memory a multiprocessor, bytes")] = None
+
+
+class IngestReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of every event: read, left out and why, repaired and how, and what is incomplete."""
+
+    events: Annotated[dict[str, int], _Says(description="events by category, as found")] = {}
+    skipped: Annotated[dict[str, int], _Says(description="events that carry no row, by category")] = {}
+    dropped: Annotated[dict[str, int], _Says(description="events that could not be kept, by reason")] = {}
+    repaired: Annotated[dict[str, int], _Says(description="events kept after a repair, by repair")] = {}
+    unowned: Annotated[dict[str, int], _Says(description="activities without an operator, by reason")] = {}
+    warnings: Annotated[
+        tuple[str, ...], _Says(description="what a reader must know about completeness, one sentence each")
+    ] = ()
+    truncated: Annotated[bool, _Says(description="whether the file ended before its content did")] = False
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the whole timeline. Only listed facts of the export's header get here, never its rest."""
+
+    schema_version: Annotated[int, _Says(description="version of this schema")] = SCHEMA_VERSION
+    tracemine_version: Annotated[str, _Says(description="what ingested the export")]
+    source: Annotated[str, _Says(description="file name, without its folder")]
+    format: Annotated[str, _Says(description="`kineto`, `nsys`; `ncu`: counters alone, no other table has rows")]
+    producer: Annotated[str | None, _Says(description="what the export was made by, as far as its features tell")] = (
+        None
+    )
+    time_resolution_ns: Annotated[
+        int, _Says(description="1000 where every time in the file is a whole microsecond, else 1")
+    ] = 1
+    devices: Annotated[tuple[Device, ...], _Says(description="the GPUs")] = ()
+    execution_trace: Annotated[
+        str | None, _Says(description="file name of the execution trace whose tensors the timeline has")
+    ] = None
+    rank: Annotated[int | None, _Says(description="this process among the job's")] = None
+    world_size: Annotated[int | None, _Says(description="processes of the job")] = None
+    record_shapes: Annotated[bool | None, _Says(description="whether the profiler recorded shapes")] = None
+    with_stack: Annotated[bool | None, _Says(description="whether the profiler recorded Python stacks")] = None
+    profile_memory: Annotated[bool | None, _Says(description="whether the profiler recorded allocations")] = None
+    alone_step_ns: Annotated[
+        int | None, _Says(description="mean time of a step while nothing recorded, where a capture measured it")
+    ] = None
+    recorded_step_ns: Annotated[int | None, _Says(description="mean time of a recorded step, as alone_step_ns")] = None
+    host_step_ns: Annotated[
+        int | None,
+        _Says(description="for how long the host is at a step that begins on an idle device, nothing recorded"),
+    ] = None
+    versions: Annotated[
+        dict[str, str],
+        _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded; `torch`, where a capture says it"),
+    ] = {}
+    ingest: Annotated[IngestReport, _Says(description="what became of every event")] = IngestReport()
+
+    def __post_init__(self) -> None:
+        for name in ("source", "execution_trace"):
+            if (file := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, path_text(file))
