@@ -1,12 +1,7 @@
-"""The critical path: the recorded timeline run again with other times, to see what the step gains.
+"""The critical path: what each activity and host call of a recorded timeline waited for.
 
-What everything waited for is known. An activity waited for the one before it on its stream, for the call that
-launched it, and, where the host had made its stream wait for an event, for the other streams; a host call for the call
-before it, and for the device where it blocks. Run again, each begins when the last of these is done and a delay has
-passed, the recorded one after what did come last. So shorter activities shorten the step where the device sets the pace
-and fewer launches where the host does. Neither case is told from the other: the later wins, everywhere anew.
-
-Run again with the host as much faster as it is where nobody records, the timeline is production's.
+What is made of it is run again with other times (`replay.py`). Run again with the host as much faster as it is without
+a profiler, the timeline is production's.
 
 Limits. Threads that launch are taken to take turns. Which event a stream waited for is not recorded: it is taken to be
 the last that ended on each other stream, so that a wait holds up too much rather than too little. An activity whose
@@ -15,205 +10,23 @@ launch is not recorded follows the host as it did. Other ranks are taken to be a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tracemine.perfmodel import LOADING_PACE
+from tracemine.findings.replay import BLOCKS, LAUNCHES, RUNS, Event, HostStep, Operators, Replay
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, numbers, rows_of
 from tracemine.rows.host import LOADS, Calls, last_begun, named, threads
-from tracemine.rows.table import BoolArray, Categories, IntArray
+from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
 
-Floats = npt.NDArray[np.float64]
 # Delays where nothing recorded tells them, and the most that is believed: between two activities of a full queue, and
 # from a launch call's begin to its activity's start on an idle device.
 _CHANGE_OVER_NS, _MOST_CHANGE_OVER_NS = 1_000, 3_000
 _LAUNCH_NS, _MOST_LAUNCH_NS = 6_000, 20_000
 _MOST_STREAMS = 64  # of a made-up trace with more, only the streams with the most activities hold up others
-_BLOCKS, _LAUNCHES, _RUNS = range(3)  # what happens at one moment, in the order in which it can
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a finding changes. Rows of `activities`, each in one change at most."""
-
-    rows: IntArray  # those that get shorter
-    saved_ns: IntArray  # by this much each, no more than it lasts
-    unlaunched: IntArray  # those whose launch is not made any more
-    whole: bool  # with one goes all that the host did since the launch before; else its operator, where that is alone
-    called: IntArray  # those whose launch costs the host more than it did
-    call_ns: int  # by this much, whatever the host's pace
-    unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """The timeline run again: scenarios are the last axis of each."""
-
-    done: Floats  # how long all takes from the first start on
-    starts: Floats  # of each activity, since the recorded first start
-    ends: Floats
-    host_step: Floats | None  # for how long the host is at the first step; None: its begin and end are not known
-
-
-@dataclass(frozen=True, slots=True)
-class Operators:
-    """Of each call the outermost operator that launches no more than the one that made it. Lists, a value a call."""
-
-    row: list[int]  # of the operator; −1: none is known
-    launches: list[int]  # that the operator makes
-    lead_ns: list[int]  # how much of the host's own time before the call lies before that operator
-    tail_ns: list[int]  # for how long the operator goes on behind the call's begin
-
-    def kept(self, unmade: Sequence[int]) -> set[int]:
-        """Those of the calls whose operator still makes others, or is not known."""
-        gone = Counter(self.row[call] for call in unmade)
-        return {call for call in unmade if self.row[call] < 0 or gone[self.row[call]] < self.launches[call]}
-
-
-@dataclass(frozen=True, slots=True)
-class HostStep:
-    """A step as the host goes through it: places in `Replay.events` of its first and last host event, and the host's
-    own time in it before the first and after the last.
-    """
-
-    first: int
-    last: int
-    around_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Everything that happened, in order, and what it waited for. Nanoseconds since the first activity's start."""
-
-    events: tuple[tuple[int, int], ...]  # (_LAUNCHES, call), (_RUNS, activity) or (_BLOCKS, call)
-    begins: float  # the first host event
-    start: IntArray
-    dur: IntArray
-    launch: IntArray  # of each activity, −1 where the one before it in its graph is all that it waits for
-    launch_delay: IntArray  # from that call's begin
-    held_by: tuple[tuple[tuple[int, int], ...], ...]  # of each activity: others, and the delays after their ends
-    alone: BoolArray  # of each activity: nothing else was launched by its call
-    work: dict[tuple[int, int], int]  # of each host event: the host's own time since the one before
-    loading: dict[tuple[int, int], int]  # how much of that went into loading data, which recording stretches little
-    operators: Operators
-    waits: dict[
-        int, tuple[int, int, int]
-    ]  # of each blocking call: the activity, the delay after it, and after its begin
-    last: tuple[tuple[int, int, int, int], ...]  # of each stream: last activity; its call, or −1; delay, time it took
-    interval_ns: float  # from one launch call to the next, the host's own time: mean
-    step: HostStep | None = None  # the first one, as the host goes through it
-
-    def run(self, pace: Floats, changes: Sequence[Change] = ()) -> Ran:
-        """The timeline with other times: [scenarios], and twice [activities, scenarios].
-
-        In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
-        of them are made in it; else all of them in all.
-        """
-        count = len(pace)
-        in_turn = count == len(changes) + 1
-        saved: dict[int, tuple[int, int]] = {}
-        unmade: dict[int, tuple[int, bool]] = {}
-        dearer: dict[int, tuple[int, int]] = {}
-        unblocked: dict[int, int] = {}
-        for number, change in enumerate(changes):
-            since = number + 1 if in_turn else 0
-            saved.update((r, (since, s)) for r, s in zip(change.rows.tolist(), change.saved_ns.tolist(), strict=True))
-            calls = self._calls(change.unlaunched)
-            kept = self.operators.kept(calls)
-            unmade.update((call, (since, change.whole or call in kept)) for call in calls)
-            dearer.update((call, (since, change.call_ns)) for call in self._calls(change.called))
-            unblocked.update((call, since) for call in self._calls(change.unblocked))
-        starts, ends = (np.zeros((len(self.start), count)) for _ in range(2))
-        called: dict[int, Floats] = {}
-        unheld = count  # scenarios from this one on do not wait for what was launched last
-        reached: dict[int, Floats] = {}  # by place in `events`, when the host was done with it
-        asked = () if self.step is None else (self.step.first, self.step.last)
-        gone, left = count, 0  # scenarios from this one on do not make the launch before, and what else goes with it
-        host, faster = np.full(count, self.begins), 1.0 / pace
-        loads = np.maximum(faster, 1.0 / LOADING_PACE)
-        around = self.operators
-        launch, delays, dur = self.launch.tolist(), self.launch_delay.tolist(), self.dur.tolist()
-        for place, event in enumerate(self.events):
-            kind, at = event
-            if kind == _RUNS:
-                begin = called[launch[at]] + delays[at] if launch[at] >= 0 else None
-                for other, delay in self.held_by[at]:
-                    free = ends[other] + delay
-                    begin = free if begin is None else np.maximum(begin, free)
-                starts[at] = self.start[at] if begin is None else begin
-                ends[at] = starts[at] + dur[at]
-                if at in saved:
-                    since, by = saved[at]
-                    ends[at, since:] -= by
-                continue
-            loaded = self.loading.get(event, 0)
-            step = (self.work[event] - loaded) * faster + loaded * loads if loaded else self.work[event] * faster
-            since, whole = unmade.get(at, (count, False)) if kind == _LAUNCHES else (count, False)
-            if gone < count and left:
-                step[gone:] = np.maximum(step[gone:] - left * faster[gone:], 0.0)
-            if since < count:
-                step[since:] = 0.0
-            if since < gone and not whole:
-                step[since:gone] = around.lead_ns[at] * faster[since:gone]
-            gone, left = since, 0 if whole else around.tail_ns[at]
-            if kind == _LAUNCHES:
-                since, more = dearer.get(at, (count, 0))
-                step[since:] += more
-                unheld = unblocked.get(at, count)
-                host = called[at] = host + step
-            else:
-                other, after, own = self.waits[at]
-                ahead = host[unheld:] + step[unheld:]
-                host = host + (step + own)
-                if other >= 0:
-                    host = np.maximum(host, ends[other] + after)
-                host[unheld:] = ahead
-            if place in asked:
-                reached[place] = host.copy()
-        done = self._done(ends, called, faster) - starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
-        step = self.step
-        host_step = None if step is None else reached[step.last] - reached[step.first] + step.around_ns * faster
-        return Ran(done, starts, ends, host_step)
-
-    def _calls(self, rows: IntArray) -> list[int]:
-        """The calls that launched activities, of those that launched nothing else."""
-        found: list[int] = self.launch[rows[self.alone[rows]]].tolist()
-        return found
-
-    def _done(self, ends: Floats, called: dict[int, Floats], faster: Floats) -> Floats:
-        """When the last of each stream ends, and when the host would have launched what follows: it goes on as it did.
-
-        So a host that sets the pace gains nothing by the last activity, and a device that does all of it.
-        """
-        done = np.full(len(faster), -np.inf if self.last else 0.0)  # on a faster host all may end before time begins
-        for at, call, delay, took in self.last:
-            done = np.maximum(done, ends[at])
-            if call >= 0:
-                done = np.maximum(done, called[call] + delay + np.minimum(took, self.interval_ns * faster))
-        return done
-
-    def takes(self, changes: Sequence[Change], pace: float) -> Floats:
-        """How long the whole takes without any of the changes, with the first, with the first two, and so on."""
-        return self.run(np.full(len(changes) + 1, pace), changes).done
-
-    def gains(self, changes: Sequence[Change], pace: float) -> Floats:
-        """What each change shortens the whole by, made in order, one after another: they add up to what all give."""
-        return gained(self.takes(changes, pace)) if changes else np.zeros(0)
-
-
-def gained(takes: Floats) -> Floats:
-    """What each change shortens the whole by, of how long that takes with none, with the first, and so on.
-
-    >>> gained(np.array([9.0, 7.0, 8.0])).tolist()
-    [2.0, 0.0]
-    """
-    return np.maximum(-np.diff(takes), 0.0)
 
 
 def replay_of(timeline: Timeline) -> Replay:
@@ -257,7 +70,7 @@ def replay_of(timeline: Timeline) -> Replay:
 
 
 def _operators(
-    timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, work: dict[tuple[int, int], int]
+    timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, work: dict[Event, int]
 ) -> Operators:
     """The operators around launch calls."""
     row, launches, lead, tail = (np.full(len(calls.begin), each, np.int64) for each in (-1, 0, 0, 0))
@@ -271,7 +84,7 @@ def _operators(
         row[call], launches[call] = _outermost(op[rows], rows_of(ops["parent_row"]), categories(ops["kind"]))
         begin = rows_of(ops["start_ns"])[row[call]] - origin
         end = begin + rows_of(ops["dur_ns"])[row[call]]
-        own = np.array([work.get((_LAUNCHES, each), 0) for each in call.tolist()], np.int64)
+        own = np.array([work.get((LAUNCHES, each), 0) for each in call.tolist()], np.int64)
         lead[call] = np.clip(own - (calls.begin[call] - begin), 0, own)
         tail[call] = np.maximum(end - calls.begin[call], 0)
     return Operators(*(each.tolist() for each in (row, launches, lead, tail)))
@@ -294,18 +107,18 @@ def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArr
         top = further
 
 
-def _first_step(timeline: Timeline, origin: int, events: Sequence[tuple[int, int]], calls: Calls) -> HostStep | None:
+def _first_step(timeline: Timeline, origin: int, events: Sequence[Event], calls: Calls) -> HostStep | None:
     """Where the first step begins and ends among the events; None without steps, or where it launches nothing."""
     if not timeline.steps.num_rows:
         return None
     starts = rows_of(timeline.steps["start_ns"]) - origin
     at = int(np.argmin(starts))
     begin, end = int(starts[at]), int(starts[at] + rows_of(timeline.steps["dur_ns"])[at])
-    when = {_LAUNCHES: calls.begin, _BLOCKS: calls.end}
+    when = {LAUNCHES: calls.begin, BLOCKS: calls.end}
     inside = [
         (place, int(when[kind][row]))
         for place, (kind, row) in enumerate(events)
-        if kind != _RUNS and begin <= when[kind][row] <= end
+        if kind != RUNS and begin <= when[kind][row] <= end
     ]
     if len(inside) < 2:
         return None
@@ -313,9 +126,9 @@ def _first_step(timeline: Timeline, origin: int, events: Sequence[tuple[int, int
     return HostStep(first, last, began - begin + end - ended)
 
 
-def _interval(work: dict[tuple[int, int], int]) -> float:
+def _interval(work: dict[Event, int]) -> float:
     """The host's own time from one launch call to the next, in the mean."""
-    launches = sum(kind == _LAUNCHES for kind, _ in work)
+    launches = sum(kind == LAUNCHES for kind, _ in work)
     return sum(work.values()) / max(launches - 1, 1)
 
 
@@ -477,9 +290,9 @@ class _Loading:
 def _host(
     calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loader: _Loading
 ) -> tuple[
-    tuple[tuple[int, int], ...],
-    dict[tuple[int, int], int],
-    dict[tuple[int, int], int],
+    tuple[Event, ...],
+    dict[Event, int],
+    dict[Event, int],
     dict[int, tuple[int, int, int]],
     float,
 ]:
@@ -489,9 +302,9 @@ def _host(
     blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
     launching, blocking = np.flatnonzero(calls.launches), np.flatnonzero(blocks)
     parts = (
-        (_LAUNCHES, launching, calls.begin[launching]),
-        (_RUNS, np.arange(len(start)), start),
-        (_BLOCKS, blocking, calls.end[blocking]),
+        (LAUNCHES, launching, calls.begin[launching]),
+        (RUNS, np.arange(len(start)), start),
+        (BLOCKS, blocking, calls.end[blocking]),
     )
     kind = np.concatenate([np.full(len(rows), each) for each, rows, _ in parts])
     row, time = (np.concatenate([part[at] for part in parts]) for at in (1, 2))
@@ -504,15 +317,15 @@ def _host(
         for call, at in zip(blocking.tolist(), done.tolist(), strict=True)
         if at >= 0 and start[by_end[at]] < calls.end[call]
     } | _own_copies(calls, start, dur, launch_row, blocking)
-    work: dict[tuple[int, int], int] = {}
-    loading: dict[tuple[int, int], int] = {}
+    work: dict[Event, int] = {}
+    loading: dict[Event, int] = {}
     waits: dict[int, tuple[int, int, int]] = {}
     now: int | None = None
     begins = 0
     events = tuple(zip(kind[order].tolist(), row[order].tolist(), strict=True))
     for event in events:
         what, at = event
-        if what == _RUNS:
+        if what == RUNS:
             continue
         begin, end = int(calls.begin[at]), int(calls.end[at])
         if now is None:
@@ -521,7 +334,7 @@ def _host(
         if len(loader.begin) and begin > now and (loaded := loader.until(begin) - loader.until(now)):
             loading[event] = loaded
         now = max(begin, now)
-        if what == _BLOCKS:
+        if what == BLOCKS:
             other, ended = device.get(at, (-1, now))
             by_device = other >= 0 and ended > now
             after = end - ended if by_device else min(end - now, end - ended)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.findings.critical_path import Change, Floats, Ran, Replay, gained, replay_of
+from tracemine.findings.critical_path import replay_of
+from tracemine.findings.replay import Change, Floats, Ran, Replay, gained
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
