@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.groups import apart, combined, groups_of_sequences
+from tracemine.findings.classes import apart, combined, groups_of_sequences
 from tracemine.matching import find as match
 from tracemine.matching import load_rule
 from tracemine.matching.rule import Matches, Rule

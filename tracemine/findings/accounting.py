@@ -39,6 +39,11 @@ class Accounts:
     step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none
 
     @property
+    def steps(self) -> int:
+        """Number of steps; 0: none are known."""
+        return 0 if self.per_step is None else self.per_step.count
+
+    @property
     def in_step(self) -> BoolArray:
         """Whether each activity is part of a step."""
         return self.step_of >= 0

@@ -55,7 +55,7 @@ class Estimated:
 
     matrix: IntArray  # [matches, rows of each]
     measured_ns: int
-    after_ns: Range | None
+    fused_ns: Range | None
     gpu_saving_ns: Range
     step_saving_ns: Range  # of idle time; of GPU time it is not known yet
     traffic_bytes: Traffic | None
@@ -270,7 +270,7 @@ def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArra
     return Estimated(
         matrix=matrix,
         measured_ns=measured,
-        after_ns=after,
+        fused_ns=after,
         gpu_saving_ns=saving,
         step_saving_ns=NOTHING,
         traffic_bytes=None
@@ -304,7 +304,7 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     return Estimated(
         matrix=matrix,
         measured_ns=int(facts.dur_ns[matrix].sum()),
-        after_ns=None,
+        fused_ns=None,
         gpu_saving_ns=NOTHING,
         step_saving_ns=saving // devices,
         traffic_bytes=None,

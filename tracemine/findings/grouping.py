@@ -11,28 +11,31 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from tracemine.findings.identity import Place
-from tracemine.findings.record import NOTHING, Finding, Identity, Intensity, Scan, Traffic, Variant, Verified
+from tracemine.findings.identity import Placed
+from tracemine.findings.record import Finding, Identity, Scan, Variant, Verified
+from tracemine.findings.totals import common, intensity, totals
 
 # What a finding and a variant have in common, and a variant does not say again.
 _SHARED = ("rule", "cause", "title", "severity", "reported", "dtype", "why", "fix")
 _OWN = tuple(
     name for name in Variant.__struct_fields__ if name in Finding.__struct_fields__ and name not in ("identity",)
 )
-_EVIDENCE = ("adjacent", "consistent", "proven")
 _MOST_IN_TITLE = 3  # operators
 
 
-def grouped(variants: Iterable[Finding], places: Mapping[str, Place]) -> list[Finding]:
-    """Findings of variants. `places`: of each variant, by its fingerprint."""
-    ordered = sorted(variants, key=lambda one: places[one.fingerprint].mark)
+def grouped(variants: Iterable[Finding], places: Mapping[str, Placed]) -> list[Finding]:
+    """Group variants into findings. `places`: of each variant, by its fingerprint."""
+
+    def mark(one: Finding) -> str:
+        return places[one.fingerprint].place.mark
+
     found = []
-    for _, members in groupby(ordered, key=lambda one: places[one.fingerprint].mark):
+    for _, members in groupby(sorted(variants, key=mark), key=mark):
         parts = sorted(members, key=_worth)
-        place = places[parts[0].fingerprint]
-        aliases = {alias for one in parts for alias in places[one.fingerprint].aliases}
+        place = places[parts[0].fingerprint].place
+        aliases = {alias for one in parts for alias in places[one.fingerprint].place.aliases}
         title = _title(parts[0], place.name)
-        found.append(_one(parts, Identity(place.mark, tuple(sorted(aliases))), title))
+        found.append(_finding_of(parts, Identity(place.mark, tuple(sorted(aliases))), title))
     return _told_apart(found)
 
 
@@ -66,7 +69,7 @@ def together(finding: Finding, parts: Sequence[Finding]) -> Finding:
     """A finding of which `parts` are the variants now, as `apart` gives them."""
     if not finding.variants:
         return parts[0]
-    whole = _one(sorted(parts, key=_worth), finding.identity, finding.title)
+    whole = _finding_of(sorted(parts, key=_worth), finding.identity, finding.title)
     return replace(whole, per_step=finding.per_step, counters=finding.counters)
 
 
@@ -75,35 +78,26 @@ def _worth(one: Finding) -> tuple[int, int, int, str]:
     return -one.step_saving_ns.mid, -one.gpu_saving_ns.mid, -one.measured_ns, one.fingerprint
 
 
-def _one(parts: Sequence[Finding], identity: Identity, title: str) -> Finding:
+def _finding_of(parts: Sequence[Finding], identity: Identity, title: str) -> Finding:
     first = parts[0]
-    flops = _sum_of([one.flops for one in parts])
-    traffic = _traffic([one.traffic_bytes for one in parts])
-    fused = [one.fused_ns for one in parts if one.fused_ns is not None]
-    intermediates = [one.intermediate_bytes for one in parts if one.intermediate_bytes is not None]
+    sums = totals(parts)
+    of_parts = [one.arithmetic_intensity for one in parts]
+    ridge = common(None if each is None else each.ridge for each in of_parts)
     return replace(
         first,
         fingerprint=identity.finding,
         identity=identity,
         title=title,
-        evidence=min((one.evidence for one in parts), key=_rank),
         occurrences=sum(one.occurrences for one in parts),
         activities=tuple(occurrence for one in parts for occurrence in one.activities),
-        shapes=_same(one.shapes for one in parts),
-        dtype=_same(one.dtype for one in parts),
-        measured_ns=sum(one.measured_ns for one in parts),
-        fused_ns=sum(fused, NOTHING) if len(fused) == len(parts) else None,
-        traffic_bytes=traffic,
-        flops=flops,
-        arithmetic_intensity=_intensity(flops, traffic, [one.arithmetic_intensity for one in parts]),
-        intermediate_bytes=max(intermediates) if len(intermediates) == len(parts) else None,
-        gpu_saving_ns=sum((one.gpu_saving_ns for one in parts), NOTHING),
-        step_saving_ns=sum((one.step_saving_ns for one in parts), NOTHING),
+        shapes=common(one.shapes for one in parts),
+        dtype=common(one.dtype for one in parts),
+        arithmetic_intensity=of_parts[0] if len(parts) == 1 else intensity(sums["flops"], sums["traffic_bytes"], ridge),
         reported=any(one.reported for one in parts),
-        assumptions=tuple(dict.fromkeys(text for one in parts for text in one.assumptions)),
         counters=first.counters if len(parts) == 1 else None,
         verdict=_verdict(parts),
         variants=tuple(Variant(identity=one.identity, **{name: getattr(one, name) for name in _OWN}) for one in parts),
+        **sums,
     )
 
 
@@ -113,39 +107,6 @@ def _verdict(parts: Sequence[Finding]) -> Verified | None:
     if len(verdicts) < len(parts) and not standing:
         return None  # some of it is refuted, and the rest stands
     return next(iter((*standing, *verdicts)), None)
-
-
-def _rank(evidence: str) -> int:
-    return _EVIDENCE.index(evidence) if evidence in _EVIDENCE else 0  # a stored file may say anything
-
-
-def _sum_of(counts: Sequence[int | None]) -> int | None:
-    """Their sum; None where one is not known, or beyond 64 bits."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) and sum(known) < 1 << 63 else None
-
-
-def _traffic(traffics: Sequence[Traffic | None]) -> Traffic | None:
-    before, after = (
-        _sum_of([None if one is None else getattr(one, name) for one in traffics]) for name in ("before", "after")
-    )
-    return None if before is None or after is None else Traffic(before=before, after=after)
-
-
-def _intensity(flops: int | None, traffic: Traffic | None, parts: Sequence[Intensity | None]) -> Intensity | None:
-    """FLOP per byte of all of them; that of one alone as it is."""
-    if len(parts) == 1:
-        return parts[0]
-    if flops is None or traffic is None or not traffic.before or not traffic.after:
-        return None
-    ridges = {None if one is None else one.ridge for one in parts}
-    before, after = (round(flops / nbytes, 4) for nbytes in (traffic.before, traffic.after))
-    return Intensity(before=before, after=after, ridge=ridges.pop() if len(ridges) == 1 else None)
-
-
-def _same(values: Iterable[str | None]) -> str | None:
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else None
 
 
 # --- titles ----------------------------------------------------------------------------------------------------------

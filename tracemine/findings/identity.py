@@ -13,6 +13,7 @@ from tracemine.findings.facts import activity_facts
 from tracemine.findings.labels import Label, label_of
 from tracemine.findings.record import Finding, Identity
 from tracemine.findings.sources import short
+from tracemine.matching.advice import Fact
 from tracemine.matching.rule import Rule
 from tracemine.rows.table import Rows
 from tracemine.timeline import Timeline
@@ -28,6 +29,14 @@ class Place:
     mark: str  # the finding's identity
     aliases: tuple[str, ...]
     name: str | None  # class of the module or of the optimizer, or the function; "": not known; None: it is everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a variant is, and what advice may ask of it."""
+
+    place: Place
+    facts: dict[str, Fact]
 
 
 def fingerprint(parts: dict[str, object]) -> str:

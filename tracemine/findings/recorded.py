@@ -38,10 +38,10 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
 def spent(book: Book) -> Spent:
     """Of each operator its GPU time, and the idle time that the device waited for it: a step, or over the trace."""
     accounts, gaps = book.accounts, book.facts["gaps"]
-    steps = 0 if accounts.per_step is None else accounts.per_step.count
-    of_gap = accounts.in_step[number(book.rows["gaps"], "next_row")]
-    kept = np.ones(len(accounts.dur_ns), np.bool_) if not steps else accounts.in_step
-    kept_gaps = np.ones(len(of_gap), np.bool_) if not steps else of_gap
+    steps, kept = accounts.steps, accounts.in_step
+    if not steps:
+        kept = np.ones_like(kept)
+    kept_gaps = kept[number(book.rows["gaps"], "next_row")]
     return Spent(
         gpu_ns=_by_operator(book.facts["activities"], accounts.dur_ns, kept, max(steps, 1)),
         idle_ns=_by_operator(gaps, gaps.dur_ns, kept_gaps, max(steps, 1)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from tracemine.findings.accounting import most_saved
 from tracemine.findings.context import Book
 from tracemine.findings.estimates import ESTIMATES, Estimated
+from tracemine.findings.identity import Placed
 from tracemine.findings.record import Finding
 from tracemine.findings.steps import Fix
 from tracemine.matching.rule import Rule
@@ -35,6 +36,7 @@ class Reported:
     matrices: list[IntArray]
     savings: list[Range]
     first: int  # the class with the first occurrence
+    placed: Placed
     call: str = "operator"  # what its fix calls: one of CALLS
 
     @property
@@ -44,16 +46,12 @@ class Reported:
 
 
 def felt(
-    book: Book,
-    reported: Sequence[Reported],
-    little: Sequence[Reported],
-    threshold_ns: int,
-    finding_of: Callable[[Reported], str],
+    book: Book, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int
 ) -> tuple[list[Reported], list[Reported]]:
     """Of variants that save little GPU time those that the step feels: launches that are not made any more; and others.
 
-    Both claim what no other finding has claimed; the felt ones count after all others. `finding_of` names the finding
-    of a variant: what is felt is felt of all its variants. The others save too little to be reported.
+    Both claim what no other finding has claimed; the felt ones count after all others. What is felt is felt of all
+    variants of a finding. The others save too little to be reported.
     """
     on_gpu = [one for one in reported if one.finding.on_gpu]
     tried = _untouched(book, [one for one in little if one.finding.on_gpu])
@@ -63,19 +61,20 @@ def felt(
         gains = book.steps.usual_gains([one.fix for one in both])
         gained = Counter[str]()
         for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
-            gained[finding_of(one)] += ns
-        tried = [one for one in tried if gained[finding_of(one)] >= threshold_ns]
+            gained[one.placed.place.mark] += ns
+        tried = [one for one in tried if gained[one.placed.place.mark] >= threshold_ns]
     kept = {id(one) for one in tried}
-    _claim(book, tried)
+    claim(book, tried)
     left = [one for one in little if id(one) not in kept]
     for one in left:
         book.drop("below_threshold", one.finding.occurrences)
     left = _untouched(book, left)
-    _claim(book, left)
+    claim(book, left)
     return tried, left
 
 
-def _claim(book: Book, variants: Sequence[Reported]) -> None:
+def claim(book: Book, variants: Sequence[Reported]) -> None:
+    """Claim the rows of variants, so that no finding after them has them."""
     for one in variants:
         for matrix in one.matrices:
             book.claimed[one.rule.rows][matrix] = True

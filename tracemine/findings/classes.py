@@ -1,0 +1,162 @@
+"""Classes of matches that are alike in everything an estimate depends on: arrays, no Python object a match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tracemine.findings.context import Book
+from tracemine.flow import Evidence
+from tracemine.matching.rule import Matches, Rule
+from tracemine.rows.table import IntArray, category, number
+
+_SPREAD_OUT, _OUT_OF_LINE = 100, 10
+
+
+def classes_of(book: Book, found: Matches) -> Iterable[tuple[IntArray, Evidence]]:
+    """Return the classes of a rule's matches, each a matrix of row numbers, with the weakest evidence of its matches.
+
+    Each row is in one match at most; occurrences that are spread out are dropped.
+    """
+    weakest = _weakest(found, book.rows[found.rule.rows].count)
+    members, offsets = apart(*_whole_groups(book, found.rule, found.rows, found.offsets))
+    for matrix in _classes(book, found.rule, members, offsets, weakest):
+        together = _together(book, found.rule, matrix)
+        book.drop("spread_out", len(matrix) - len(together))
+        if len(together):
+            yield together, Evidence(int(weakest[together].min()))
+
+
+def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:
+    """Of each row the evidence of the match that has it; where that has none, or none has it, the strongest."""
+    weakest = np.full(count, Evidence.PROVEN, np.int8)
+    if found.evidence is not None:
+        weakest[found.rows] = np.repeat(
+            np.where(found.evidence < 0, Evidence.PROVEN, found.evidence), np.diff(found.offsets)
+        )
+    return weakest
+
+
+def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    """A match in a fusion group stands for the group, once; matches elsewhere stay as they are."""
+    groups = book.groups
+    if groups is None or rule.saving != "fuse" or len(offsets) < 2:
+        return members, offsets
+    group = groups.activity_group[members[offsets[:-1]]]
+    first = np.zeros(len(group), dtype=bool)
+    first[np.unique(group, return_index=True)[1]] = True
+    # A user's rule may have claimed part of a group as neighbours: what is left of it is no kernel of its own.
+    taken = np.zeros(len(groups), dtype=bool)
+    taken[groups.activity_group[book.claimed[rule.rows] & (groups.activity_group >= 0)]] = True
+    kept = np.flatnonzero(np.where(group >= 0, first & ~np.append(taken, False)[group], True))
+    if not len(kept):
+        return members[:0], offsets[:1]
+    parts = [
+        groups.activity[groups.activity_begin[g] : groups.activity_begin[g + 1]]
+        if (g := int(group[at])) >= 0
+        else members[offsets[at] : offsets[at + 1]]
+        for at in kept.tolist()
+    ]
+    return np.concatenate(parts), np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+
+
+def _classes(
+    book: Book, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
+) -> Iterable[IntArray]:
+    """Matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
+    if len(offsets) < 2:
+        return
+    facts, rows = book.facts[rule.rows], book.rows[rule.rows]
+    of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module, facts.optimizer)
+    columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
+    columns += [facts.source.codes] if {"source", "line"} & set(rule.group_by) else []
+    columns += [category(rows, "cause").codes] if rule.rows == "gaps" else []
+    columns += [weakest] if rule.match else []
+    columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
+    columns += [category(rows, "invariant_evidence").codes] if rule.of_invariants else []
+    if rule.saving == "fuse" and book.groups is not None:
+        kind = (book.groups.kernel + 1) * len(Evidence) + book.groups.evidence
+        figures = (
+            *(kind, book.groups.bytes_before, book.groups.bytes_after),
+            *(book.groups.intermediate_bytes, book.groups.product_bytes),
+            *(book.groups.more_reads, book.groups.more_writes),
+        )
+        columns += [np.append(each, -1)[book.groups.activity_group] for each in figures]
+    op_row = facts.op_row[members]
+    follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
+    follows[offsets[:-1]] = False  # the first of a match continues nothing
+    code = combined(*(column[members].astype(np.int64) for column in columns), follows.astype(np.int64))
+    group = groups_of_sequences(code, offsets)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for block in sorted(np.split(order, starts[1:]), key=lambda block: int(block[0])):
+        length = int(offsets[block[0] + 1] - offsets[block[0]])
+        yield members[offsets[block][:, None] + np.arange(length)]
+
+
+def _together(book: Book, rule: Rule, matrix: IntArray) -> IntArray:
+    """The occurrences but for those that lie far apart: over a hundred times their own time, alone or ten times what
+    another one takes. A module was loaded in between, or a model warmed up: that is nothing to win by one kernel.
+    """
+    if rule.saving != "fuse":
+        return matrix
+    rows = book.rows[rule.rows]
+    start, dur = (number(rows, name)[matrix] for name in ("start_ns", "dur_ns"))
+    span = (start + dur).max(axis=1) - start.min(axis=1)
+    out_of_line = span > _OUT_OF_LINE * span.min() if len(span) > 1 else np.ones(1, np.bool_)
+    kept: IntArray = matrix[~((span > _SPREAD_OUT * dur.sum(axis=1)) & out_of_line)]
+    return kept
+
+
+def combined(*codes: IntArray) -> IntArray:
+    """One code for each distinct combination of codes (each ≥ −1), numbered from 0.
+
+    >>> combined(np.array([0, 0, 1]), np.array([5, -1, 5])).tolist()
+    [1, 0, 2]
+    """
+    key = np.zeros(len(codes[0]), dtype=np.int64)
+    for column in codes:
+        if column.max(initial=-1) > len(column):  # so that no product leaves 64 bits, whatever a trace holds
+            column = np.unique(column, return_inverse=True)[1]
+        width = int(column.max(initial=-1)) + 2
+        key = np.unique(key * width + column + 1, return_inverse=True)[1].astype(np.int64)
+    return key
+
+
+def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
+    """A group number for each sequence `values[offsets[i]:offsets[i+1]]`: equal exactly where the sequences are.
+
+    >>> groups_of_sequences(np.array([1, 2, 1, 2, 3]), np.array([0, 2, 4, 5])).tolist()
+    [1, 1, 0]
+    """
+    lengths = np.diff(offsets)
+    groups = np.zeros(len(lengths), dtype=np.int64)
+    count = 0
+    for length in np.unique(lengths):
+        of_length = np.flatnonzero(lengths == length)
+        matrix = values[offsets[of_length][:, None] + np.arange(length)]
+        inverse = np.unique(matrix, axis=0, return_inverse=True)[1].reshape(-1)
+        groups[of_length] = inverse + count
+        count += int(inverse.max(initial=-1)) + 1
+    return groups
+
+
+def apart(rows: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows and offsets of the matches that stand where those of one rule overlap: of two that share a row, the earlier.
+
+    >>> [x.tolist() for x in apart(np.array([0, 1, 1, 2, 2, 3]), np.array([0, 2, 4, 6]))]
+    [[0, 1, 2, 3], [0, 2, 4]]
+    """
+    if np.bincount(rows).max(initial=0) <= 1:
+        return rows, offsets
+    lengths = np.diff(offsets)
+    stands, used = np.zeros(len(lengths), dtype=bool), set[int]()
+    members = rows.tolist()
+    for match, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        stands[match] = used.isdisjoint(members[start:stop])
+        if stands[match]:
+            used.update(members[start:stop])
+    return rows[np.repeat(stands, lengths)], np.concatenate(([0], np.cumsum(lengths[stands])))

@@ -1,0 +1,71 @@
+"""Totals over the parts of a finding, be they classes of matches or variants: None where one part's is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from tracemine.findings.estimates import Estimated
+from tracemine.findings.record import NOTHING, Finding, Intensity, Traffic
+
+_T = TypeVar("_T")
+_EVIDENCE = ("adjacent", "consistent", "proven")
+
+
+def totals(parts: Sequence[Estimated] | Sequence[Finding]) -> dict[str, Any]:
+    """Return the fields of a finding that its parts add up to."""
+    fused_ns = _known(one.fused_ns for one in parts)
+    intermediate_bytes = _known(one.intermediate_bytes for one in parts)
+    return {
+        "evidence": min((one.evidence for one in parts), key=_rank),
+        "measured_ns": sum(one.measured_ns for one in parts),
+        "fused_ns": None if fused_ns is None else sum(fused_ns, NOTHING),
+        "traffic_bytes": _traffic([one.traffic_bytes for one in parts]),
+        "flops": _sum_of(one.flops for one in parts),
+        "intermediate_bytes": None if intermediate_bytes is None else max(intermediate_bytes),
+        "gpu_saving_ns": sum((one.gpu_saving_ns for one in parts), NOTHING),
+        "step_saving_ns": sum((one.step_saving_ns for one in parts), NOTHING),
+        "assumptions": tuple(dict.fromkeys(text for one in parts for text in one.assumptions)),
+    }
+
+
+def intensity(flops: int | None, traffic: Traffic | None, ridge: float | None) -> Intensity | None:
+    """Return FLOP per byte, as it is and with one kernel, beside the device's ridge point."""
+    if flops is None or traffic is None or not traffic.before or not traffic.after:
+        return None
+    before, after = (round(flops / nbytes, 4) for nbytes in (traffic.before, traffic.after))
+    return Intensity(before=before, after=after, ridge=None if ridge is None else round(ridge, 2))
+
+
+def common(values: Iterable[_T | None]) -> _T | None:
+    """Return what all values are; None where they differ."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _known(values: Iterable[_T | None]) -> list[_T] | None:
+    """Return the values where all are known.
+
+    >>> _known([1, 2]), _known([1, None])
+    ([1, 2], None)
+    """
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return known if len(known) == len(every) else None
+
+
+def _sum_of(counts: Iterable[int | None]) -> int | None:
+    """Return the sum; None also beyond 64 bits, which only a made-up shape reaches."""
+    known = _known(counts)
+    return sum(known) if known is not None and sum(known) < 1 << 63 else None
+
+
+def _traffic(traffics: Sequence[Traffic | None]) -> Traffic | None:
+    before, after = (
+        _sum_of(None if one is None else getattr(one, name) for one in traffics) for name in ("before", "after")
+    )
+    return None if before is None or after is None else Traffic(before=before, after=after)
+
+
+def _rank(evidence: str) -> int:
+    return _EVIDENCE.index(evidence) if evidence in _EVIDENCE else 0  # a stored file may say anything

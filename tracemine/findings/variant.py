@@ -1,0 +1,97 @@
+"""One variant of a finding from the classes of matches that share its identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracemine.findings.context import Book
+from tracemine.findings.estimates import Estimated
+from tracemine.findings.facts import Facts
+from tracemine.findings.labels import common_module, text_at
+from tracemine.findings.record import Alike, Finding, Identity, Source
+from tracemine.findings.sources import sources
+from tracemine.findings.totals import common, intensity, totals
+from tracemine.matching.rule import Rule
+from tracemine.rows.table import number
+
+_MOST_OPS = 8
+_NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
+
+
+def variant_finding(book: Book, rule: Rule, identity: Identity, classes: Sequence[Estimated]) -> Finding:
+    """Return the variant as a finding; a shape or dtype that is not the same in all classes is null."""
+    label = _most_measured(classes).label
+    sums = totals(classes)
+    dtype, first = common(one.label.dtype for one in classes), classes[first_class(classes)]
+    ridge = None if book.device is None else book.device.ridge(dtype)
+    return Finding(
+        fingerprint=identity.finding,
+        identity=identity,
+        rule=rule.id,
+        cause=rule.id,
+        title=rule.title,
+        severity="low",  # until it is ranked
+        occurrences=sum(len(one.matrix) for one in classes),
+        activities=_occurrences(book, rule, classes),
+        ops=label.ops if "ops" in rule.group_by else _most_time(book.facts[rule.rows], classes),
+        kernels=() if rule.rows == "gaps" else _kernels(book, min(one.matrix[0].tolist() for one in classes)),
+        shapes=common(one.label.shapes for one in classes),
+        dtype=dtype,
+        # Of paths that end in one class that where the most is; of those that the rule takes as one, what they share.
+        module=label.module if "module" in rule.group_by else common_module([one.label.module for one in classes]),
+        source=_source(book, rule, classes),
+        arithmetic_intensity=intensity(sums["flops"], sums["traffic_bytes"], ridge),
+        why=rule.why,
+        fix=rule.fix,
+        alike=None if sums["fused_ns"] is None else _alike(first),
+        **sums,
+    )
+
+
+def first_class(classes: Sequence[Estimated]) -> int:
+    """Return which class has the first occurrence."""
+    return min(range(len(classes)), key=lambda i: int(classes[i].matrix[:, 0].min()))
+
+
+def _most_measured(classes: Sequence[Estimated]) -> Estimated:
+    return max(classes, key=lambda one: (one.measured_ns, one.label.ops))
+
+
+def _alike(one: Estimated) -> Alike:
+    return Alike(occurrences=len(one.matrix), measured_ns=one.measured_ns, gpu_saving_ns=one.gpu_saving_ns)
+
+
+def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:
+    """Activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
+    matrices = [one.matrix for one in classes]
+    if rule.rows == "gaps":
+        following = number(book.rows["gaps"], "next_row")
+        matrices = [following[matrix] for matrix in matrices]
+    return tuple(sorted(row for matrix in matrices for row in zip(*matrix.T.tolist(), strict=True)))
+
+
+def _kernels(book: Book, members: Sequence[int]) -> tuple[str, ...]:
+    return tuple((text_at(book.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
+
+
+def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
+    """Where matches of different operators are one finding: those that took most of its time, at most eight."""
+    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    spent = np.bincount(facts.op.codes[rows] + 1, weights=facts.dur_ns[rows], minlength=len(facts.op.values) + 1)[1:]
+    largest = np.argsort(-spent, kind="stable")[:_MOST_OPS]
+    return tuple(facts.op.values[code] for code in largest.tolist() if spent[code] > 0)
+
+
+def _source(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[Source, ...]:
+    """Where a finding is: of gaps with different lines, the line at which the most was idle."""
+    if rule.rows != "gaps":
+        return _most_measured(classes).label.source
+    facts = book.facts["gaps"]
+    rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
+    rows = rows[facts.stack_row[rows] >= 0]
+    if not len(rows):
+        return ()
+    idle = np.bincount(facts.source.codes[rows] + 1, weights=facts.dur_ns[rows])
+    return sources(book.timeline, int(facts.stack_row[rows[facts.source.codes[rows] + 1 == idle.argmax()][0]]))
