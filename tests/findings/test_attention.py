@@ -8,7 +8,7 @@ import pytest
 
 from tests.findings.build import kernel, timeline_of
 from tracemine.devices import find_device
-from tracemine.findings.attention import Spelled, in_one_call, spelled
+from tracemine.findings.attention import EagerAttention, eager_attention, fused_attention
 from tracemine.findings.lists import Lists
 from tracemine.perfmodel import Abstained, Attention, Estimate, rates_of
 
@@ -26,14 +26,14 @@ SOFTMAX = step("aten::_softmax", SCORES)
 VALUES = step(BMM, SCORES, (HEADS, KEYS, WIDTH))
 
 
-def found(*steps: dict[str, Any]) -> Spelled | None:
+def found(*steps: dict[str, Any]) -> EagerAttention | None:
     timeline = timeline_of([kernel(n * 20_000, 10_000, **each) for n, each in enumerate(steps)])
-    return spelled(Lists(timeline), timeline.activities.column("op_row").to_pylist())
+    return eager_attention(Lists(timeline), timeline.activities.column("op_row").to_pylist())
 
 
 def test_the_products_on_both_sides_of_the_softmax_tell_the_sizes() -> None:
     told = found(PRODUCT, step("aten::mul", SCORES), SOFTMAX, VALUES)
-    assert told == Spelled(
+    assert told == EagerAttention(
         call=Attention(
             batch=1, heads=HEADS, queries=QUERIES, keys=KEYS, width=WIDTH, value_width=WIDTH, dtype="float16"
         ),
@@ -97,11 +97,11 @@ def test_where_sizes_do_not_fit_nothing_is_said(steps: list[dict[str, Any]]) -> 
 
 
 def priced(
-    told: Spelled, capability: str | None = "9.0", *, gpu: str = "NVIDIA H200", amd: bool = False
+    told: EagerAttention, capability: str | None = "9.0", *, gpu: str = "NVIDIA H200", amd: bool = False
 ) -> Estimate | Abstained:
     device = find_device(gpu)
     assert device is not None
-    return in_one_call(told, rates_of(device), capability, None, 12, amd=amd)
+    return fused_attention(told, rates_of(device), capability, None, 12, amd=amd)
 
 
 def test_training_is_priced_with_its_backward_pass_and_another_score_function_with_a_wider_interval() -> None:

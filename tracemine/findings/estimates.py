@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracemine.findings.attention import in_one_call, spelled
+from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.context import Book
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
@@ -204,14 +204,14 @@ def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstaine
     """Attention spelled out, in one fused call."""
     facts, members = book.facts["activities"], np.sort(matrix[0])
     durations = facts.dur_ns[matrix]
-    found = spelled(book.lists, facts.op_row[members].tolist())
-    if found is None or book.rates is None:
-        return Abstained("attention_sizes_unknown" if found is None else "device_unknown")
+    eager = eager_attention(book.lists, facts.op_row[members].tolist())
+    if eager is None or book.rates is None:
+        return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
     capability = next((each.compute_capability for each in book.timeline.meta.devices), None)
     written = number(book.rows["activities"], "bytes_written", null=0)[members]
-    scores = int(written[written >= found.call.score_bytes].sum())
+    scores = int(written[written >= eager.call.score_bytes].sum())
     environment = book.environment
-    estimate = in_one_call(found, book.rates, capability, environment.torch, scores, amd=environment.amd)
+    estimate = fused_attention(eager, book.rates, capability, environment.torch, scores, amd=environment.amd)
     return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
 
 
