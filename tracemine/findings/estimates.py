@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.context import Book
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
-from tracemine.findings.lists import Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
+from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.findings.turns import turned
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
@@ -67,22 +67,18 @@ class Estimated:
 
 
 def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    groups = book.groups
-    group = -1 if groups is None else int(groups.activity_group[matrix[0, 0]])
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
-    facts = book.facts["activities"]
-    durations = facts.dur_ns[matrix]
-    mean_ns = durations.mean(axis=0)
+    groups, members = book.groups, matrix[0]
+    group = -1 if groups is None else int(groups.activity_group[members[0]])
+    mean_ns = book.facts["activities"].dur_ns[matrix].mean(axis=0)
     if groups is None or group < 0:
-        estimate, evidence = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves), Evidence.ADJACENT
-    elif groups.kernel[group] < 0:  # its bytes are not known
-        estimate = fused_run(_neighbours(book, matrix[0], mean_ns), book.curves, legal=True)
-        evidence = Evidence(int(groups.evidence[group]))
+        return _on_gpu(book, matrix, fused_run(_neighbours(book, members, mean_ns), book.curves), Evidence.ADJACENT)
+    if groups.kernel[group] < 0:  # its bytes are not known
+        estimate = fused_run(_neighbours(book, members, mean_ns), book.curves, legal=True)
     else:
-        estimate = _one_kernel(book, groups, group, matrix[0], mean_ns)
-        evidence = Evidence(int(groups.evidence[group]))
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
+        estimate = _one_kernel(book, groups, group, members, mean_ns)
+    return _on_gpu(book, matrix, estimate, Evidence(int(groups.evidence[group])))
 
 
 def _fuse_or_remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
@@ -91,8 +87,9 @@ def _fuse_or_remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abs
     if rule.left is None:
         return fused
     folded = _remove(book, rule, matrix)
-    saves_less = isinstance(fused, Abstained) or fused.gpu_saving_ns.mid < folded.gpu_saving_ns.mid
-    return folded if saves_less else fused
+    if isinstance(fused, Abstained) or isinstance(folded, Abstained):
+        return folded
+    return max(fused, folded, key=lambda one: one.gpu_saving_ns.mid)
 
 
 def _one_kernel(
@@ -129,49 +126,47 @@ def _one_kernel(
 
 def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """An optimizer's step, or a loop over tensors, in one pass over lists."""
-    rows, facts, members = book.rows["activities"], book.facts["activities"], matrix[0]
-    durations = facts.dur_ns[matrix]
+    rows, members = book.rows["activities"], matrix[0]
+    durations = book.facts["activities"].dur_ns[matrix]
     operands = _of_operands(book, members, durations.mean(axis=0))
     if operands is not None:
-        return (
-            operands if isinstance(operands, Abstained) else _on_gpu(book, matrix, operands, durations, Evidence.PROVEN)
-        )
+        return _on_gpu(book, matrix, operands)
     measured_ns = float(durations.sum(axis=1).mean())
-    names = [text_at(book.kernel_names, row) or "" for row in members]
-    calls = book.lists.calls(facts.op_row[members], names)
-    optimizer, style = text_at(facts.optimizer, members[0]), text_at(category(rows, "update_style"), members[0])
+    optimizer = text_at(book.facts["activities"].optimizer, members[0])
+    style = text_at(category(rows, "update_style"), members[0])
     compiled = optimizer is not None and not book.environment.has_fused_step(optimizer)
     if compiled and style == "lists" and rule.call == "operator":  # lists are what PyTorch has for this class
         return Abstained("no_fused_step")
-    work: Work | None
     if number(rows, "zeroing", null=-1)[members[0]] >= 0:
         added = [text_at(category(rows, "operation"), row) == "add" for row in members]
-        kept = without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum()))
-        return _on_gpu(book, matrix, kept, durations, Evidence.PROVEN)
+        return _on_gpu(book, matrix, without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum())))
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
-    if optimizer is None:
-        kind = text_at(category(rows, "sweep_kind"), members[0])
-        work = None if kind is None else loop_work(book.lists, calls, kind)
-    else:
-        work = step_work(book.lists, calls, optimizer)
+    calls = _calls(book, members)
+    work = _work(book, calls, optimizer, text_at(category(rows, "sweep_kind"), members[0]))
     if work is not None:
+        traffic, alike = work.traffic, style == "lists"
         estimate = one_pass(
-            work.passes,
-            work.traffic,
-            measured_ns,
-            book.curves,
-            sure=work.sure,
-            compiled=compiled,
-            alike=style == "lists",
+            work.passes, traffic, measured_ns, book.curves, sure=work.sure, compiled=compiled, alike=alike
         )
-    elif optimizer is not None:
-        after, before = step_share(calls, optimizer)
-        estimate = share_of(measured_ns, after, before, book.curves, loop=style == "loop")
-    else:
+        return _on_gpu(book, matrix, estimate, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
+    if optimizer is None:
         return Abstained("bytes_unknown")
-    evidence = Evidence.PROVEN if work is not None and work.sure else Evidence.CONSISTENT
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, evidence)
+    after, before = step_share(calls, optimizer)
+    estimate = share_of(measured_ns, after, before, book.curves, loop=style == "loop")
+    return _on_gpu(book, matrix, estimate, Evidence.CONSISTENT)
+
+
+def _work(book: Book, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> Work | None:
+    """Return what an optimizer's step, or a loop of this kind, must move."""
+    if optimizer is not None:
+        return step_work(book.lists, calls, optimizer)
+    return None if loop is None else loop_work(book.lists, calls, loop)
+
+
+def _calls(book: Book, members: IntArray) -> list[Call]:
+    names = [text_at(book.kernel_names, row) or "" for row in members]
+    return book.lists.calls(book.facts["activities"].op_row[members], names)
 
 
 def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
@@ -203,7 +198,6 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
 def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """Attention spelled out, in one fused call."""
     facts, members = book.facts["activities"], np.sort(matrix[0])
-    durations = facts.dur_ns[matrix]
     eager = eager_attention(book.lists, facts.op_row[members].tolist())
     if eager is None or book.rates is None:
         return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
@@ -212,17 +206,16 @@ def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstaine
     scores = int(written[written >= eager.call.score_bytes].sum())
     environment = book.environment
     estimate = fused_attention(eager, book.rates, capability, environment.torch, scores, amd=environment.amd)
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+    return _on_gpu(book, matrix, estimate)
 
 
 def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    durations = book.facts["activities"].dur_ns[matrix]
     nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
     estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), book.device)
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+    return _on_gpu(book, matrix, estimate)
 
 
-def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated:
+def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = book.facts["activities"].dur_ns[matrix]
     estimate, evidence = removed(float(durations.sum(axis=1).mean()), rule.left), Evidence.PROVEN
@@ -231,7 +224,7 @@ def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated:
         evidence = Evidence[(told or "adjacent").upper()]
     if evidence < Evidence.PROVEN:
         estimate = replace(estimate, assumptions=(*estimate.assumptions, _TAKEN_AS_SAME))
-    return _on_gpu(book, matrix, estimate, durations, evidence)
+    return _on_gpu(book, matrix, estimate, evidence)
 
 
 def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
@@ -243,7 +236,7 @@ def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     call = recorded_call(book.timeline, int(book.facts["activities"].op_row[first[0]]))
     cause = text_at(category(rows, "call_cause"), int(first[0])) or ""
     estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), book.rates)
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+    return _on_gpu(book, matrix, estimate)
 
 
 def _batch(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
@@ -258,12 +251,16 @@ def _batch(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
     operators = turned(book.timeline, rows.graph, members, mean_ns, written, kernels, turns)
     estimate = Abstained("bytes_unknown") if operators is None else batched(operators, turns, book.curves, book.rates)
-    return estimate if isinstance(estimate, Abstained) else _on_gpu(book, matrix, estimate, durations, Evidence.PROVEN)
+    return _on_gpu(book, matrix, estimate)
 
 
-def _on_gpu(book: Book, matrix: IntArray, estimate: Estimate, durations: IntArray, evidence: Evidence) -> Estimated:
-    """A class with a saving of GPU time. What the step gains is known when every rule has claimed: see _with_steps."""
-    measured, count = int(durations.sum()), len(matrix)
+def _on_gpu(
+    book: Book, matrix: IntArray, estimate: Estimate | Abstained, evidence: Evidence = Evidence.PROVEN
+) -> Estimated | Abstained:
+    """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed."""
+    if isinstance(estimate, Abstained):
+        return estimate
+    measured, count = int(book.facts["activities"].dur_ns[matrix].sum()), len(matrix)
     after = (estimate.after_ns * count).at_most(measured)
     saving = Range(measured - after.high, measured - after.mid, measured - after.low)
     traffic_bytes = estimate.traffic_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -108,33 +108,48 @@ def with_steps(
     A gap that the fusions leave nothing of is left out. What is `unfelt` gains the step nothing where it is on the GPU:
     the gaps around it are others'.
     """
-    counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
-    unfelt_on_gpu = [_unfelt(one.finding) for one in unfelt if one.finding.on_gpu]
-    reported = [*reported, *(one for one in unfelt if not one.finding.on_gpu)]
     on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
-    idle = [one for one in reported if not one.finding.on_gpu]
-    findings = [*unfelt_on_gpu, *(_refuted(one.finding) for one in reported if one.finding.refuted)]
+    idle = [one for one in (*reported, *unfelt) if not one.finding.on_gpu]
     gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
     left = most_saved(book.accounts, book.unprofiled, gpu)
-    gains = book.steps.gains([one.fix for one in on_gpu]) if on_gpu else []
-    if on_gpu:
-        book.alone_ns = book.steps.gaps_ns([book.steps.change(one.fix) for one in on_gpu])
+    given = taken([*_gains_on_gpu(book, on_gpu), *(_gain_of_gaps(book, one) for one in idle)], left)
+    counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
+    return [
+        *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
+        *(_refuted(one.finding) for one in reported if one.finding.refuted),
+        *(_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)),
+        *_still_idle(book, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
+    ]
+
+
+def _gains_on_gpu(book: Book, on_gpu: Sequence[Reported]) -> list[Range]:
+    """Return what the step gains of fixes on the GPU; from here on gaps are as long as these leave them."""
+    if not on_gpu:
+        return []
+    gains = book.steps.gains([one.fix for one in on_gpu])
+    book.alone_ns = book.steps.gaps_ns([book.steps.change(one.fix) for one in on_gpu])
     # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
     idle_ns = book.accounts.gpu_idle_ns
-    asked = [gained.at_most(one.finding.measured_ns + idle_ns) for one, gained in zip(on_gpu, gains, strict=True)]
-    for one in idle:
-        again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
-        asked.append(sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING))
-    given = taken(asked, left)
-    findings += [_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)]
-    for one, step in zip(idle, given[len(on_gpu) :], strict=True):
+    return [gained.at_most(one.finding.measured_ns + idle_ns) for one, gained in zip(on_gpu, gains, strict=True)]
+
+
+def _gain_of_gaps(book: Book, one: Reported) -> Range:
+    """Estimate gaps again, as long as they are now."""
+    again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
+    return sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING)
+
+
+def _still_idle(
+    book: Book, idle: Iterable[tuple[Reported, Range]], counted: set[str], threshold_ns: int
+) -> Iterable[Finding]:
+    """Yield the gaps that something is left of; `counted` are below the threshold already."""
+    for one, step in idle:
         if not step.mid:
             book.drop("nothing_to_win", one.finding.occurrences)
             continue
         if step.mid < threshold_ns and one.finding.fingerprint not in counted:
             book.drop("below_threshold", one.finding.occurrences)
-        findings.append(msgspec.structs.replace(one.finding, step_saving_ns=step))
-    return findings
+        yield msgspec.structs.replace(one.finding, step_saving_ns=step)
 
 
 def taken(savings: Sequence[Range], left: Range) -> list[Range]:
