@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -80,6 +80,20 @@ class Call:
         return max(taken, 1) + 1 - overwrites  # what is overwritten is among the taken
 
 
+class _Tensor(NamedTuple):
+    """A tensor that a call takes or gives."""
+
+    is_output: bool
+    position: int  # which argument it is
+    memory: tuple[int, int]  # storage and offset
+    numel: int
+    item_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.item_bytes
+
+
 class Lists:
     """The calls of a timeline and their tensors; both are looked at when the first is asked for."""
 
@@ -129,13 +143,13 @@ class Lists:
         rows = rows[np.argsort(columns["op_row"][rows], kind="stable")]
         return columns["op_row"][rows], {name: column[rows] for name, column in columns.items()}
 
-    def tensors(self, row: int) -> Iterator[tuple[bool, int, tuple[int, int], int, int]]:
-        """Of one operator's tensors: whether it gives it, its argument, which memory it is, elements, bytes of one."""
+    def tensors(self, row: int) -> Iterator[_Tensor]:
+        """Yield one operator's tensors that were recorded."""
         of, columns = self._tensors
         begin, end = np.searchsorted(of, [row, row + 1]).tolist()
         own = [columns[name][begin:end].tolist() for name in ("is_output", "position", *_MEMORY, *_SIZES)]
         for is_output, position, storage, offset, numel, item in zip(*own, strict=True):
-            yield bool(is_output), position, (storage, offset), numel, item
+            yield _Tensor(bool(is_output), position, (storage, offset), numel, item)
 
 
 _MEMORY, _SIZES = ("storage_id", "offset_elements"), ("numel", "itemsize_bytes")
@@ -203,8 +217,7 @@ def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
 
 def _source(lists: Lists, call: Call) -> tuple[int, int] | None:
     """Which memory a call of `copy_` copies; None where that was not recorded."""
-    of_second = (memory for given, position, memory, _, _ in lists.tensors(call.row) if not given and position == 1)
-    return next(of_second, None)
+    return next((t.memory for t in lists.tensors(call.row) if not t.is_output and t.position == 1), None)
 
 
 def row_bytes(calls: Sequence[Call]) -> list[int]:
@@ -233,42 +246,55 @@ def bag_bytes(call: Call, shapes: Sequence[object]) -> tuple[int, int] | None:
 # --- tensors that were recorded --------------------------------------------------------------------------------------
 
 
-def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
-    """Each tensor that is there before is read once, and written once where anything is written to it."""
-    size: dict[tuple[int, int], tuple[int, int]] = {}
-    made, read, written = set[tuple[int, int]](), set[tuple[int, int]](), set[tuple[int, int]]()
-    before = 0
-    for call in calls:
-        tensors = list(lists.tensors(call.row))
-        inputs = [each for each in tensors if not each[0]]
-        if not inputs:
-            return None
+class _Moved:
+    """Tensors that calls take, by their memory, and the bytes that all calls move."""
+
+    def __init__(self) -> None:
+        self.largest: dict[tuple[int, int], tuple[int, int]] = {}  # elements, and bytes of one
+        self.made, self.read, self.written = set[tuple[int, int]](), set[tuple[int, int]](), set[tuple[int, int]]()
+        self.nbytes = 0
+
+    def add(self, call: Call, tensors: Sequence[_Tensor]) -> bool:
+        """Add a call; return whether its inputs were recorded."""
+        inputs = [each for each in tensors if not each.is_output]
         operator = lookup(f"aten::{call.name}")
         overload = operator.overloads[0] if operator is not None and operator.overloads else None
         mutates = () if overload is None else overload.mutates
         overwrites = () if overload is None else overload.overwrites
-        own = {memory for _, _, memory, _, _ in inputs}
-        for _, position, memory, numel, item in inputs:
-            size[memory] = max(size.get(memory, (0, item)), (numel, item))
-            before += numel * item * ((position not in overwrites) + (position in mutates))
-            if memory not in made:
-                if position not in overwrites and memory not in written:
-                    read.add(memory)
-                if position in mutates:
-                    written.add(memory)
-        for is_output, _, memory, numel, item in tensors:
-            if is_output and memory not in own:
-                before += numel * item
-                made.add(memory)
-                size[memory] = max(size.get(memory, (0, item)), (numel, item))
-    reads, writes = (sum(prod(size[memory]) for memory in part) for part in (read, written))
-    sizes = sorted((size[memory][0] for memory in read | written), reverse=True)
+        for each in inputs:
+            self._enlarge(each)
+            self.nbytes += each.nbytes * ((each.position not in overwrites) + (each.position in mutates))
+            if each.memory not in self.made:
+                if each.position not in overwrites and each.memory not in self.written:
+                    self.read.add(each.memory)
+                if each.position in mutates:
+                    self.written.add(each.memory)
+        own = {each.memory for each in inputs}
+        for each in tensors:
+            if each.is_output and each.memory not in own:
+                self.nbytes += each.nbytes
+                self.made.add(each.memory)
+                self._enlarge(each)
+        return bool(inputs)
+
+    def _enlarge(self, tensor: _Tensor) -> None:
+        before = self.largest.get(tensor.memory, (0, tensor.item_bytes))
+        self.largest[tensor.memory] = max(before, (tensor.numel, tensor.item_bytes))
+
+
+def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
+    """Read each tensor that is there before once, and write it once where anything is written to it."""
+    moved = _Moved()
+    if not all(moved.add(call, list(lists.tensors(call.row))) for call in calls):
+        return None
+    reads, writes = (sum(prod(moved.largest[memory]) for memory in part) for part in (moved.read, moved.written))
+    sizes = sorted((moved.largest[memory][0] for memory in moved.read | moved.written), reverse=True)
     count = max(round(len(sizes) / max(_lists(sizes), 1)), 1)
     if not writes:
         return None
     step = max(len(sizes) // count, 1)
     one = Pass(reads=reads, writes=writes, sizes=tuple(sizes[::step]), lists=min(step, 5))
-    return Work(passes=(one,), before=before, sure=True)
+    return Work(passes=(one,), before=moved.nbytes, sure=True)
 
 
 def _lists(sizes: Sequence[int]) -> int:
