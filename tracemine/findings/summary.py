@@ -1,0 +1,195 @@
+"""What a scan says of the whole trace: file, steps, what bounds them. Frozen; the JSON contract's own fields."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tracemine.perfmodel import Range
+from tracemine.perfmodel.ranges import outwards
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A low, middle and high share."""
+
+    low: float
+    mid: float
+    high: float
+
+    def of(self, ns: int) -> Range:
+        """So much of a time, nanoseconds, rounded outwards; never less than nothing and never more than all of it.
+
+        >>> Share(-0.1, 0.25, 0.5).of(1_001)
+        Range(low=0, mid=250, high=501)
+        """
+        found = outwards(*(min(max(share, 0.0), 1.0) * ns for share in (self.low, self.mid, self.high)))
+        return found.at_most(ns)
+
+
+class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long something takes with nobody recording, nanoseconds."""
+
+    low: int
+    mid: int
+    high: int
+    # `captured`: timed alone, beside the recording; `estimated`; `recorded`: with the profiler, whose cost is not known
+    source: str
+    note: str | None = None  # what was guessed
+
+
+class StepKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one kind: of a batch size, prefill or decode. Nanoseconds, as in `StepSummary`."""
+
+    name: str
+    count: int
+    span_p50_ns: int
+    span_p99_ns: int
+    gpu_busy_p50_ns: int
+    gpu_busy_p99_ns: int
+
+
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Over the steps, nanoseconds: their time on the host, and the device time of what they launched.
+
+    Marked steps last as long as their marks, inferred ones until the next begins; the last one until its work is done.
+    """
+
+    span_ns: int  # mean
+    gpu_busy_ns: int  # mean
+    count: int = 0
+    span_p50_ns: int | None = None  # that half of the steps do not exceed
+    span_p99_ns: int | None = None
+    gpu_busy_p50_ns: int | None = None
+    gpu_busy_p99_ns: int | None = None
+    # `marked`; inferred from `annotation`, `nvtx`, `graph launches`, `repeating kernels`
+    source: str = "marked"
+    evidence: str = ""  # what tells the steps apart, in words
+    confidence: float = 1.0  # share of GPU time that lies in steps × how alike those are; 1 where they are marked
+    kinds: tuple[StepKind, ...] = ()  # steps that are alike, most GPU time first
+    unprofiled_ns: UnprofiledTime | None = None  # null: stored by a version that did not estimate it
+    # Half of the steps differ from the middle one of their kind by no more; null: fewer than three, or not stored.
+    span_spread_ns: int | None = None
+    gpu_busy_spread_ns: int | None = None
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds the step with nobody recording, the whole where no steps are known. Shares are 0 to 1."""
+
+    # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
+    # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
+    # `unclear`: how long the step is with nobody recording leaves open whether it is more than a fifth.
+    by: str
+    idle_share: float  # of busy and idle time, as recorded
+    cause: str | None  # of most of the idle time, as gaps have it; null: not known
+    cause_share: float | None  # of the idle time
+    bare_communication_share: float  # nothing but collectives was running: of busy and idle time, as recorded
+    # Class of operators that most of the GPU's busy time is of, null: not classified; and its share. Where
+    # communication bounds the trace, of what is no collective.
+    work: str | None
+    work_share: float
+    unclassified_share: float  # of the GPU's busy time
+    unprofiled_idle_share: Share | None = None  # of the step with nobody recording; null: stored before it was known
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of work of a step. Nanoseconds, mean of steps and devices."""
+
+    # `products` (matrix products, convolutions), `attention` (fused calls), `memory_bound` (pointwise, norms,
+    # reductions …), `optimizer`, `other`, `copies` (with fills and sets), `communication`, `idle`
+    name: str
+    ns: int  # of the step; where several run at once, the first of these names has the moment
+    gpu_time_ns: int  # sum of durations, whatever runs beside it; 0 of `idle`
+    # The least that this could be: what findings change as they say at most, all else at the device's rates for its
+    # bytes and FLOPs, as it is where those are not known; null: they are known of none of it, or the GPU is not known.
+    least_gpu_time_ns: int | None = None
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step with nobody recording is made of, the whole where no steps are known. Nanoseconds."""
+
+    ns: int  # the sum of all parts: `unprofiled_ns`, or the GPU's work where that is longer
+    parts: tuple[Part, ...]  # those that occur, and `idle`
+    covered_communication_ns: int  # beside other work, and so of no part
+    after_ns: Range  # how long it takes once all findings are fixed
+    gpu_time_after_ns: Range | None = None  # GPU time then; null: savings of it were not estimated
+    # The least that GPU time could be: the sum over the parts, as it is where nothing is known; null: known of less
+    # than half of it.
+    least_gpu_time_ns: int | None = None
+    least_known_share: float = 0.0  # of GPU time, of which the least is known
+
+
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that was allocated at one time in a step, on one device. Bytes, as the allocator rounds them."""
+
+    before_bytes: int
+    after_bytes: int  # without the tensors that findings do away with, each as long as it was there
+    not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
+
+
+class Payback(msgspec.Struct, frozen=True, kw_only=True):
+    """After how many steps compiling has paid for what it takes, at what the findings that it fixes save a step."""
+
+    compile_low_ns: int
+    compile_high_ns: int
+    source: str  # of these two
+    step_saving_ns: int  # of all findings whose fix is torch.compile, mid
+    low_steps: int
+    high_steps: int
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trace measured, and the sums over findings. Nanoseconds."""
+
+    span_ns: int  # first start of an activity to the last end, over all devices, whether steps are recorded or not
+    gpu_time_ns: int  # sum of activity durations
+    gpu_busy_ns: int  # their union over streams, a device at a time
+    gpu_idle_ns: int  # the rest of the span, summed over devices that were active
+    per_step: StepSummary | None
+    gpu_saving_ns: Range
+    step_saving_ns: Range
+    unprofiled_ns: UnprofiledTime | None = None  # of the whole span, where no steps are known
+    bound: Bound | None = None  # null: nothing ran
+    parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
+    # Null: allocations were not recorded (profile_memory), or nobody knows who reads what.
+    peak_memory: PeakMemory | None = None
+    payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace has of each thing that a finding's being found may hang on."""
+
+    tracemine: str  # version that made the scan
+    torch: str | None
+    world_size: int | None
+    devices: int  # that were active
+    shapes: bool
+    stacks: bool  # or modules
+    traced: bool  # an execution trace was written in the same window, which slows the host
+    tensors: bool  # of an execution trace that was given
+    operators: float  # share of GPU time whose operator is known
+    cut_off: bool = False  # the file ended before its content did: what came after is not known
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What each operator took, nanoseconds a step (over the trace where no steps are known), whoever claims it.
+
+    "" stands for what has no name. Of each the thousand that take most.
+    """
+
+    gpu_ns: dict[str, int]  # an operator, or a kernel's family where none is known: GPU time
+    idle_ns: dict[str, int]  # what the device waited for, as a gap's finding names it: idle time
+
+
+class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was read."""
+
+    path: str
+    format: str
+    gpu: str | None
+    steps: int
+    activities: int
+    unattributed: int
+    # The device table's row that savings of GPU time are estimated for; left out where the GPU is not known: they are
+    # not estimated then, which is not the same as none.
+    estimated_for: str | None = None
+    execution_trace: str | None = None  # the file that was given beside the trace; left out where none was
+    calibration: str | None = None  # the user's own that fused times are read off; left out where it is the package's
