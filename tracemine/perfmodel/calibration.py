@@ -130,11 +130,10 @@ def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
 
 
 def _wrong(calibration: Calibration) -> Iterator[str]:
-    """What cannot be in a calibration, each in a few words."""
-    points, launch = calibration.points, calibration.launch
+    """Yield what cannot be in a calibration, each in a few words."""
+    points, library, launch = calibration.points, calibration.library or (), calibration.launch
     if not 0 < len(points) <= _MOST_POINTS:
         yield f"{len(points)} points, of at most {_MOST_POINTS}"
-    library = calibration.library or ()
     if len(library) > _MOST_POINTS:
         yield f"{len(library)} points of libraries, of at most {_MOST_POINTS}"
     texts = (
@@ -144,23 +143,29 @@ def _wrong(calibration: Calibration) -> Iterator[str]:
     )
     if not calibration.gpu or max(map(len, texts), default=0) > _LONGEST_TEXT:
         yield "a name is empty or too long"
-    device = ((calibration.sm_count, _MOST_SMS), (calibration.l2_bytes, _MOST_BYTES))
-    if not all(0 < value <= most for value, most in device):
+    if not _between((calibration.sm_count, _MOST_SMS), (calibration.l2_bytes, _MOST_BYTES)):
         yield "a device has no such multiprocessors or cache"
-    if not all(0 < ns <= _MOST_NS for ns in (launch.empty_kernel_ns, launch.graph_kernel_ns)):
+    if not _between((launch.empty_kernel_ns, _MOST_NS), (launch.graph_kernel_ns, _MOST_NS)):
         yield "launch: a time is not positive, or longer than can be"
     for one in library:
-        if not (0 < one.flops <= _MOST_FLOPS and 0 < one.nbytes <= _MOST_BYTES and 0 < one.ns <= _MOST_NS):
+        if not _between((one.flops, _MOST_FLOPS), (one.nbytes, _MOST_BYTES), (one.ns, _MOST_NS)):
             yield f"{one.operation}: a size or a time is not positive, or greater than can be"
     for point in points:
-        sizes = (point.nbytes, point.rows, point.length, point.elements)
-        if (
-            min(point.cold_ns, point.warm_ns, point.kernels, *sizes) <= 0
-            or min(point.bytes_read, point.bytes_written) < 0
-        ):
-            yield f"{point.pattern}: a size or a time is not positive"
-        if max(sizes) > _MOST_BYTES or max(point.cold_ns, point.warm_ns) > _MOST_NS:
-            yield f"{point.pattern}: a size or a time is greater than can be"
+        yield from _wrong_point(point)
+
+
+def _wrong_point(point: Point) -> Iterator[str]:
+    sizes = (point.nbytes, point.rows, point.length, point.elements)
+    least = min(point.cold_ns, point.warm_ns, point.kernels, *sizes)
+    if least <= 0 or min(point.bytes_read, point.bytes_written) < 0:
+        yield f"{point.pattern}: a size or a time is not positive"
+    if max(sizes) > _MOST_BYTES or max(point.cold_ns, point.warm_ns) > _MOST_NS:
+        yield f"{point.pattern}: a size or a time is greater than can be"
+
+
+def _between(*limits: tuple[int, int]) -> bool:
+    """Return whether each value is positive and no more than its limit."""
+    return all(0 < value <= most for value, most in limits)
 
 
 def read_calibration(path: Path) -> Calibration:
