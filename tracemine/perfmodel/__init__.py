@@ -17,9 +17,9 @@ The time of one fused kernel is read off what a device was measured to do with i
     calibration = calibration_of("NVIDIA H200 SXM")         # or read_calibration(path)
     Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
 
-`calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` reads one
-between its points, `fused_time` is the model, `intervals` how far off it is, `scaled_device` makes a calibration for a
-device that was not measured.
+`calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` and
+`curves` read one between its points, `fused_time` is the model, `intervals` its error, `scaled_device` makes a
+calibration for a device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused

@@ -9,19 +9,14 @@ several waves of threads; the third is read off the pattern of that kind, at tha
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
-from itertools import filterfalse
-
-import numpy as np
 
 from tracemine.devices import Device, find_device
-from tracemine.errors import InputError
-from tracemine.fusion.kernel import FINISH, REDUCTIONS, SIMPLE, FusedKernel, Unfused
+from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
-from tracemine.perfmodel.interpolation import Beyond, Line
+from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, item_bytes
+from tracemine.perfmodel.interpolation import ReductionOverhead
 from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, together
 from tracemine.perfmodel.scaled_device import scaled
 
@@ -38,23 +33,9 @@ _ROWS_AT_ONCE = 8  # that a multiprocessor walks at once: programs of eight warp
 # read twice, and padded ones are written. torch.compile's kernels in five models: 1.7, 1.9, 2.8, 3.1 and 3.8 times.
 _MASKED = 2.0
 _HELD_BY_L2 = 0.5  # of the L2 cache: what a walk finds again of what the walk before it read
-_THREADS_PER_SM = 2048
 _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
 _WAVE_NS = 750  # of one wave of threads that wait for memory
 _TIMED_NS = 6000  # from here on the better shape is found
-_TELLING = 1.15  # of the cold time: a kernel that takes longer is slow for another reason
-_DIFFER = 1.01  # warm and cold times of more than the cache that can be told apart
-_BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
-_FUNCTION_DTYPE = "bfloat16"  # of the points that tell what a function takes
-_LARGE_WAVES = 16  # of threads: from here on memory's own time is steady
-_PICO = 1e-3  # ns
-
-_FUNCTIONS = ("exp", "log", "tanh", "erf", "divide", "sigmoid", "log_exp_tanh")
-_NEEDED = {
-    *("read", "write", "copy", "add", "widen", "strided", *_FUNCTIONS),
-    *("row_sum", "row_norm", "row_norm_looped", "row_two_sums", "row_welford"),
-    *("row_softmax", "row_softmax_online", "row_scan"),
-}
 
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
@@ -66,16 +47,11 @@ _COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not t
 _LOAD_PS = 0.2  # one more full-size input, in each walk
 # Each row's number summed to one: torch.compile's kernels of cross_entropy on an H100, 1024 to 262,144 rows.
 _FINISH_ROW_NS, _FINISH_ROWS = 1.1, 1 << 13
-_RANDOM_PS = 2.35  # ten rounds of Philox
-_CHANNEL_PS = 0.65  # four numbers of a channel, a root and a division, for each element anew (a whole model's kernels)
-_BLEND_PS = 1.4  # four places and four weights, for each element anew (one model: 1.2 joined with others, 2.7 alone)
-_SIMPLE_PS = 0.03  # one instruction an element on every lane
-_BASE_PS = 0.45  # what `base` is on the H200
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
 _READY: dict[str, tuple[Device, Curves | None]] = {}  # by title
 
 
-class Curves:
+class Curves(DeviceCurves):
     """One device's calibration, made ready to be read between its points. InputError where a pattern is missing.
 
     >>> from tracemine.perfmodel.calibration import calibration_of
@@ -92,56 +68,15 @@ class Curves:
         device: Device | None = None,
         file: str | None = None,
     ) -> None:
-        """`scaled_from`: the GPU whose curves these are, scaled to `device`. `file`: the name of a user's own file."""
-        self.calibration = calibration
-        self.file = file
-        self.scaled_from = scaled_from
-        self._device = device or find_device(calibration.gpu, sm_count=calibration.sm_count)
-        self.wave = calibration.sm_count * _THREADS_PER_SM  # elements that are computed at once
-        by_pattern: dict[str, list[Point]] = defaultdict(list)
-        for point in calibration.points:
-            by_pattern[point.pattern].append(point)
-        self._points = dict(by_pattern)
-        if missing := self._missing():
-            raise InputError(f"the calibration of {calibration.gpu} lacks {', '.join(missing)}")
-
-        def in_cache(point: Point) -> bool:
-            return point.nbytes < 2 * calibration.l2_bytes
-
-        base = {name: [p for p in own if p.dtype == _BASE_DTYPE] for name, own in self._points.items()}
-        self._copy = Line.of(base["copy"])
-        # By the share of its bytes that a kernel reads.
-        self._by_share = {
-            0.0: Line.of(base["write"]),
-            1 / 3: Line.of([*filter(in_cache, base["copy"]), *filterfalse(in_cache, self._points["widen"])]),
-            1 / 2: self._copy,
-            2 / 3: Line.of(base["add"]),
-            1.0: Line.of(base["read"]),
-        }
-        self._strided = Line.of(self._points["strided"])
+        super().__init__(calibration, scaled_from, device, file)
         self._beyond = {
-            (name, item): Beyond([p for p in points if _item_bytes(p) == item], self._own_ns, self._missed(item))
+            (name, item): ReductionOverhead(
+                [p for p in points if item_bytes(p) == item], self._own_ns, self._missed(item)
+            )
             for name, points in self._points.items()
-            if name in _NEEDED and name.startswith("row_")
+            if name in NEEDED and name.startswith("row_")
             for item in (2, 4)
         }
-
-    def _missing(self) -> list[str]:
-        """Patterns without a point that is needed of them: of all types that are asked for, and large ones."""
-        missing = []
-        for name in sorted(_NEEDED):
-            points = self._points.get(name, [])
-            items = {_item_bytes(point) for point in points}
-            large = {point.dtype for point in points if point.elements > _LARGE_WAVES * self.wave}
-            if name in _FUNCTIONS:
-                there = _FUNCTION_DTYPE in large
-            elif name.startswith("row_"):
-                there = bool(large) and items >= {2, 4}
-            else:
-                there = name == "widen" or any(point.dtype == _BASE_DTYPE for point in points)
-            if not points or not there:
-                missing.append(name)
-        return missing
 
     @classmethod
     def of(cls, device: Device) -> Curves | None:
@@ -170,128 +105,6 @@ class Curves:
             return None
         base, row = min(known, key=lambda one: abs(math.log(one[1].achieved_bytes_per_s / device.achieved_bytes_per_s)))
         return cls(scaled(base, row, device), scaled_from=base.gpu, device=device)
-
-    def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
-        """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
-
-        The first of them meets the inputs as the one kernel would; the others find what it has just written. Where the
-        first is too slow for its bytes to tell anything, the warmest of all is asked.
-
-        >>> from tracemine.perfmodel.calibration import calibration_of
-        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
-        >>> one = FusedKernel(reads=(4 << 20,), writes=(4 << 20,), rows=2 << 20, item_bytes=2, steps=("simple",) * 2)
-        >>> size = {"reads": 4 << 20, "writes": 4 << 20}
-        >>> curves.warmth(one, [Unfused(**size, dur_ns=3_300), Unfused(**size, dur_ns=1_900)])
-        0.0
-        >>> curves.warmth(one, [Unfused(**size, dur_ns=9_900), Unfused(**size, dur_ns=1_900)])
-        1.0
-        """
-        if not unfused:
-            return 0.0
-        first = unfused[0]
-        if kernel.nbytes > self.calibration.l2_bytes:
-            inside = first.reads + first.writes <= self.calibration.l2_bytes
-            return 1.0 if inside else self.residency(first.reads, first.writes, first.dur_ns)
-        told = [self.residency(one.reads, one.writes, one.dur_ns) for one in unfused]
-        slow = first.dur_ns > _TELLING * self.memory_ns(first.reads, first.writes, 0.0)
-        return max(told) if slow else told[0]
-
-    def residency(self, reads: int, writes: int, measured_ns: float) -> float:
-        """How far a plain unfused kernel's own duration lies on the way from the cold curve to the warm one, 0 to 1.
-
-        Within the L2 cache: the share of its inputs that it found there. A kernel can be slower than the curve for many
-        reasons and faster for none: a low answer says little, a high one a lot. Beyond the cache warm is the slower
-        one, full of lines that must be written back first, which is what other work leaves behind; where the two
-        hardly differ, that is the answer.
-
-        >>> from tracemine.perfmodel.calibration import calibration_of
-        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
-        >>> curves.residency(4 << 20, 4 << 20, 3_300), curves.residency(4 << 20, 4 << 20, 1_900)
-        (0.0, 1.0)
-        """
-        cold, warm = self.memory_ns(reads, writes, 0.0), self.memory_ns(reads, writes, 1.0)
-        if reads + writes > self.calibration.l2_bytes:
-            if warm < cold * _DIFFER:
-                return 1.0
-        elif cold <= warm:
-            return 0.0
-        return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
-
-    def least_ns(self, nbytes: float, kernels: int = 1) -> float:
-        """The least that `kernels` launches can take that move so many bytes: what launching takes, and what the L2
-        cache does not hold at the memory's peak bandwidth.
-
-        >>> from tracemine.perfmodel.calibration import calibration_of
-        >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
-        >>> curves.least_ns(1 << 20), round(curves.least_ns(4_800_000_000 + curves.calibration.l2_bytes))
-        (576, 1000000)
-        """
-        beyond = max(nbytes - self.calibration.l2_bytes, 0)
-        return max(kernels * self._empty_ns, beyond / self._peak_bytes_per_ns)
-
-    @cached_property
-    def _empty_ns(self) -> int:
-        """A kernel that does nothing, or the smallest that moves anything, whichever was shorter."""
-        return min(self.calibration.launch.empty_kernel_ns, *(p.warm_ns for p in self.calibration.points))
-
-    @cached_property
-    def _peak_bytes_per_ns(self) -> float:
-        """Of the data sheet; where the GPU is not in the device table, the highest that was measured."""
-        if self._device is not None:
-            return self._device.bandwidth_bytes_per_s / 1e9
-        beyond = ((p, p.nbytes - self.calibration.l2_bytes) for p in self.calibration.points)
-        return max(1.0, *(more / min(p.cold_ns, p.warm_ns) for p, more in beyond))
-
-    @cached_property
-    def floor_ns(self) -> tuple[float, float]:
-        """(cold, warm) time of the smallest copy."""
-        line = self._copy
-        return float(line.cold[0]), float(line.warm[0])
-
-    @cached_property
-    def function_ps(self) -> dict[str, float]:
-        """Picoseconds an element and function when memory hides nothing; `base` is loading, converting and storing.
-
-        No kernel does one thing alone: every pattern's time is base + its functions, and the pattern of three
-        functions says how much of that is base.
-        """
-        upper = {
-            name: min(
-                (t - floor) / p.elements / _PICO
-                for p in self._points[name]
-                if p.dtype == _FUNCTION_DTYPE and p.elements > _LARGE_WAVES * self.wave
-                for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
-            )
-            for name in _FUNCTIONS
-        }
-        base = (upper["log"] + upper["exp"] + upper["tanh"] - upper["log_exp_tanh"]) / 2
-        base = min(max(base, 0.0), min(upper.values()))
-        single = {name: max(ps - base, 0.0) for name, ps in upper.items() if name != "log_exp_tanh"}
-        scale = base / _BASE_PS
-        own = {
-            FINISH: 0.0,
-            "random": _RANDOM_PS,
-            "channel": _CHANNEL_PS,
-            "blend": _BLEND_PS,
-            **dict.fromkeys(SIMPLE, _SIMPLE_PS),
-        }
-        return {"base": base, **{name: ps * scale for name, ps in own.items()}, **single}
-
-    @cache  # noqa: B019 - a calibration or two a process
-    def row_ps(self, pattern: str) -> float:
-        """Most that arithmetic can take an element in a row pattern, in picoseconds; the same for every type."""
-        return min(
-            (t - floor) / p.elements / _PICO
-            for p in self._points[pattern]
-            if p.elements > _LARGE_WAVES * self.wave
-            for t, floor in ((p.cold_ns, self.floor_ns[0]), (p.warm_ns, self.floor_ns[1]))
-        )
-
-    def memory_ns(self, read: float, written: float, warm: float) -> float:
-        """Time of moving so many bytes, by the share that is read: writing costs more when it is mixed with reading."""
-        total = max(read + written, 1.0)
-        times = [line.at(total, warm) for line in self._by_share.values()]
-        return float(np.interp(read / total, list(self._by_share), times))
 
     def predict(self, kernel: FusedKernel, warm: float = 0.0) -> Prediction:
         """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache.
@@ -386,37 +199,32 @@ class Curves:
                 ps += self.function_ps["exp"]
             before = step
         elements = kernel.elements if passes == 1 else kernel.rows * _computed(kernel.length)
-        return ps * _PICO * GENERATED * (elements + self.wave / 2)
+        return ps * PICO * GENERATED * (elements + self.wave / 2)
 
     def _walks_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
         """Time of loading, converting and reducing, whatever is computed in between."""
         inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
         ps = _LOAD_PS * max(inputs - 1, 0) * passes
         if passes == 1:
-            ps += _BASE_PS + sum(_HELD_PS[step] for walk in walks for step in walk)
+            ps += BASE_PS + sum(_HELD_PS[step] for walk in walks for step in walk)
         else:
             finish = _FINISH / kernel.length if kernel.length > _STEP else 0.0
             ps += sum(_PASS_PS[step] for walk in walks for step in walk) * (1 + finish)
             ps += _WRITE_PASS_PS * self._full_output(kernel)
-        return ps * self._scale * _PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
+        return ps * self.scale * PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
 
     def _missed(self, item_bytes: int) -> Callable[[float], float]:
         """The share of a row that has left the L2 cache when it is walked again, of its length."""
         held = _HELD_BY_L2 * self.calibration.l2_bytes / (item_bytes * self.calibration.sm_count * _ROWS_AT_ONCE)
         return lambda length: max(1 - held / length, 0.0)
 
-    @cached_property
-    def _scale(self) -> float:
-        """This device's arithmetic against the H200's."""
-        return self.function_ps["base"] / _BASE_PS
-
     def _pointwise(self, kernel: FusedKernel, warm: float) -> float:
         memory = self.memory_ns(sum(kernel.reads), sum(kernel.writes), warm)
         if kernel.strided:
             memory = max(memory, self._strided.at(kernel.nbytes, warm))
         inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
-        ps = _BASE_PS + _LOAD_PS * max(inputs - 1, 0)
-        base = ps * self._scale * _PICO * (kernel.elements + self.wave / 2)
+        ps = BASE_PS + _LOAD_PS * max(inputs - 1, 0)
+        base = ps * self.scale * PICO * (kernel.elements + self.wave / 2)
         total = self._together(memory, base + self._function_ns(kernel), kernel.elements, warm)
         return total + self._narrow_ns(total, kernel)
 
@@ -462,7 +270,7 @@ class Curves:
     def _own_ns(self, point: Point, warm: float) -> float:
         """A row pattern's bytes and arithmetic."""
         memory = self.memory_ns(point.bytes_read, point.bytes_written, warm)
-        return self._together(memory, self.row_ps(point.pattern) * _PICO * point.elements, point.elements, warm)
+        return self._together(memory, self.row_ps(point.pattern) * PICO * point.elements, point.elements, warm)
 
     def _split(self, kernel: FusedKernel, reductions: Sequence[str], columns: bool, warm: float) -> tuple[float, int]:
         """Few long rows: every reduction is two kernels, partial and final; a last one writes what is full-size.
@@ -487,7 +295,7 @@ class Curves:
         total = 0.0
         for stage in range(stages):
             state = warm if stage == 0 else again
-            walk = ps * self._scale * _PICO * kernel.elements
+            walk = ps * self.scale * PICO * kernel.elements
             memory = self.memory_ns(read, 0, state)
             total += self._together(memory, walk + functions, kernel.elements, state) + finish
         if full:
@@ -533,7 +341,3 @@ def _computed(length: int) -> int:
     (6144, 128)
     """
     return -(-length // _STEP) * _STEP if length > _STEP else 1 << (length - 1).bit_length()
-
-
-def _item_bytes(point: Point) -> int:
-    return {"float32": 4, "int8": 1}.get(point.dtype, 2)

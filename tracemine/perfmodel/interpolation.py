@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 WARM = 1.15  # of the time that moving bytes in the L2 cache takes: calibration keeps the best configuration
 
 
-class Line:
+class BandwidthCurve:
     """Cold and warm time over bytes: monotone, straight between two points on log-log axes."""
 
     def __init__(self, nbytes: FloatArray, cold: FloatArray, warm: FloatArray) -> None:
@@ -23,7 +23,7 @@ class Line:
         self._log = np.log(nbytes), np.log(cold), np.log(warm)
 
     @classmethod
-    def of(cls, points: Iterable[Point]) -> Line:
+    def of(cls, points: Iterable[Point]) -> BandwidthCurve:
         rows = sorted({p.nbytes: (p.nbytes, p.cold_ns, p.warm_ns) for p in points}.values())
         table = np.array(rows, dtype=np.float64)
         return cls(table[:, 0], np.maximum.accumulate(table[:, 1]), np.maximum.accumulate(table[:, 2]))
@@ -40,7 +40,7 @@ class Line:
         return float(c ** (1 - warm) * h**warm * np.exp(beyond))
 
 
-class Beyond:
+class ReductionOverhead:
     """What a row pattern took beyond its own bytes and arithmetic, over row length and elements; cold and warm.
 
     Interpolated is this difference and not the time: points are too few to show where the cache ends, and the curves
