@@ -20,7 +20,7 @@ from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.perfmodel import Rate, Rates
 from tracemine.perfmodel.library_rates import ARITHMETIC
-from tracemine.rows.activities import distinct
+from tracemine.rows.codes import distinct
 from tracemine.rows.table import BoolArray, Categories, FloatArray, IntArray, category, number
 
 _COUNTED = frozenset({"gemm", "conv", "attention", "rnn"})  # classes that compute more than they move

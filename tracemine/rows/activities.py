@@ -10,14 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tracemine.ops import CLASSES, classify, functor, lookup
 from tracemine.ops.infer import infer
 from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, take, take_numbers
-from tracemine.rows.signature import first_tensor, texts
+from tracemine.rows.codes import distinct, grouped_running_maximum, place_codes, segments
+from tracemine.rows.host import is_graph_launch
+from tracemine.rows.signature import decoded_inputs, first_tensor, texts
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
@@ -50,8 +51,7 @@ def activity_rows(timeline: Timeline) -> Rows:
     call = _Calls(timeline, op_row, name, alone)
     family, op_class, auxiliary = _what(name, call.op_class, kind, is_kernel, alone, collective.codes >= 0)
     read, written = _bytes(table, call, is_kernel)
-    device, stream = numbers(column("device")), numbers(column("stream"))
-    step = numbers(column("step_row"))
+    device, stream, step = (numbers(column(each)) for each in ("device", "stream", "step_row"))
     stack = _first_known(
         rows_of(timeline.ops.column("stack_row")), op_row, rows_of(timeline.api.column("stack_row")), launch_row
     )
@@ -86,9 +86,7 @@ def activity_rows(timeline: Timeline) -> Rows:
             "stream": stream,
             "step": step,
             "segment": Numbers(segments(step)),
-            "copy_kind": categories(column("copy_kind")),
-            "source_memory": categories(column("source_memory")),
-            "target_memory": categories(column("target_memory")),
+            **{each: categories(column(each)) for each in ("copy_kind", "source_memory", "target_memory")},
             "collective": collective,
             "group_size": numbers(column("group_size")),
             **launch,
@@ -121,16 +119,6 @@ def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
     return undone
 
 
-def segments(step: Numbers) -> IntArray:
-    """1 + the step's row, 0 outside steps: never null, so that it can partition.
-
-    >>> segments(Numbers(np.array([0, 7]), np.array([True, False]))).tolist()
-    [1, 0]
-    """
-    values = step.values.astype(np.int64) + 1
-    return values if step.valid is None else np.where(step.valid, values, 0)
-
-
 def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers) -> Numbers:
     """Idle time of its own stream before each activity: start − latest end so far, at least 0; null for the first.
 
@@ -155,36 +143,6 @@ def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers
     valid = np.empty(len(start), np.bool_)
     valid[order] = ~first
     return Numbers(gaps, valid)
-
-
-def grouped_running_maximum(values: IntArray, groups: IntArray) -> IntArray:
-    """Running maximum within each group; equal groups stand side by side, in ascending order.
-
-    >>> grouped_running_maximum(np.array([3, 1, 2, 5]), np.array([0, 0, 1, 1])).tolist()
-    [3, 3, 2, 5]
-    """
-    result = np.empty_like(values)
-    bounds = np.r_[0, np.flatnonzero(np.diff(groups)) + 1, len(values)]
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        np.maximum.accumulate(values[low:high], out=result[low:high])
-    return result
-
-
-def place_codes(*columns: Numbers) -> IntArray:
-    """A code for each distinct combination of values, null being a value of its own.
-
-    >>> place_codes(Numbers(np.array([0, 0, 1])), Numbers(np.array([7, 7, 7]))).tolist()
-    [0, 0, 1]
-    """
-    code = np.zeros(len(columns[0].values), np.int64)
-    for column in columns:
-        _, part = np.unique(column.values, return_inverse=True)
-        part = part.astype(np.int64) + 1
-        if column.valid is not None:
-            part = np.where(column.valid, part, 0)
-        _, code = np.unique(code * (part.max(initial=0) + 1) + part, return_inverse=True)
-        code = code.astype(np.int64)
-    return code
 
 
 # --- operators -------------------------------------------------------------------------------------------------------
@@ -238,24 +196,6 @@ def _traffic(
     # The dtype of a list's members is not recorded; what the kernel's name says of its element will do to count bytes.
     found = infer(op, *inputs, _OF_WIDTH.get(element_bytes or ""))
     return found.bytes_read, found.bytes_written
-
-
-def decoded_inputs(
-    shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
-) -> tuple[Any, Any, Any, Any] | None:
-    """A call's inputs as `infer` takes them; None where shapes or dtypes were not recorded, or one is damaged.
-
-    >>> decoded_inputs("[[2, 3]]", '["float"]', None, None)
-    ([[2, 3]], ['float'], None, None)
-    """
-    if shapes is None or dtypes is None:
-        return None
-    try:
-        sizes, types = msgspec.json.decode(shapes), msgspec.json.decode(dtypes)
-        steps, values = (None if text is None else msgspec.json.decode(text) for text in (strides, concrete))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return sizes, types, steps, values
 
 
 def _operation(op: str) -> str:
@@ -339,40 +279,6 @@ def _spread(values: Sequence[int | None], of: IntArray) -> Numbers:
     return Numbers(filled[of], known[of])
 
 
-def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArray]:
-    """Each distinct combination of values, and for each row the position of its own; −1 where `first` is null.
-
-    >>> one = Categories(np.array([0, -1, 0], np.int32), ("a",))
-    >>> distinct(one, Categories(np.array([0, 0, -1], np.int32), ("b",)))
-    ([('a', None), ('a', 'b')], array([ 1, -1,  0]))
-    """
-    rows = np.flatnonzero(first.codes >= 0)
-    code, size = first.codes[rows].astype(np.int64), len(first.values)
-    for column in others:
-        code, size = _compact(code * (len(column.values) + 1) + column.codes[rows] + 1, size * (len(column.values) + 1))
-    code, size = _compact(code, size)
-    example = np.empty(size, np.int64)
-    example[code] = rows
-    of = np.full(len(first.codes), -1, np.int64)
-    of[rows] = code
-    combinations = [
-        tuple(column.values[at] if (at := int(column.codes[row])) >= 0 else None for column in (first, *others))
-        for row in example.tolist()
-    ]
-    return combinations, of
-
-
-def _compact(code: IntArray, size: int) -> tuple[IntArray, int]:
-    """Codes below `size`, renumbered without holes and in order; and how many there are."""
-    if size > 4 * len(code) + 1_000_000:  # a table of all codes would cost more than sorting those that occur
-        values, compact = np.unique(code, return_inverse=True)
-        return compact.astype(np.int64), len(values)
-    occurs = np.zeros(size, np.bool_)
-    occurs[code] = True
-    number = np.cumsum(occurs) - 1
-    return number[code], int(occurs.sum())
-
-
 # --- launches --------------------------------------------------------------------------------------------------------
 
 
@@ -394,11 +300,6 @@ def _launches(
         "queued_ns": Numbers(queued, alone),
         "graph": Flags(graph),
     }
-
-
-def is_graph_launch(launch: Categories) -> BoolArray:
-    """Which host calls replay a whole graph: one call, many activities."""
-    return np.array([*("GraphLaunch" in name for name in launch.values), False], np.bool_)[launch.codes]
 
 
 # --- small things ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.fusion.record import Groups
-from tracemine.rows.activities import place_codes
+from tracemine.rows.codes import place_codes
 from tracemine.rows.table import BoolArray, Column, Flags, IntArray, Numbers, Rows
 
 

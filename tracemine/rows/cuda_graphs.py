@@ -11,9 +11,8 @@ import re
 
 import numpy as np
 
-from tracemine.rows.activities import is_graph_launch
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import Calls, named
+from tracemine.rows.host import Calls, is_graph_launch, named
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.rows.activities import grouped_running_maximum, is_graph_launch, place_codes, segments
 from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, take, take_numbers
+from tracemine.rows.codes import grouped_running_maximum, place_codes, segments
+from tracemine.rows.host import is_graph_launch
 from tracemine.rows.idle_causes import CAUSES, causes_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from tracemine.ops import dtype
-from tracemine.rows.activities import decoded_inputs
 from tracemine.rows.arrow import categories, rows_of, take
 from tracemine.rows.graph import Graph
+from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, number
 from tracemine.timeline import Timeline
 

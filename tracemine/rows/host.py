@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.rows.activities import grouped_running_maximum, place_codes
 from tracemine.rows.arrow import categories, numbers
+from tracemine.rows.codes import grouped_running_maximum, place_codes
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 from tracemine.timeline import Timeline
 
@@ -236,3 +236,8 @@ class Intervals:
         last = self.last_begun(group, moment)
         length = np.minimum(self.end[last], moment) - self.begin[last]
         return np.where(last >= 0, self.before[last] + length, 0)
+
+
+def is_graph_launch(launch: Categories) -> BoolArray:
+    """Which host calls replay a whole graph: one call, many activities."""
+    return np.array([*("GraphLaunch" in name for name in launch.values), False], np.bool_)[launch.codes]

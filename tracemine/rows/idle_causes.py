@@ -1,29 +1,6 @@
 """Why a device was idle: one cause a gap, from recorded facts alone.
 
-It is decided by the first line that holds:
-
-    unknown            it is not longer than the clock's resolution
-    graph_not_recorded a graph was replayed of which kernels are missing in the trace, and it may have been running.
-                       Missing: none were recorded, or fewer than of another replay of it; or nothing is recorded for
-                       longer than a launch takes after the call has returned or between two of the replay's own
-                       activities: within a graph nothing waits for the host
-    graph_replay       both activities are of one graph replay: the graph's own order, not the host's
-    unknown            the call that launched the next activity is not recorded
-    event_wait         most of it, and more than a launch takes, passed after that call had returned, and before the
-                       call the host had made a stream wait for an event
-    unknown            the same without such a wait: the activity waited for something that is not recorded
-    launch_latency     that call had returned before the device went idle: the work was queued
-    synchronisation    the host was blocked on the device when it went idle, launched nothing before this, and was
-                       blocked for at least half the time by which this launch came late (allocator: the call that
-                       blocked was one that frees memory)
-    graph_launch       the call replays a graph, and from its begin on at least half of the gap passed
-    allocator, module_load, compilation, data_loading
-                       the host spent at least half of the gap in calls or operators of that kind
-    module_load        at least half of the gap passed within the launch call, for 100 µs or more, and no kernel of that
-                       name was launched before: a module is loaded at the first launch that needs it; or the
-                       allocation lies in the first call of a library's operator, or in what an annotation calls a
-                       warm-up: that is set-up, and no step has it again
-    host_bound         the call was not made, or not done, when the device went idle
+The first decision that holds gives the cause; docs.py explains them in the same order (CAUSE_SAYS).
 
 The half: a host that waits for 8 µs and launches 140 µs later was behind without the wait. Taking the wait away closes
 at most `blocked_ns` of the gap, so a gap that is called a synchronisation's is one at least half of which it can close.
@@ -37,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.ops import lookup
-from tracemine.rows.activities import is_graph_launch
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, numbers, rows_of, take
 from tracemine.rows.cuda_graphs import may_be_running, overlaps, under_recorded
-from tracemine.rows.host import WORK, Calls, Intervals, blocking_call, last_begun, named, threads
+from tracemine.rows.host import WORK, Calls, Intervals, blocking_call, is_graph_launch, last_begun, named, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -86,9 +62,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     calls = Calls.of(timeline, launch_row, call_thread)
     launch, before = launch_row[following], launch_row[previous]
     launched = launch >= 0
-    launch_begin, launch_end = (
-        np.where(launched, each[launch] if len(each) else 0, 0) for each in (calls.begin, calls.end)
-    )
+    launch_begin, launch_end = (np.append(each, 0)[launch] for each in (calls.begin, calls.end))  # 0: not recorded
     replays = is_graph_launch(take(categories(timeline.api.column("name")), launch))
     within = launched & (launch == before)
     resolution = timeline.meta.time_resolution_ns
@@ -97,20 +71,17 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     after_launch = gap - np.maximum(launch_end - begin, 0)
     held_up = launched & (after_launch > _LONGEST_LAUNCH_NS) & (2 * after_launch > gap)
     told_to_wait = _told_to_wait(calls, launch)
-    holes = replays & held_up & (within | ~told_to_wait)
-    incomplete = np.union1d(under_recorded(timeline), launch[holes])
-    missing = overlaps(*may_be_running(timeline, calls, incomplete), begin, begin + gap)
+    missing = _graph_may_run(timeline, calls, launch[replays & held_up & (within | ~told_to_wait)], begin, begin + gap)
     undecided = launched & ~queued & ~(within & replays) & ~unresolved & ~missing & ~held_up
     waiting, blocked = blocking_call(calls, launch, before, begin)
     waiting = np.where(undecided, waiting, -1)
     late = np.where(launched, launch_begin - begin, 0)
     sync = np.where(2 * blocked >= late, waiting, -1)
     in_call = np.minimum(launch_end, begin + gap) - np.maximum(launch_begin, begin)
-    first_launch = _first_of_its_name(timeline)[following]
+    loads = _first_of_its_name(timeline)[following] & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap)
     works, row, spent = _work(timeline, calls, op_thread, launch, before, begin, begin + gap)
     works = np.where(undecided & (2 * spent >= gap), works, -1)
-    freeing = (sync >= 0) & _allocates(timeline)[sync]
-    sets_up = _sets_up(timeline)
+    freeing, sets_up = (sync >= 0) & _allocates(timeline)[sync], _sets_up(timeline)
     cause = _first_that_holds(
         (unresolved, "unknown"),
         (missing, "graph_not_recorded"),
@@ -125,25 +96,35 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
         (replays & (2 * (begin + gap - np.maximum(launch_begin, begin)) >= gap), "graph_launch"),
         (sets_up[np.where(np.isin(works, _ALLOCATIONS), row, -1)], "module_load"),
         *((works == at, kind.cause) for at, kind in enumerate(WORK)),
-        (first_launch & (in_call >= _LOADING_LAUNCH_NS) & (2 * in_call >= gap), "module_load"),
+        (loads, "module_load"),
         (np.ones(len(gap), np.bool_), "host_bound"),
     )
     by_work = (works >= 0) & (sync < 0) & ~(cause == CAUSES.index("graph_launch"))
-    of_op = np.array([*(kind.calls is None for kind in WORK), False], np.bool_)[works]
+    of_op = by_work & np.array([*(kind.calls is None for kind in WORK), False], np.bool_)[works]
     work_call = np.where(by_work & ~of_op, row, -1)
     return Why(
         cause=cause,
         launch=launch,
         late_ns=late,
-        launch_dur_ns=np.where(launched, launch_end - launch_begin, 0),
+        launch_dur_ns=launch_end - launch_begin,
         waiting=waiting,
         blocked_ns=blocked,
         sync=sync,
         work_call=work_call,
         blamed_call=np.where(sync >= 0, sync, np.where(work_call >= 0, work_call, launch)),
-        blamed_op=np.where(by_work & of_op, row, -1),
+        blamed_op=np.where(of_op, row, -1),
         work_ns=np.where(by_work, spent, 0),
     )
+
+
+def _graph_may_run(timeline: Timeline, calls: Calls, holes: IntArray, since: IntArray, until: IntArray) -> BoolArray:
+    """Return whether a graph of which kernels are missing may have run in each [since, until).
+
+    `holes`: calls within whose replay nothing is recorded for longer than a launch takes, where within a graph nothing
+    waits.
+    """
+    incomplete = np.union1d(under_recorded(timeline), holes)
+    return overlaps(*may_be_running(timeline, calls, incomplete), since, until)
 
 
 def _work(

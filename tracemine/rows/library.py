@@ -17,9 +17,10 @@ from tracemine.devices import Device, find_device
 from tracemine.ops import lookup
 from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
-from tracemine.rows.activities import decoded_inputs, distinct
 from tracemine.rows.arrow import categories, coded, rows_of, take
+from tracemine.rows.codes import distinct
 from tracemine.rows.precision import float64_comes_in
+from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 

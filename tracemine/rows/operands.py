@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from tracemine.ops import dtype
-from tracemine.rows.activities import distinct
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, rows_of, take
+from tracemine.rows.codes import distinct
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.timeline import Timeline
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from tracemine.ops import dtype, lookup
-from tracemine.rows.activities import decoded_inputs, distinct
 from tracemine.rows.arrow import categories, is_named, rows_of
+from tracemine.rows.codes import distinct
+from tracemine.rows.signature import decoded_inputs
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, Rows, category, flags
 from tracemine.timeline import Timeline
 

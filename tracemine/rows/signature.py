@@ -23,6 +23,24 @@ def texts(json_text: str | None) -> tuple[str, ...] | None:
         return None
 
 
+def decoded_inputs(
+    shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
+) -> tuple[Any, Any, Any, Any] | None:
+    """A call's inputs as `infer` takes them; None where shapes or dtypes were not recorded, or one is damaged.
+
+    >>> decoded_inputs("[[2, 3]]", '["float"]', None, None)
+    ([[2, 3]], ['float'], None, None)
+    """
+    if shapes is None or dtypes is None:
+        return None
+    try:
+        sizes, types = msgspec.json.decode(shapes), msgspec.json.decode(dtypes)
+        steps, values = (None if text is None else msgspec.json.decode(text) for text in (strides, concrete))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return sizes, types, steps, values
+
+
 def first_tensor(shapes: str | None, dtypes: str | None) -> tuple[str | None, str | None]:
     """Shape, as text, and dtype of the first tensor among the inputs; of a TensorList, the first member's shape.
 

@@ -11,8 +11,8 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.rows.activities import is_graph_launch
 from tracemine.rows.arrow import categories, numbers
+from tracemine.rows.host import is_graph_launch
 from tracemine.rows.iterations.record import REPLAYS, Iterations, Work, inferred
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
