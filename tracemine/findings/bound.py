@@ -31,7 +31,7 @@ BOUND_BY = {
 
 
 def bound_of(book: Book, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
-    """What bounds the step with nobody recording; None where no activity takes any time.
+    """Return what bounds the unprofiled step; None where no activity takes any time.
 
     gaps_ns: how long each gap is then.
     """
@@ -62,7 +62,7 @@ def bound_of(book: Book, parts: Parts | None, gaps_ns: IntArray) -> Bound | None
 
 
 def idle_share(unprofiled: Unprofiled, busy_ns: int) -> Share:
-    """Which share of a step with nobody recording the GPU idles, where it works for `busy_ns` of it.
+    """Return the share of an unprofiled step that the GPU idles, where it works for `busy_ns` of it.
 
     >>> from tracemine.perfmodel.unprofiled import estimated
     >>> idle_share(estimated(1_000, (0.4, 0.5, 1.0), "guessed", of_step=True), 400)
@@ -75,7 +75,7 @@ def idle_share(unprofiled: Unprofiled, busy_ns: int) -> Share:
 
 
 def communication_share(parts: Parts | None) -> float:
-    """Which share of a step with nobody recording nothing but collectives runs."""
+    """Return the share of an unprofiled step in which nothing but collectives runs."""
     return (
         0.0 if parts is None else sum(each.ns for each in parts.parts if each.name == COMMUNICATION) / max(parts.ns, 1)
     )

@@ -41,8 +41,8 @@ class Book:
     training: bool = field(init=False)  # a backward pass, or an optimizer's step, is part of the trace
     lists: Lists = field(init=False)  # sizes of the tensors that operators take
     busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
-    unprofiled: Unprofiled = field(init=False)  # the step with nobody recording; the span where no steps are known
-    # Of each gap, nobody recording: least, usual, most.
+    unprofiled: Unprofiled = field(init=False)  # the unprofiled step; the span where no steps are known
+    # Of each gap, unprofiled: least, usual, most.
     alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Book:
         optimizer = self.facts["activities"].optimizer
         self.environment = environment_of(self.timeline, self.rows["activities"], optimizer)
         self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
-        self.claimed["gaps"] = of_recorder(self.timeline, self.rows["gaps"])  # nobody's: production has none
+        self.claimed["gaps"] = of_recorder(self.timeline, self.rows["gaps"])  # no finding's: production has none
         self.drop("of_the_recorder", int(self.claimed["gaps"].sum()))
         if self.curves is None and self.device is not None:
             self.curves = Curves.of(self.device)

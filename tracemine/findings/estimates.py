@@ -315,7 +315,7 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
 
 
 def _has_workers(book: Book, matrix: IntArray) -> bool:
-    """Whether the loop that a gap waits for has workers already: how much faster more are, nobody recorded."""
+    """Return whether the loop that a gap waits for has workers already: how much faster more are is not known."""
     op = category(book.rows["gaps"], "op")
     return _WITH_WORKERS in (text_at(op, int(matrix[0, 0])) or "")
 

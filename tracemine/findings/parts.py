@@ -51,7 +51,7 @@ class Shared(NamedTuple):
 
 
 def parts_of(book: Book, findings: Sequence[Finding]) -> Parts | None:
-    """The parts of the usual step with nobody recording, mean of steps and devices; None where nothing ran.
+    """Return the parts of the usual unprofiled step, mean of steps and devices; None where nothing ran.
 
     Where no steps are known, of the whole span.
     """

@@ -37,7 +37,7 @@ class Events:
 
 
 def peak_memory(book: Book, findings: Sequence[Finding]) -> PeakMemory | None:
-    """The largest peak of a step; None where allocations were not recorded, or who reads what is not known."""
+    """Return the largest peak of a step; None where allocations were not recorded, or dataflow is not known."""
     groups, events = book.groups, events_of(book.timeline)
     if groups is None or events is None or not len(groups.node_group):
         return None

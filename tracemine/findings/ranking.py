@@ -1,4 +1,4 @@
-"""What a person sees first: savings a step, of the step with nobody recording; order; severity; what is not shown."""
+"""Ranking: savings a step, as shares of the unprofiled step; order; severity; what is not shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracemine.rows.table import BoolArray, IntArray
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
-SHOWN_SHARE = 0.01  # of the step with nobody recording, or of GPU time: below both it is one of a counted line
+SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is only counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +21,14 @@ class Scale:
     """What savings are shares of, nanoseconds."""
 
     steps: int  # 0: none are known
-    unprofiled_ns: int  # a step with nobody recording; where no steps are known, the span
+    unprofiled_ns: int  # an unprofiled step; where no steps are known, the span
     gpu_time_ns: int
     least_ns: int = 0  # saved over the trace, below which nothing is shown
     least_share: float = SHOWN_SHARE  # of the step or of GPU time; below both nothing is shown
 
     @property
     def whole_ns(self) -> int:
-        """All steps with nobody recording, or the span."""
+        """All steps unprofiled, or the span."""
         return max(self.unprofiled_ns * max(self.steps, 1), 1)
 
 

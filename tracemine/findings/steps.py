@@ -63,7 +63,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The timeline as it is with nobody recording, and what changes gain in it."""
+    """The unprofiled timeline, and what changes gain in it."""
 
     replay: Replay
     slowdown: Slowdown | None
@@ -82,7 +82,7 @@ class Steps:
         )
 
     def unprofiled(self, timeline: Timeline, recorded_ns: int, busy_ns: int, *, of_step: bool) -> Unprofiled:
-        """How long a step (of_step; else the whole span) that took `recorded_ns` takes with nobody recording.
+        """Return how long a step (of_step; else the whole span) that took `recorded_ns` takes unprofiled.
 
         It takes no less than the device works for it, `busy_ns`.
         """
@@ -108,7 +108,7 @@ class Steps:
         return ran.done - waited
 
     def gaps_ns(self, changes: Sequence[Change] = ()) -> tuple[IntArray, IntArray, IntArray]:
-        """How long each gap is with nobody recording and these changes made: least, usual, most; never more."""
+        """Return how long each gap is, unprofiled and with these changes made: least, usual, most; never more."""
         if self.slowdown is None and not changes:
             return self.recorded_ns, self.recorded_ns, self.recorded_ns
         ran = self.replay.run(np.array(self.paces[::-1]), changes)
@@ -186,7 +186,7 @@ def _joined(parts: Sequence[IntArray]) -> IntArray:
 
 
 def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) -> Steps:
-    """The timeline with nobody recording: the host is faster by what recording costs it, as far as that is known.
+    """Return the unprofiled timeline: the host is faster by what recording costs it, as far as that is known.
 
     step_of: of each activity the step that it is part of, −1: none.
     """

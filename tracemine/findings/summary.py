@@ -26,7 +26,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something takes with nobody recording, nanoseconds."""
+    """How long something takes unprofiled, nanoseconds."""
 
     low: int
     mid: int
@@ -72,11 +72,11 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds the step with nobody recording, the whole where no steps are known. Shares are 0 to 1."""
+    """What bounds the unprofiled step, the whole where no steps are known. Shares are 0 to 1."""
 
     # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
     # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
-    # `unclear`: how long the step is with nobody recording leaves open whether it is more than a fifth.
+    # `unclear`: how long the unprofiled step is leaves open whether it is more than a fifth.
     by: str
     idle_share: float  # of busy and idle time, as recorded
     cause: str | None  # of most of the idle time, as gaps have it; null: not known
@@ -87,7 +87,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     work: str | None
     work_share: float
     unclassified_share: float  # of the GPU's busy time
-    unprofiled_idle_share: Share | None = None  # of the step with nobody recording; null: stored before it was known
+    unprofiled_idle_share: Share | None = None  # of the unprofiled step; null: stored before it was known
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step with nobody recording is made of, the whole where no steps are known. Nanoseconds."""
+    """What an unprofiled step is made of, the whole where no steps are known. Nanoseconds."""
 
     ns: int  # the sum of all parts: `unprofiled_ns`, or the GPU's work where that is longer
     parts: tuple[Part, ...]  # those that occur, and `idle`
@@ -149,7 +149,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_ns: UnprofiledTime | None = None  # of the whole span, where no steps are known
     bound: Bound | None = None  # null: nothing ran
     parts: Parts | None = None  # null: nothing ran, or stored by a version that did not say
-    # Null: allocations were not recorded (profile_memory), or nobody knows who reads what.
+    # Null: allocations were not recorded (profile_memory), or dataflow is not known.
     peak_memory: PeakMemory | None = None
     payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
 

@@ -17,7 +17,7 @@ MOST_REFUSED = 50  # lines; the largest
 def with_refusals(scan: Scan, timeline: Timeline, groups: Groups) -> Scan:
     """The scan with its refused pairs, most bytes first.
 
-    Two kernels of libraries next to each other are left out: nobody asks why those are not one.
+    Two kernels of libraries next to each other are left out: that those are not one is expected.
     """
     refusals = groups.refusals
     names = categories(timeline.ops["name"])

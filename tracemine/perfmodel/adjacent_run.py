@@ -1,4 +1,4 @@
-"""One kernel in place of a run of neighbours of which nobody knows how much they read: durations are all there is.
+"""One kernel in place of a run of neighbours whose reads are not known: durations are all there is.
 
 Where dataflow and its bytes are known, groups are estimated instead: see group.py.
 """
@@ -46,7 +46,7 @@ def fused_run(run: Sequence[Neighbour], curves: Curves | None, *, legal: bool = 
     total, longest = sum(map(sum, stretches)), sum(map(max, stretches))
     mid = total - sum(round((sum(part) - max(part)) * _SHARE_OF_THE_REST) for part in stretches)
     unknown = (
-        "who reads what is known, dtypes and so bytes are not"
+        "the dataflow is known, dtypes and so bytes are not"
         if legal
         else "what each kernel reads and writes is not known"
     )

@@ -184,7 +184,7 @@ def shipped_calibrations() -> tuple[Calibration, ...]:
 
 
 def calibration_of(title: str) -> Calibration | None:
-    """The shipped calibration of a row of the device table; None where nobody measured that device."""
+    """Return the shipped calibration of a row of the device table; None where that device was not measured."""
     return next(_fitting(title), None)
 
 

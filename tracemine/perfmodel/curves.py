@@ -18,7 +18,7 @@ from tracemine.perfmodel.interpolation import BandwidthCurve
 
 _THREADS_PER_SM = 2048
 _TELLING = 1.15  # of the cold time: a kernel that takes longer is slow for another reason
-_DIFFER = 1.01  # warm and cold times of more than the cache that can be told apart
+_DIFFER = 1.01  # warm and cold times of more than the cache that can be distinguished
 _BASE_DTYPE = "float32"  # of the curves of bytes alone: a type whose arithmetic never shows
 _FUNCTION_DTYPE = "bfloat16"  # of the points that tell what a function takes
 _LARGE_WAVES = 16  # of threads: from here on memory's own time is steady

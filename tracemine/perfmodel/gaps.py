@@ -42,7 +42,7 @@ class Slowdown:
     measured: str = "measured on other models"
 
 
-# The pace of the host at which a recorded step replays in the time that it takes with nobody recording: the 5th
+# The pace of the host at which a recorded step replays in the time that it takes unprofiled: the 5th
 # percentile, the median and the 95th over 90 model families on an H100's and an H200's hosts, steps timed in processes
 # that had recorded nothing (benchmarks/unprofiled.py; results in benchmarks/results/steps_h100_h200.md). The medians of
 # the two hosts lie within 7 % of each other. A function of operators a launch, of the time that an operator or a launch
@@ -94,7 +94,7 @@ def closed_gaps(
 ) -> tuple[Range, tuple[str, ...]]:
     """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
 
-    `alone_ns`: how long each gap is with nobody recording and all done that was found before: least, usual, most.
+    `alone_ns`: how long each gap is unprofiled, with all done that was found before: least, usual, most.
     `slowdown` says what was taken off for that.
 
     >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]

@@ -31,13 +31,13 @@ def one_kernel(
     product_bytes: int = 0,
     more: tuple[int, int] = (0, 0),
 ) -> Estimate | Abstained:
-    """One instance of a group as one kernel. `sure`: whether who reads what is known, not guessed. `in_model`: whether
-    products and convolutions run in the same steps, as in whole models, or memory-bound kernels alone. `product_bytes`:
-    of the result of a product whose epilogue it could be. `more`: bytes that it reads and writes on top, if tensors
-    that are written in place and look alike are not one.
+    """Estimate one instance of a group as one kernel.
 
-    Where it is guessed, the interval reaches from inputs of equal size being one to the largest result being wanted by
-    somebody else.
+    `sure`: whether dataflow is known, not guessed. `in_model`: whether products and convolutions run in the same steps,
+    as in whole models, or memory-bound kernels alone. `product_bytes`: of the result of a product whose epilogue it
+    could be. `more`: bytes that it reads and writes on top, if tensors that are written in place and look alike are not
+    one. Where dataflow is guessed, the low end takes inputs of equal size as one, and the high end the largest result
+    as live-out.
 
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))
@@ -60,7 +60,7 @@ def one_kernel(
         high_ns = max(high_ns, _ends(curves.predict(wanted, warm), in_model)[1])
         assumptions.append(
             "which tensor feeds which kernel is the likeliest of several; low end: inputs of equal size are one, high "
-            "end: somebody else reads the largest result"
+            "end: another consumer reads the largest result"
         )
     if any(more):
         apart = replace(kernel, reads=(*kernel.reads, more[0]), writes=(*kernel.writes, more[1]))

@@ -1,4 +1,4 @@
-"""A device that nobody calibrated, from one that somebody did and the data sheets of both."""
+"""A calibration for a device that was not measured, from one that was and the data sheets of both."""
 
 from __future__ import annotations
 

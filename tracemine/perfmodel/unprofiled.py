@@ -1,4 +1,4 @@
-"""The step with nobody recording: measured by a capture, or estimated from what recording costs the host."""
+"""The unprofiled step: measured by a capture, or estimated from what recording costs the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_SPREAD = 0.5  # of what fixes gain: beyond that two timings tell nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unprofiled:
-    """How long a step takes with nobody recording, nanoseconds; of the whole span where no steps are known."""
+    """How long an unprofiled step takes, nanoseconds; of the whole span where no steps are known."""
 
     low_ns: int
     mid_ns: int
@@ -36,14 +36,14 @@ def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
         mid_ns=alone_step_ns,
         high_ns=alone_step_ns,
         source=CAPTURED,
-        note="measured beside the recording, with nobody recording",
+        note="measured beside the recording, without a profiler",
         of_step=True,
         recorded_ns=recorded_ns,
     )
 
 
 def estimated(recorded_ns: int, shares: tuple[float, float, float], note: str, *, of_step: bool) -> Unprofiled:
-    """A step, or a span, of which these shares are left (least, usual, most) with nobody recording.
+    """Return a step, or a span, of which these shares (least, usual, most) are left unprofiled.
 
     The ends are at least 6 % from the middle: shares that agree are no measurement. Nothing takes longer than recorded.
 

@@ -70,7 +70,7 @@ def data_folder() -> Path:
     """Where `tracemine calibrate` writes, and a scan looks: of the XDG base directories the one for a user's data."""
     home = os.environ.get("XDG_DATA_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path("~/.local/share")
-    with suppress(RuntimeError):  # nobody's home is known
+    with suppress(RuntimeError):  # no home folder is known
         base = base.expanduser()
     return base / "tracemine" / "calibration"
 

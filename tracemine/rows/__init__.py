@@ -38,7 +38,7 @@ def row_sets(
     counters: Counters | None = None,
     dataflow: Flow | None = None,
 ) -> dict[str, Rows]:
-    """Every row set of a timeline, by name; with its fusion groups and who reads what, where dataflow is known, and
+    """Return every row set of a timeline, by name: with fusion groups and def-use edges where dataflow is known, and
     what Nsight Compute counted, where a report was joined.
 
     >>> from tracemine.timeline import Meta

@@ -107,9 +107,9 @@ def gap_columns(timeline: Timeline, found: Compiled, gaps: Rows) -> dict[str, Co
 
 
 def _handwritten(timeline: Timeline) -> BoolArray:
-    """Kernels that somebody wrote for the purpose: another library's operator launched them, their family is such a
-    library's, or they are nobody's operator's: with a plain C name, as Triton's have, and launched outside every
-    operator that the operator table knows, although operators were recorded.
+    """Return which kernels were written for the purpose: another library's operator launched them, their family is such
+    a library's, or they have a plain C name, as Triton's do, and no operator that the table knows launched them,
+    although operators were recorded.
     """
     activities = timeline.activities
     kernel = _in(categories(activities.column("kind")), "kernel")

@@ -20,7 +20,7 @@ _NO_BYTES = (
 _NO_BREAK = "in no graph break"
 _NO_UPDATE = "in no optimizer's step, or no operators were recorded"
 _NO_SWEEP = "in no such loop, or shapes were not recorded"
-_NO_INVARIANT = "in none, fewer than two steps were recorded, or it is not known who reads what"
+_NO_INVARIANT = "in none, fewer than two steps were recorded, or dataflow is not known"
 _A_KERNEL = "a kernel, or not recorded"
 
 _NO_COUNTERS = "no report of Nsight Compute was given, none of its kernels is this one, or it lacks the metric"
@@ -35,7 +35,7 @@ _ACTIVITIES = (
     ColumnDoc("functor", "categories", "the operation that an elementwise kernel's own name shows, whoever launched it: `mul`, `pow`, `rsqrt`", "the name shows none"),
     ColumnDoc("op_class", "categories", "kind of work, one of " + ", ".join(f"`{name}`" for name in CLASSES) + "; the operator decides for its only kernel, each kernel's own name where there are several or none is known"),
     ColumnDoc("bound", "categories", "`memory` or `compute`: what limits a large kernel of this op_class; `compute` too where counters show that of this kernel (measured_bound)", "the class does not tell"),
-    ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. Nobody outside can fuse it"),
+    ColumnDoc("auxiliary", "flags", "launched by a library operator (gemm, convolution, attention …) beside its main kernel: a layout change, a split-K reduction. It cannot be fused from outside"),
     ColumnDoc("layout_call", "numbers", "row of `ops`: the library call that converts a layout by it, beside its main kernel", "it converts no layout for a library call"),
     ColumnDoc("undone_layout", "flags", "its operator's first tensor is as large as one that a norm of the trace wants in NCHW (a group norm, or a BatchNorm of five dimensions): channels_last would be undone there"),
     ColumnDoc("generated", "flags", "written by a compiler (Triton), so fused already as far as the compiler went"),
@@ -61,7 +61,7 @@ _ACTIVITIES = (
     ColumnDoc("stream", "numbers", "stream id", "the export does not say"),
     ColumnDoc("step", "numbers", "row of `steps`", "outside every step, or no steps were recorded"),
     ColumnDoc("segment", "numbers", "1 + step, 0 outside steps: for partition_by, which leaves rows with nulls out"),
-    ColumnDoc("chain", "numbers", "what one kernel may stand for: equal where a fusion group is, each kernel on its own where it is in none, and where nobody knows what it reads and writes, the stretch of its stream in its segment, up to the next kernel of which that is known"),
+    ColumnDoc("chain", "numbers", "what one kernel may stand for: equal where a fusion group is, each kernel on its own where it is in none, and where it is not known what it reads and writes, the stretch of its stream in its segment, up to the next kernel of which that is known"),
     ColumnDoc("grouped", "flags", "part of a fusion group: one kernel could do all of its chain"),
     ColumnDoc("call", "numbers", "number of the library's call that it is part of: one operator of op_class gemm, conv or attention with all that it launched; 0 outside: for partition_by, which leaves rows with nulls out"),
     ColumnDoc("call_dur_ns", "numbers", "duration of all that the call launched, nanoseconds", _NO_CALL),
@@ -94,7 +94,7 @@ _ACTIVITIES = (
     ColumnDoc("invariant", "numbers", "which piece of work it is part of that gives the same in every recorded step, and that something reads which does not: equal where one result goes into the next. It rests on constants alone, or on tensors that nothing writes and is used as a weight (of a convolution, `linear`, a norm, an embedding)", _NO_INVARIANT),
     ColumnDoc("invariant_kind", "categories", "what that work gives, one of " + ", ".join(f"`{kind}`" for kind in INVARIANT_KINDS), _NO_INVARIANT),
     ColumnDoc("invariant_evidence", "categories", "how sure that is: `proven`; `consistent`: some of the dataflow is, or a number that was not recorded is taken to be the same", _NO_INVARIANT),
-    ColumnDoc("turns_of", "numbers", "which loop over independent products it is part of: up to 16 operators, a product among them, that repeat eight times or more on one stream with the same shapes, where no product of a turn reads, by whatever way within the loop, what another turn wrote; without those operators of a turn that do. Outside of steps something has to read several turns' results", "in no such loop, shapes were not recorded, or not known who reads what"),
+    ColumnDoc("turns_of", "numbers", "which loop over independent products it is part of: up to 16 operators, a product among them, that repeat eight times or more on one stream with the same shapes, where no product of a turn reads, by whatever way within the loop, what another turn wrote; without those operators of a turn that do. Outside of steps something has to read several turns' results", "in no such loop, shapes were not recorded, or dataflow is not known"),
     ColumnDoc("turns", "numbers", "how many turns that loop has", "in no such loop"),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
     ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80 % and intensity below ridge; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),

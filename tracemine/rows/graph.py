@@ -1,4 +1,4 @@
-"""Who reads what among a row set's operators, as arrays: what graph patterns are matched against.
+"""Def-use edges among a row set's operators, as arrays: what graph patterns are matched against.
 
 A vertex is a node of the dataflow: an operator with the activities that it launched. Views launch is_tensor, so what is
 read through them is read directly. An edge goes from a node to one that wrote what it reads.
@@ -50,7 +50,7 @@ class NodeTensors:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """The operators of a trace, in the order in which they begin, and who reads what which other wrote.
+    """The operators of a trace, in the order in which they begin, and the def-use edges between them.
 
     Node i has the activities `activity[activity_begin[i]:activity_begin[i + 1]]`.
     """
@@ -90,7 +90,7 @@ class Graph:
 
     @cached_property
     def wanted(self) -> BoolArray:
-        """Of each node whether somebody that no edge names may read what it writes: after its step, or unknown."""
+        """Return whether each node's result may have a consumer that no edge names: after its step, or unknown."""
         return self._wanted[0]
 
     @property
@@ -156,8 +156,8 @@ def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.i
 
 
 def _wanted(flow: Flow) -> tuple[BoolArray, bool]:
-    """Nodes whose result is wanted after its step, or is there while something runs of which nobody says what it reads;
-    and whether the memory tells.
+    """Return which nodes' results are live-out of their step, or there while something with unknown reads runs; and
+    whether the memory tells.
 
     A kernel that no operator owns, a graph's replay and an operator without a schema may read whatever is there. Where
     memory is not used again, that a result is there says nothing: what was made in the recording and read is then taken

@@ -1,6 +1,6 @@
 """Weights that a program casts to half width itself, in every step: `F.linear(x, weight.to(x.dtype))`.
 
-Told by who reads what: the copy's source is there before the step, or an optimizer wrote it; every step copies it; and
+Told by dataflow: the copy's source is there before the step, or an optimizer wrote it; every step copies it; and
 a product or convolution takes the copy where its weight stands.
 """
 

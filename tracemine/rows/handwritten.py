@@ -1,4 +1,4 @@
-"""Kernels that serving engines wrote by hand: fused already, and nobody's to fuse with their neighbours."""
+"""Kernels that serving engines wrote by hand: fused already, and not to be fused with their neighbours."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _table(places: Sequence[_Places]) -> BoolArray:
 
 
 def _silent(flow: Flow) -> IntArray:
-    """Before each node how often something ran of which nobody says what it writes."""
+    """Count, before each node, what ran of which it is not known what it writes."""
     launched = np.zeros(len(flow.nodes) + 1, np.int64)
     launched[unowned(flow.timeline, flow)] = 1
     unknown = np.cumsum(np.append(False, ~flow.nodes.known)[:-1])

@@ -91,8 +91,8 @@ _CALLED: Final = ("input_dtypes", "concrete_inputs")
 
 
 def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple[object, ...] | None:
-    """Width, type, mode where that was recorded, and whether samples have weights, of a call; None where a width is no
-    whole number.
+    """Return a call's width, type, mode where that was recorded, and whether samples have weights; None without an
+    integer width.
 
     >>> concrete = '["","","","False","1","False",""]'
     >>> bag_of("[[1000,128],[640],[64],[],[],[],[]]", '["float","long int","long int"]', concrete)

@@ -20,7 +20,7 @@ from tracemine.timeline import Timeline
 
 _SMALLER: Final = frozenset({"float32", "float16", "bfloat16"})
 _FEW: Final = 1024  # elements: what is smaller is a count, a scale or a sum
-# What is part of a network and of nothing else: nobody asks for float64 there.
+# What is part of a network and of nothing else: float64 is not asked for there.
 _OF_NETWORKS: Final = frozenset({"norm", "softmax", "embedding", "attention", "conv"})
 _MIXING: Final = frozenset({"copy", "pointwise"})
 _LIBRARY: Final = frozenset({"gemm", "conv", "attention", "rnn"})
@@ -32,7 +32,7 @@ _SCALED: Final = ("aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_am
 def float64_comes_in(timeline: Timeline) -> bool:
     """Whether something turns into float64 in this recording, or back, or a network's own layers compute in it.
 
-    Where nothing does, inputs, weights and results are float64: somebody asked for it.
+    Where nothing does, inputs, weights and results are float64: the program asked for it.
     """
     ops = timeline.ops
     columns = [categories(ops[name]) for name in ("name", "input_shapes", "input_dtypes")]

@@ -69,7 +69,7 @@ class Rows:
     kind: str
     count: int
     columns: dict[str, Column]
-    graph: Graph | None = None  # who reads what among them, where that is known
+    graph: Graph | None = None  # def-use edges among them, where those are known
 
     def with_columns(self, columns: dict[str, Column]) -> Rows:
         """The same rows, and what these columns say of them."""

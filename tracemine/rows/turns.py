@@ -50,7 +50,7 @@ class _Loop:
 
 
 def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`turns_of` and `turns`; `activities` has all other columns, and its graph where who reads what is known.
+    """`turns_of` and `turns`; `activities` has all other columns, and its graph where dataflow is known.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -96,7 +96,7 @@ class _Nodes:
         called = [take(categories(timeline.ops[name]), op_row) for name in _CALLED]
         self.place = codes(*(number(activities, name, -1)[first] for name in ("device", "stream", "segment")))
         self.code = codes(*(each.codes.astype(np.int64) for each in called))
-        # What nobody knows repeats nothing, nor does a copy that the host may have waited for.
+        # What is not known repeats nothing, nor does a copy that the host may have waited for.
         kind = category(activities, "copy_kind")
         between = np.array([*(value in ("HtoD", "DtoH") for value in kind.values), False], np.bool_)[kind.codes[first]]
         idle = graph.activity_begin[1:] == graph.activity_begin[:-1]

@@ -242,7 +242,7 @@ def _called_alone(timeline: Timeline, op_row: IntArray, moves: BoolArray) -> Boo
 
 
 def _of_engine(timeline: Timeline, op_row: IntArray) -> BoolArray:
-    """Whether the autograd engine launched it: gradients come one after another, and nobody can wait for all."""
+    """Return whether the autograd engine launched it: gradients come one after another."""
     names = mapped(categories(timeline.ops.column("name")), lambda name: name if name.startswith(_ENGINE) else None)
     found: BoolArray = taken(nearest(rows_of(timeline.ops.column("parent_row")), names.codes >= 0), op_row) >= 0
     return found
