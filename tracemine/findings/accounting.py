@@ -1,4 +1,4 @@
-"""The books: what the timeline measured, and the rules that no sum over findings may break.
+"""Accounting: what the timeline measured, and the rules that no sum over findings may break.
 
 Everything that says "never more than there is" is here: which part of the device's busy time each activity alone
 stands for, the trace's totals, and the check that a scan keeps within them.
@@ -27,7 +27,7 @@ _MOST_NS = 1 << 62  # 146 years; sums of what is within it fit an int64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """What was measured. Nanoseconds; arrays have one entry an activity."""
+    """Measured totals, nanoseconds; arrays have one entry an activity."""
 
     dur_ns: IntArray
     exclusive_ns: IntArray  # the time that the device would be less busy without it: parts of the union in start order
@@ -45,7 +45,7 @@ class Accounts:
 
     @property
     def in_step(self) -> BoolArray:
-        """Whether each activity is part of a step."""
+        """Return whether each activity is part of a step."""
         return self.step_of >= 0
 
     @property
@@ -57,7 +57,7 @@ class Accounts:
 def measure(timeline: Timeline) -> Accounts:
     """Add up a timeline. Nanoseconds.
 
-    Raises InputError where 64 bits cannot count what its activities last, or the spans of its devices, together.
+    Raise InputError where 64 bits cannot count what its activities last, or the spans of its devices, together.
 
     >>> from tracemine.timeline import Meta
     >>> measure(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).span_ns
@@ -101,7 +101,8 @@ _ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing 
 
 
 def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
-    """What all findings together can shorten the steps by, over the trace: all but the GPU time that is left.
+    """Return the most by which all findings together can shorten the steps, over the trace: all but the GPU time that
+    is left.
 
     gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left;
     at the high end that is what it is without gaps between. Nanoseconds.
@@ -124,7 +125,7 @@ def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
 
 
 def summarise(accounts: Accounts, findings: Sequence[Finding], unprofiled: Unprofiled | None = None) -> Summary:
-    """The summary of a scan, checked: a sum that exceeds what was measured is a bug and raises RuntimeError."""
+    """Return the summary of a scan, checked: a sum that exceeds what was measured is a bug and raises RuntimeError."""
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)
     check(accounts, findings, step)
@@ -168,7 +169,7 @@ def check(accounts: Accounts, findings: Sequence[Finding], step: Range) -> None:
 
 
 def _most_ns(finding: Finding, accounts: Accounts) -> int:
-    """A gap closes by no more than it lasts; what need not be launched can take idle time with it as well."""
+    """Return the most that a finding can save: all of its gaps, and with launches idle time as well."""
     return finding.measured_ns + (accounts.gpu_idle_ns if finding.on_gpu else 0)
 
 

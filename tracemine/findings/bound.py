@@ -1,4 +1,4 @@
-"""What bounds the step, as facts for a report's first line: idle time and its main cause, bare communication, work."""
+"""The bound of a step, as facts for a report's first line: idle time and its main cause, bare communication, work."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def communication_share(parts: Parts | None) -> float:
 
 
 def _cause(book: Book, gaps_ns: IntArray) -> tuple[str | None, float | None]:
-    """The cause of most of the idle time, and its share of it; of none where the gaps do not explain half of it."""
+    """Return the cause of most of the idle time, and its share of it; none where gaps do not explain half of it."""
     cause, cause_ns = _largest(category(book.rows["gaps"], "cause"), gaps_ns)
     step, devices = book.accounts.per_step, max(book.accounts.devices, 1)
     idle_ns = (book.unprofiled.mid_ns - book.busy_ns) * devices * (1 if step is None else step.count)
@@ -100,7 +100,7 @@ def _bound_by(idle: Share, waited_for: str, bare: float) -> str:
 
 
 def _largest(categories: Categories, weights: IntArray, among: BoolArray | None = None) -> tuple[str | None, int]:
-    """The category with the most weight, and how much that is; None where it is the null one, or there is none.
+    """Return the category with the most weight, and how much that is; None where it is the null one, or there is none.
 
     >>> _largest(Categories(np.array([0, 1, 1], np.int32), ("a", "b")), np.array([3, 2, 2]))
     ('b', 4)
@@ -119,6 +119,6 @@ def _is(categories: Categories, value: str) -> BoolArray:
 
 
 def _busy_ns(book: Book, among: BoolArray) -> int:
-    """For how long devices ran some of these activities, a device at a time."""
+    """Return for how long devices ran some of these activities, a device at a time."""
     start, dur, device = (rows_of(book.timeline.activities[each]) for each in ("start_ns", "dur_ns", "device"))
     return covered_ns(device, start, start + dur, among)

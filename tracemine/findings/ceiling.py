@@ -30,14 +30,14 @@ _S = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Of each activity the least time, nanoseconds, and whether it is known; where it is not, the time it took."""
+    """The least time of each activity, nanoseconds, and whether it is known; where it is not, the time it took."""
 
     ns: IntArray
     known: BoolArray
 
 
 def least_times(book: Book, findings: Sequence[Finding]) -> Least | None:
-    """The least time of each activity; None where the device is not known."""
+    """Return the least time of each activity; None where the device is not known."""
     if book.device is None:
         return None
     rows, dur = book.rows["activities"], book.accounts.dur_ns
@@ -58,14 +58,14 @@ def least_times(book: Book, findings: Sequence[Finding]) -> Least | None:
 
 
 def _moved_ns(book: Book, device: Device) -> FloatArray:
-    """How long each activity's bytes take at the device's bandwidth; −1 where they are not known."""
+    """Return how long each activity's bytes take at the device's bandwidth; −1 where they are not known."""
     nbytes = number(book.rows["activities"], "bytes", null=-1)
     return np.where(nbytes >= 0, nbytes * (_S / device.achieved_bytes_per_s), -1.0)
 
 
 def _counted_ns(book: Book) -> FloatArray:
-    """How long each activity takes of a library's call at the rate that libraries reach, a call's time shared among its
-    kernels by how long they took; −1 where its FLOPs or that rate are not known.
+    """Return how long each activity of a library's call takes at the rate that libraries reach; −1 where its FLOPs or
+    that rate are not known. A call's time is shared among its kernels by how long they took.
     """
     rows, dur = book.rows["activities"], book.accounts.dur_ns
     flops, nbytes, together = (number(rows, f"call_{name}", null=-1) for name in ("flops", "bytes", "dur_ns"))
@@ -87,14 +87,14 @@ def _counted_ns(book: Book) -> FloatArray:
 
 
 def _units(kernels: Categories) -> Categories:
-    """What each kernel multiplies with."""
+    """Return the unit that each kernel multiplies with."""
     units = ("matrix", "vector")
     code = [units.index(unit) if (unit := unit_of(name)) in units else -1 for name in kernels.values]
     return Categories(np.array([*code, -1], np.int32)[kernels.codes], units)
 
 
 def _rates(rates: Rates, kinds: Sequence[tuple[str | None, ...]]) -> Iterator[Rate | None]:
-    """The rates of library calls by class, operator, dtype and unit; in float32 TF32's where matrix units computed."""
+    """Return the rates of library calls by class, operator, dtype and unit; of float32 on matrix units, TF32's."""
     for op_class, name, dtype, unit in kinds:
         operation, arithmetic = OPERATIONS.get(op_class or "", ""), ARITHMETIC.get(dtype or "", "")
         backward = "_backward" if "backward" in (name or "") else ""

@@ -31,7 +31,7 @@ def classes_of(book: Book, found: Matches) -> Iterable[tuple[IntArray, Evidence]
 
 
 def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:
-    """Of each row the evidence of the match that has it; where that has none, or none has it, the strongest."""
+    """Return the evidence of each row's match; the strongest where the match has none, or no match has the row."""
     weakest = np.full(count, Evidence.PROVEN, np.int8)
     if found.evidence is not None:
         weakest[found.rows] = np.repeat(
@@ -41,7 +41,7 @@ def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:
 
 
 def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """A match in a fusion group stands for the group, once; matches elsewhere stay as they are."""
+    """Replace a match in a fusion group by the whole group, once; leave matches elsewhere as they are."""
     groups = book.groups
     if groups is None or rule.saving != "fuse" or len(offsets) < 2:
         return members, offsets
@@ -66,7 +66,7 @@ def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) 
 def _classes(
     book: Book, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
 ) -> Iterable[IntArray]:
-    """Matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
+    """Return matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
     facts, rows = book.facts[rule.rows], book.rows[rule.rows]
@@ -98,8 +98,8 @@ def _classes(
 
 
 def _together(book: Book, rule: Rule, matrix: IntArray) -> IntArray:
-    """The occurrences but for those that lie far apart: over a hundred times their own time, alone or ten times what
-    another one takes. A module was loaded in between, or a model warmed up: that is nothing to win by one kernel.
+    """Drop occurrences that lie far apart: over a hundred times their own time, alone or ten times what another one
+    takes. A module was loaded in between, or a model warmed up: one kernel does not win that back.
     """
     if rule.saving != "fuse":
         return matrix
@@ -112,7 +112,7 @@ def _together(book: Book, rule: Rule, matrix: IntArray) -> IntArray:
 
 
 def combined(*codes: IntArray) -> IntArray:
-    """One code for each distinct combination of codes (each ≥ −1), numbered from 0.
+    """Return one code for each distinct combination of codes (each ≥ −1), numbered from 0.
 
     >>> combined(np.array([0, 0, 1]), np.array([5, -1, 5])).tolist()
     [1, 0, 2]
@@ -127,7 +127,7 @@ def combined(*codes: IntArray) -> IntArray:
 
 
 def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
-    """A group number for each sequence `values[offsets[i]:offsets[i+1]]`: equal exactly where the sequences are.
+    """Return a group number for each sequence `values[offsets[i]:offsets[i+1]]`: equal exactly where the sequences are.
 
     >>> groups_of_sequences(np.array([1, 2, 1, 2, 3]), np.array([0, 2, 4, 5])).tolist()
     [1, 1, 0]
@@ -145,7 +145,7 @@ def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
 
 
 def apart(rows: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """Rows and offsets of the matches that stand where those of one rule overlap: of two that share a row, the earlier.
+    """Keep matches of one rule that do not overlap, as rows and offsets: of two that share a row, the earlier.
 
     >>> [x.tolist() for x in apart(np.array([0, 1, 1, 2, 2, 3]), np.array([0, 2, 4, 6]))]
     [[0, 1, 2, 3], [0, 2, 4]]

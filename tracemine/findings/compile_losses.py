@@ -1,4 +1,4 @@
-"""What torch.compile is known to make slower, where a trace has it and a finding's fix is torch.compile."""
+"""Losses that torch.compile is known for, where a trace has them and a finding's fix is torch.compile."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _OF_CAUSAL = (
 
 
 def compile_losses(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> tuple[str, ...]:
-    """One sentence for each thing; none where no reported finding is to be fixed by torch.compile."""
+    """Return a sentence for each loss; none where no reported finding is to be fixed by torch.compile."""
     if not any(one.reported and COMPILE in one.fix for one in findings):
         return ()
     return (*_joins(flow), *_causal(timeline))
 
 
 def _joins(flow: Flow) -> Iterator[str]:
-    """Joins of many tensors that kernels made just before."""
+    """Count joins of many tensors that kernels made just before."""
     reads, nodes = flow.reads, flow.nodes
     if not len(nodes):
         return
@@ -58,7 +58,7 @@ def _joins(flow: Flow) -> Iterator[str]:
 
 
 def _causal(timeline: Timeline) -> Iterator[str]:
-    """Attention that is told to be causal by a library which decides that while it runs."""
+    """Return attention that is told to be causal by a library which decides that while it runs."""
     names, values = categories(timeline.ops["name"]), categories(timeline.ops["concrete_inputs"])
     causal = np.array([*map(_is_causal, values.values), False], np.bool_)[values.codes]
     attention = np.array([*(name == _ATTENTION for name in names.values), False], np.bool_)[names.codes]
@@ -80,7 +80,7 @@ def _library(timeline: Timeline, stack_row: int) -> str | None:
 
 
 def _is_causal(recorded: str) -> bool:
-    """Whether the scalars of a call of attention say so.
+    """Return whether the scalars of a call of attention say so.
 
     >>> _is_causal('["","","","","0.0","True","",""]'), _is_causal('["","","","","0.0","False"]'), _is_causal("[")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""What all rules share while findings are made: the facts, what is claimed so far, what was left out and why."""
+"""The state that all rules share while findings are made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracemine.timeline import Timeline
 
 @dataclass(slots=True)
 class Book:
-    """What all rules share: the facts, what is claimed so far, what was left out and why."""
+    """State of a scan: the facts, what is claimed so far, what was left out and why."""
 
     timeline: Timeline
     rows: dict[str, Rows]

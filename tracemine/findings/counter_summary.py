@@ -1,4 +1,4 @@
-"""Each profiled kernel in a line: what was counted, what is modelled, and where it stands on the roofline."""
+"""Profiled kernels, a line each: what was counted, what is modelled, and where it stands on the roofline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kernel_lines(timeline: Timeline, counters: Counters) -> list[KernelLine]:
-    """All profiled kernels, those that took most time first.
+    """Return all profiled kernels, those that took most time first.
 
     >>> from tracemine.timeline import Meta
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))

@@ -30,7 +30,7 @@ _MOST_STREAMS = 64  # of a made-up trace with more, only the streams with the mo
 
 
 def replay_of(timeline: Timeline) -> Replay:
-    """What waited for what in a timeline.
+    """Return a timeline as a replay: what waited for what.
 
     >>> from tracemine.timeline import Meta
     >>> replay = replay_of(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
@@ -72,7 +72,7 @@ def replay_of(timeline: Timeline) -> Replay:
 def _operators(
     timeline: Timeline, origin: int, calls: Calls, launch_row: IntArray, work: dict[Event, int]
 ) -> Operators:
-    """The operators around launch calls."""
+    """Return the operators around launch calls."""
     row, launches, lead, tail = (np.full(len(calls.begin), each, np.int64) for each in (-1, 0, 0, 0))
     ops = timeline.ops
     op = rows_of(timeline.activities["op_row"])
@@ -91,7 +91,7 @@ def _operators(
 
 
 def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArray, IntArray]:
-    """For the operator of each launch the outermost one around it that launches no more, and how much that launches."""
+    """Return, for each launch's operator, the outermost around it that launches no more, and how much it launches."""
     launches = np.zeros(len(parent), np.int64)
     level = op
     while (level >= 0).any():
@@ -108,7 +108,7 @@ def _outermost(op: IntArray, parent: IntArray, kind: Categories) -> tuple[IntArr
 
 
 def _first_step(timeline: Timeline, origin: int, events: Sequence[Event], calls: Calls) -> HostStep | None:
-    """Where the first step begins and ends among the events; None without steps, or where it launches nothing."""
+    """Return where the first step begins and ends in the events; None without steps, or where it launches nothing."""
     if not timeline.steps.num_rows:
         return None
     starts = rows_of(timeline.steps["start_ns"]) - origin
@@ -127,7 +127,7 @@ def _first_step(timeline: Timeline, origin: int, events: Sequence[Event], calls:
 
 
 def _interval(work: dict[Event, int]) -> float:
-    """The host's own time from one launch call to the next, in the mean."""
+    """Return the host's own time from one launch call to the next: the mean."""
     launches = sum(kind == LAUNCHES for kind, _ in work)
     return sum(work.values()) / max(launches - 1, 1)
 
@@ -139,7 +139,7 @@ def _since(origin: int, calls: Calls) -> Calls:
 
 
 def _launches(calls: Calls, launch_row: IntArray, start: IntArray) -> IntArray:
-    """The call that each activity waits for: its own, or the last one before it where that is not known; −1: none."""
+    """Return the call that each activity waits for: its own, else the last one before it; −1: none."""
     rows = np.flatnonzero(calls.launches)
     if not len(rows):
         return np.full(len(start), -1, np.int64)
@@ -150,7 +150,7 @@ def _launches(calls: Calls, launch_row: IntArray, start: IntArray) -> IntArray:
 
 
 class _Waits:
-    """What each activity waited for, and by how much it followed."""
+    """Dependencies of activities: what each waited for, and by how much it followed."""
 
     def __init__(
         self, start: IntArray, dur: IntArray, stream: IntArray, launch: IntArray, calls: Calls, launch_row: IntArray
@@ -171,7 +171,7 @@ class _Waits:
         self.latency = _usual(self.ahead[self.known & (self.free > self.ahead)], _LAUNCH_NS, _MOST_LAUNCH_NS)
 
     def resolved(self) -> tuple[tuple[tuple[tuple[int, int], ...], ...], IntArray]:
-        """For each activity the others that held it up, with the delays after them; and the delays after its call.
+        """Return what held up each activity, with the delays after it; and the delay of each activity after its call.
 
         What would have let it start last is what it waited for, and has the delay that was recorded. After the others
         it could have started as soon as activities usually do, or as soon as it did.
@@ -204,7 +204,7 @@ class _Waits:
         return tuple(held), delays
 
     def _others(self) -> dict[int, list[int]]:
-        """Of each activity whose stream was told to wait for an event, the last that had ended on each other stream."""
+        """Return, for activities whose stream was told to wait, the last that had ended on each other stream."""
         calls, rows = self.calls, np.flatnonzero(self.known)
         if not calls.stream_waits.any() or len(self.streams) < 2 or not len(rows):
             return {}
@@ -222,9 +222,7 @@ class _Waits:
         return found
 
     def last(self, delays: IntArray) -> tuple[tuple[int, int, int, int], ...]:
-        """Of each stream the activity that ends last; its call, by how much what that call launched begins behind it,
-        and how long it took.
-        """
+        """Return each stream's last activity, its call, the delay of what that call launched, and its time."""
         found = []
         for each in np.unique(self.stream):
             members = np.flatnonzero(self.stream == each)
@@ -248,7 +246,7 @@ def _usual(delays: IntArray, otherwise: int, most: int) -> int:
 def _own_copies(
     calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, blocking: IntArray
 ) -> dict[int, tuple[int, int]]:
-    """Of blocking calls that launch a copy themselves, the copy and its end.
+    """Return the copy, and its end, of each blocking call that launches a copy itself.
 
     A copy from pageable memory goes through a buffer, piece by piece: the call returns with the last piece handed over,
     some microseconds before the device has it.
@@ -263,7 +261,7 @@ def _own_copies(
 
 @dataclass(frozen=True, slots=True)
 class _Loading:
-    """When a loop was at its data: disjoint intervals in order, and how much of them lies before each."""
+    """Data loading: disjoint intervals in order, and how much of them lies before each."""
 
     begin: IntArray
     dur: IntArray
@@ -282,7 +280,7 @@ class _Loading:
         return _Loading(begin, dur, np.cumsum(dur) - dur)
 
     def until(self, time: int) -> int:
-        """How much of it lies before a time."""
+        """Return how much loading lies before a time."""
         at = int(np.searchsorted(self.begin, time, side="right")) - 1
         return 0 if at < 0 else int(self.before[at] + min(time - self.begin[at], self.dur[at]))
 
@@ -296,8 +294,8 @@ def _host(
     dict[int, tuple[int, int, int]],
     float,
 ]:
-    """Events in order, the host's own time before each of its own, how much of it went into loading data, what its
-    blocking calls wait for, its begin.
+    """Return the events in order, the host's own time before each of its own, how much of it went into loading data,
+    what blocking calls wait for, and the host's begin.
     """
     blocks = calls.blocks & ((calls.thread >= 0) | ~(calls.blocks & (calls.thread >= 0)).any())
     launching, blocking = np.flatnonzero(calls.launches), np.flatnonzero(blocks)

@@ -1,4 +1,4 @@
-"""What advice depends on: facts of the whole trace, looked up once, and of the place that a finding is in."""
+"""The environment that advice depends on: facts of the whole trace, looked up once, and of a finding's place."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Environment:
         }
 
     def has_fused_step(self, optimizer: str | None) -> bool:
-        """Whether this torch's optimizer of that class takes `fused=True` on a GPU."""
+        """Return whether this torch's optimizer of that class takes `fused=True` on a GPU."""
         since = _FUSED_STEP_SINCE.get(optimizer or "")
         return since is not None and (self.torch or _USUAL) >= since
 
@@ -76,7 +76,7 @@ class Environment:
 
 
 def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) -> Environment:
-    """The facts of a trace. `optimizer`: of each activity the class of the optimizer in whose step it is."""
+    """Return the facts of a trace. `optimizer`: of each activity the class of the optimizer in whose step it is."""
     names, files = categories(timeline.ops["name"]).values, categories(timeline.stacks["file"]).values
     calls = categories(timeline.api["name"])
     called = [str(name) for name in calls.values]
@@ -97,7 +97,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
 
 
 def library_of(files: Iterable[str]) -> str | None:
-    """The library in whose file the innermost of these lines is."""
+    """Return the library in whose file the innermost of these lines is."""
     found = next(map(_LIBRARY.search, files), None)
     return None if found is None else found[1]
 
@@ -108,7 +108,7 @@ def _version(text: str | None) -> tuple[int, int] | None:
 
 
 def _uncached(timeline: Timeline, calls: Categories) -> bool:
-    """Whether memory is freed about as often as allocated in the first half and in the second."""
+    """Return whether memory is freed about as often as allocated in the first half and in the second."""
     begin = rows_of(timeline.api["start_ns"])
     freed, allocated = _named(calls, _FREED), _named(calls, _ALLOCATED)
     if allocated.sum() < _FEWEST_ALLOCATIONS:
@@ -150,7 +150,7 @@ def _looped(times: dict[str, int]) -> bool:
 
 
 def _waits(timeline: Timeline, calls: Categories, ops: Categories) -> int:
-    """Calls that wait for a stream or an event, without those of operators that are counted as such, and of copies."""
+    """Count calls that wait for a stream or an event, without those of operators counted as such, and of copies."""
     owner = rows_of(timeline.api["op_row"])
     counted = _named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
     own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
@@ -162,7 +162,7 @@ def _is(column: Categories, value: str) -> IntArray:
 
 
 def waited_in(timeline: Timeline, gaps: Rows, rows: Sequence[int]) -> str | None:
-    """Where the host was for most of these gaps: `in_launch`, `in_operator`; None: before either, or not known."""
+    """Return where the host was in most of these gaps: `in_launch`, `in_operator`; None: neither, or not known."""
     chosen = np.array(rows, np.int64)
     begin, dur = number(gaps, "start_ns")[chosen], number(gaps, "dur_ns")[chosen]
     middle = begin + dur // 2

@@ -1,4 +1,4 @@
-"""What matches that are alike would save: one function a kind of saving that a rule can name."""
+"""Estimates of what a class of matches would save: one function for each kind of saving that a rule can name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RECORDED_CAUSES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
-    """Matches that are alike in everything an estimate or a group depends on. Totals over them, nanoseconds."""
+    """A class of matches that are alike in everything an estimate depends on. Totals over them, nanoseconds."""
 
     matrix: IntArray  # [matches, rows of each]
     measured_ns: int
@@ -82,7 +82,7 @@ def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
 
 
 def _fuse_or_remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    """One kernel in place of several; or, where that saves less, what is left of work that is not done any more."""
+    """Estimate one kernel in place of several; where that saves less, the work that a fold leaves."""
     fused = _fuse(book, rule, matrix)
     if rule.left is None:
         return fused
@@ -95,7 +95,7 @@ def _fuse_or_remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abs
 def _one_kernel(
     book: Book, groups: Groups, group: int, members: IntArray, durations_ns: FloatArray
 ) -> Estimate | Abstained:
-    """The estimate for a fusion group, from the mean durations of its activities in all instances."""
+    """Estimate a fusion group, from the mean durations of its activities in all instances."""
     own = slice(int(groups.begin[group]), int(groups.begin[group + 1]))
     nodes = groups.node[own]
     spent = dict.fromkeys(nodes.tolist(), 0.0)
@@ -125,7 +125,7 @@ def _one_kernel(
 
 
 def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    """An optimizer's step, or a loop over tensors, in one pass over lists."""
+    """Estimate one pass over lists in place of an optimizer's step or a loop over tensors."""
     rows, members = book.rows["activities"], matrix[0]
     durations = book.facts["activities"].dur_ns[matrix]
     operands = _of_operands(book, members, durations.mean(axis=0))
@@ -170,7 +170,7 @@ def _calls(book: Book, members: IntArray) -> list[Call]:
 
 
 def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
-    """Of weights that are cast, caches that grow and bags of many tables, what is left; None: it is none of these."""
+    """Estimate the rest of casts of weights, growing caches and bags of many tables; None: it is none of these."""
     rows, facts = book.rows["activities"], book.facts["activities"]
     casts, grows = (flags(rows, name)[members].all() for name in ("weight_cast", "appended"))
     bags = number(rows, "bags", null=-1)[members[0]] >= 0
@@ -196,7 +196,7 @@ def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Est
 
 
 def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    """Attention spelled out, in one fused call."""
+    """Estimate one fused call in place of eager attention."""
     facts, members = book.facts["activities"], np.sort(matrix[0])
     eager = eager_attention(book.lists, facts.op_row[members].tolist())
     if eager is None or book.rates is None:
@@ -228,7 +228,7 @@ def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
 
 
 def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    """Calls of a library alike, each of them whole: what another rule has a part of is that rule's."""
+    """Estimate alike calls of a library, each of them whole: what another rule has a part of is that rule's."""
     rows, durations = book.rows["activities"], book.facts["activities"].dur_ns[matrix]
     first = matrix[:, 0]
     if (durations.sum(axis=1) != number(rows, "call_dur_ns")[first]).any():
@@ -240,7 +240,7 @@ def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
 
 
 def _batch(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    """The turns of a loop in one call of each operator."""
+    """Estimate one call of each operator in place of a loop's turns."""
     rows, members = book.rows["activities"], np.sort(matrix[0])
     durations = book.facts["activities"].dur_ns[matrix]
     if rows.graph is None:
@@ -321,7 +321,7 @@ def _has_workers(book: Book, matrix: IntArray) -> bool:
 
 
 def _rest(book: Book, matrix: IntArray) -> IntArray:
-    """For each gap how long the step around it takes without it: up to the next such gap."""
+    """Return, for each gap, how long the step around it takes without it: up to the next such gap."""
     rows = book.rows["gaps"]
     begin, dur = number(rows, "start_ns")[matrix[:, 0]], number(rows, "dur_ns")[matrix].sum(axis=1)
     if len(begin) < 2:
@@ -345,7 +345,7 @@ ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = 
 
 
 def _neighbours(book: Book, members: IntArray, durations_ns: FloatArray) -> list[Neighbour]:
-    """The operators of one match, neighbours that one operator launched taken together."""
+    """Return the operators of one match, neighbours that one operator launched taken together."""
     facts, bound = book.facts["activities"], category(book.rows["activities"], "bound")
     return [
         Neighbour(

@@ -1,4 +1,4 @@
-"""What findings need to know of each activity and each gap, as arrays: read once, used by every rule."""
+"""Facts that findings need of each activity and each gap, as arrays: read once, used by every rule."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Facts:
 
 
 def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
-    """Facts of the row set "activities"."""
+    """Return facts of the row set "activities"."""
     op_row = rows_of(timeline.activities["op_row"])
     return Facts(
         op=_first_known(category(rows, "op"), category(rows, "family")),
@@ -60,7 +60,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
 
 
 def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
-    """Facts of the row set "gaps": of the host call that the device waited for."""
+    """Return facts of the row set "gaps": of the host call that the device waited for."""
     nothing = Categories(np.full(rows.count, -1, np.int32), ())
     broken = number(rows, "break_stack_row", null=-1)
     return Facts(
@@ -83,13 +83,13 @@ def gap_facts(timeline: Timeline, rows: Rows) -> Facts:
 
 
 def _backward(timeline: Timeline, op_row: IntArray) -> BoolArray:
-    """Of each activity whether the autograd engine ran its operator."""
+    """Return, for each activity, whether the autograd engine ran its operator."""
     names = mapped(categories(timeline.ops["name"]), lambda name: name if name.startswith(_ENGINE) else None)
     return taken(nearest(rows_of(timeline.ops["parent_row"]), names.codes >= 0), op_row) >= 0
 
 
 def pattern_of(module: str) -> str:
-    """A module path with its counters replaced.
+    """Return a module path with its counters replaced.
 
     >>> pattern_of("Llama_0.Layer_12.Conv2d_0")
     'Llama_*.Layer_*.Conv2d_*'

@@ -58,7 +58,7 @@ def find(
     min_saving_ns: int | None = None,
     path: str | None = None,
 ) -> Scan:
-    """Everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
+    """Find everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
 
     So on a trace whose device is mostly idle the gaps lead, on one whose device is busy the fusions, and of two fusions
     the one that the step feels.
@@ -188,7 +188,7 @@ def _variant(book: Book, rule: Rule, identity: Identity, classes: list[Estimated
 
 
 def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArray) -> dict[str, Fact]:
-    """What advice may ask of a variant. `named`: rows that the rule's pattern names."""
+    """Return the facts that advice may ask of a variant. `named`: rows that the rule's pattern names."""
     labels = [one.label for one in classes]
     found = merged(
         {
@@ -215,7 +215,7 @@ def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArra
 
 
 def _slow_norm(book: Book, classes: Sequence[Estimated]) -> bool:
-    """Whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
+    """Return whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
     curves, groups = book.curves, book.groups
     if curves is None or groups is None:
         return False
@@ -253,7 +253,7 @@ def _saves_enough(variants: Sequence[Reported], threshold_ns: int) -> bool:
 
 
 def _judged(one: Reported, judge: Judge) -> Reported:
-    """What a verdict makes of a finding: of the matches like the first, or, where it is refuted, of all."""
+    """Apply a verdict to a finding: to the matches like the first, or, where it is refuted, to all."""
     alike, verified = one.finding.alike, judge(one.finding)
     if alike is None or verified is None:
         return one

@@ -1,4 +1,4 @@
-"""Variants put together to findings, one a cause and place, and taken apart again for what looks at one at a time.
+"""Variants grouped into findings, one a cause and place, and taken apart again for what looks at one at a time.
 
 What is estimated, judged and verified is a variant: operators and shapes of which every occurrence is alike. It has the
 form of a finding without variants, under its own identity. What a person reads is a finding.
@@ -40,7 +40,7 @@ def grouped(variants: Iterable[Finding], places: Mapping[str, Placed]) -> list[F
 
 
 def apart(finding: Finding) -> tuple[Finding, ...]:
-    """The variants of a finding, each in the form of a finding under its own identity; itself where it has none."""
+    """Return the variants of a finding, each as a finding under its own identity; itself where it has none."""
     found, start = [], 0
     for variant in finding.variants:
         stop = start + variant.occurrences
@@ -61,12 +61,12 @@ def apart(finding: Finding) -> tuple[Finding, ...]:
 
 
 def all_apart(scan: Scan) -> Scan:
-    """A scan whose findings are the variants of all, in the same order."""
+    """Return a scan whose findings are the variants of all, in the same order."""
     return replace(scan, findings=tuple(one for finding in scan.findings for one in apart(finding)))
 
 
 def together(finding: Finding, parts: Sequence[Finding]) -> Finding:
-    """A finding of which `parts` are the variants now, as `apart` gives them."""
+    """Return a finding of which `parts` are the variants now, as `apart` gives them."""
     if not finding.variants:
         return parts[0]
     whole = _finding_of(sorted(parts, key=_worth), finding.identity, finding.title)
@@ -74,7 +74,7 @@ def together(finding: Finding, parts: Sequence[Finding]) -> Finding:
 
 
 def _worth(one: Finding) -> tuple[int, int, int, str]:
-    """Most worth first; where nothing tells, what takes longest."""
+    """Order by worth, most first; where nothing tells, what takes longest."""
     return -one.step_saving_ns.mid, -one.gpu_saving_ns.mid, -one.measured_ns, one.fingerprint
 
 
@@ -113,13 +113,12 @@ def _verdict(parts: Sequence[Finding]) -> Verified | None:
 
 
 def _title(first: Finding, place: str | None) -> str:
-    """The rule's title and where it is: the module's class, else the function, else the operators. Of a cause that is
-    in no place, the rule's title alone."""
+    """Return the rule's title and place: the module's class, else the function, else the operators; None has none."""
     return first.title if place is None else f"{first.title}: {place or _operators(first)}"
 
 
 def _told_apart(findings: Sequence[Finding]) -> list[Finding]:
-    """Titles that are the same get what differs: operators, the data type, in the end the fingerprint."""
+    """Distinguish equal titles by operators, by data type, in the end by fingerprint."""
     found = list(findings)
     for more in (_operators, lambda f: f.dtype or "", lambda f: f.fingerprint[:6]):
         titles = [finding.title for finding in found]

@@ -1,4 +1,4 @@
-"""What findings and their variants are the same by in another recording: hashes of what they are, never of figures."""
+"""Identities of findings and variants across recordings: hashes of what they are, never of figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_VARIANT = ("ops", "shapes")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cause is: what its findings are one by."""
+    """Where a cause is: findings with equal places are one."""
 
     mark: str  # the finding's identity
     aliases: tuple[str, ...]
@@ -40,7 +40,7 @@ class Placed:
 
 
 def fingerprint(parts: dict[str, object]) -> str:
-    """Sixteen hex digits that depend on the given parts alone, whatever their order.
+    """Return sixteen hex digits that depend on the given parts alone, whatever their order.
 
     >>> fingerprint({"rule": "x", "ops": ["aten::mul"]}) == fingerprint({"ops": ["aten::mul"], "rule": "x"})
     True
@@ -49,7 +49,7 @@ def fingerprint(parts: dict[str, object]) -> str:
 
 
 def place_of(rule: Rule, label: Label) -> Place:
-    """The place that a match belongs to: its module's class, and, where none is known, what its operators are."""
+    """Return the place of a match: its module's class, or, where none is known, what its operators are."""
     facets = {name: label.facet(name) for name in rule.group_by if name not in (*_OF_VARIANT, "module")}
     function = "" if not label.source else short(label.source[0]).rpartition("/")[2].replace(":", "")
     if "module" not in rule.group_by:
@@ -62,7 +62,7 @@ def place_of(rule: Rule, label: Label) -> Place:
 
 
 def variant_of(rule: Rule, label: Label) -> Identity:
-    """The identity of a match's variant. Its alias is the fingerprint that schema version 1 gave."""
+    """Return the identity of a match's variant. Its alias is the fingerprint that schema version 1 gave."""
     facets = {name: label.facet(name) for name in _OF_VARIANT if name in rule.group_by}
     before = {name: label.facet(name) for name in rule.group_by} | {"rule": rule.id}
     if "module" in before:
@@ -71,7 +71,7 @@ def variant_of(rule: Rule, label: Label) -> Identity:
 
 
 def identities(timeline: Timeline, rows: Rows, rules: Iterable[Rule]) -> Callable[[Finding], tuple[str, ...] | None]:
-    """What tells the identity and the aliases of a variant that is in this trace, by its first occurrence.
+    """Return a function that gives the identity and the aliases of a variant in this trace, by its first occurrence.
 
     `rows` is the row set "activities". None: its rule is not among `rules`, or is about gaps.
     """

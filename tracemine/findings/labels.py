@@ -1,4 +1,4 @@
-"""What a match is, in words: operators, shapes, dtype, module and source line, the same in tomorrow's trace."""
+"""A match in words: operators, shapes, dtype, module and source line, the same in tomorrow's trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOVES = frozenset({"copy", "fill"})  # first and last layers differ in these
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """What a class is, in words: the same in tomorrow's trace."""
+    """A class in words: the same in tomorrow's trace."""
 
     ops: tuple[str, ...]
     shapes: str | None  # for people
@@ -37,7 +37,7 @@ class Label:
     source: tuple[Source, ...]
 
     def facet(self, name: str) -> object:
-        """One of those that rules group by."""
+        """Return one of the facets that rules group by."""
         if name in ("source", "line"):
             source = short(self.source[0]) if self.source else None
             # An edit above moves the line.
@@ -69,7 +69,7 @@ def label_of(timeline: Timeline, facts: Facts, members: IntArray) -> Label:
 
 
 def _most(names: Sequence[str | None]) -> str | None:
-    """The one that half of them are, at least.
+    """Return the name that half of them are, at least.
 
     >>> _most(["SGD", "SGD", None]), _most(["SGD", None, None])
     ('SGD', None)
@@ -78,7 +78,7 @@ def _most(names: Sequence[str | None]) -> str | None:
 
 
 def class_of(module: str) -> str:
-    """The class of the innermost module of a path; of a name that ends with a number or `*`, the name before it.
+    """Return the class of the innermost module of a path; of a name that ends with a number or `*`, the name before it.
 
     >>> class_of("Llama_*.LlamaDecoderLayer_*.LlamaRMSNorm_*"), class_of("model.layers.*.mlp"), class_of("blocks.3")
     ('LlamaRMSNorm', 'mlp', 'blocks')
@@ -88,7 +88,7 @@ def class_of(module: str) -> str:
 
 
 def _core(ops: Sequence[str], classes: Sequence[str | None]) -> tuple[str, ...]:
-    """The distinct operators that make a chain what it is, whatever is cast or moved before and after.
+    """Return the distinct operators that make a chain what it is, whatever is cast or moved before and after.
 
     >>> _core(["aten::add_", "aten::mean", "aten::mul"], ["pointwise", "reduction", "pointwise"])
     ('mean',)
@@ -106,7 +106,7 @@ def _core(ops: Sequence[str], classes: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def by_operator(facts: Facts, members: IntArray) -> list[slice]:
-    """Slices of a match, one an operator call: neighbours with the same operator row belong to one call."""
+    """Return slices of a match, one an operator call: neighbours with the same operator row belong to one call."""
     op_row = facts.op_row[members]
     cuts = [0, *(np.flatnonzero((op_row[1:] != op_row[:-1]) | (op_row[1:] < 0)) + 1).tolist(), len(members)]
     return [slice(a, b) for a, b in pairwise(cuts)]
@@ -118,7 +118,7 @@ def text_at(column: Categories, row: int | np.int64) -> str | None:
 
 
 def common_module(patterns: Sequence[str | None]) -> str | None:
-    """The innermost module that encloses all members for which one is known."""
+    """Return the innermost module that encloses all members for which one is known."""
     paths = [pattern.split(".") for pattern in patterns if pattern is not None]
     common = []
     for names in zip(*paths, strict=False):
@@ -134,6 +134,6 @@ def _read_dtype(facts: Facts, row: np.int64) -> str | None:
 
 
 def _shapes_text(recorded: Sequence[str | None]) -> str | None:
-    """Each distinct shape of a first tensor input, in order; None where none was recorded."""
+    """Return each distinct shape of a first tensor input, in order; None where none was recorded."""
     firsts = dict.fromkeys(shape for text in recorded if text is not None and (shape := first_shape(text)) is not None)
     return ", ".join(firsts) or None

@@ -1,4 +1,4 @@
-"""What an optimizer's step, or a loop over tensors, must move where one pass does it: bytes, tensors, lists.
+"""Least traffic of an optimizer's step, or a loop over tensors, in one pass: bytes, tensors, lists.
 
 Where an execution trace names the tensors each is counted once. Otherwise shapes tell how many elements each operator
 goes over, and the optimizer's class how many states it has.
@@ -42,7 +42,7 @@ _LONGEST = 1 << 44  # elements: more is damage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What must be moved in passes over lists, and what is moved now."""
+    """Traffic of passes over lists, and of what runs now."""
 
     passes: tuple[Pass, ...]
     before: int | None  # bytes
@@ -56,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its operator, and of each tensor, or list of tensors, that it takes the sizes in elements."""
+    """A call: its operator, and the sizes in elements of each tensor, or list of tensors, that it takes."""
 
     row: int
     name: str  # without aten::
@@ -65,12 +65,12 @@ class Call:
 
     @property
     def writes(self) -> bool:
-        """Whether its first tensors are written in place."""
+        """Return whether its first tensors are written in place."""
         return self.name.endswith("_")
 
     @property
     def moved(self) -> int:
-        """How often it reads or writes a tensor, of each member of its lists."""
+        """Return how often it reads or writes a tensor, of each member of its lists."""
         operator = lookup(f"aten::{self.name}")
         overload = operator.overloads[0] if operator is not None and operator.overloads else None
         taken = 1 if overload is None else sum(each.type.startswith("Tensor") for each in overload.arguments)
@@ -104,7 +104,7 @@ class Lists:
         self._dtypes, self._dtype_texts = string_ids(timeline.ops.column("input_dtypes"))
 
     def calls(self, op_row: IntArray, kernels: Sequence[str]) -> list[Call]:
-        """The calls of activities, each once, in their order. `kernels`: names of the activities' kernels."""
+        """Return the calls of activities, each once, in their order. `kernels`: names of the activities' kernels."""
         found = dict.fromkeys(op_row.tolist())
         name_of = dict(zip(op_row.tolist(), kernels, strict=True))
         return [self._call(row, name_of[row]) for row in found if row >= 0]
@@ -119,15 +119,15 @@ class Lists:
         return Call(row, self.name(row).removeprefix("aten::"), _sizes(shapes, types), item)
 
     def name(self, row: int) -> str:
-        """The operator that was called; "" where none is named."""
+        """Return the operator that was called; "" where none is named."""
         return str(self._name_texts[self._names[row]]) if self._names[row] >= 0 else ""
 
     def shapes(self, row: int) -> list[object]:
-        """The recorded shapes of a call's inputs."""
+        """Return the recorded shapes of a call's inputs."""
         return _decoded(self._shape_texts[self._shapes[row]] if self._shapes[row] >= 0 else None) or []
 
     def types(self, row: int) -> list[object]:
-        """The recorded types of a call's inputs."""
+        """Return the recorded types of a call's inputs."""
         return _decoded(self._dtype_texts[self._dtypes[row]] if self._dtypes[row] >= 0 else None) or []
 
     @cached_property
@@ -157,12 +157,12 @@ _NUMBERS = ("op_row", "position", *_MEMORY, *_SIZES)
 
 
 def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> Work | None:
-    """What an optimizer's step must move in one pass; None where no sizes are known."""
+    """Return what an optimizer's step must move in one pass; None where no sizes are known."""
     return _recorded(lists, calls) or _guessed(calls, optimizer)
 
 
 def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
-    """How often each element is moved in one pass, and how often it is now, told by operators alone."""
+    """Return how often each element is moved in one pass, and how often it is now, told by operators alone."""
     counted: dict[str, int] = defaultdict(int)
     for call in calls:
         counted[call.name] += 1
@@ -171,7 +171,7 @@ def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
 
 
 def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
-    """What is left of a loop over tensors in passes over lists; None where no sizes are known."""
+    """Return what is left of a loop over tensors in passes over lists; None where no sizes are known."""
     if any(call.sizes is None or not call.sizes or call.item_bytes is None for call in calls):
         return None
     before = sum(_moved_bytes(call) for call in calls)
@@ -196,7 +196,7 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> Work | None:
 
 
 def _operators_over_lists(lists: Lists, call: Call) -> int:
-    """How many of them take the place of a loop over such calls: clamping has one for each bound."""
+    """Return how many list operators replace a loop over such calls: clamping has one for each bound."""
     return max(lists.types(call.row).count("Scalar"), 1) if call.name in ("clamp", "clamp_") else 1
 
 
@@ -204,7 +204,7 @@ def _operators_over_lists(lists: Lists, call: Call) -> int:
 
 
 def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
-    """Copies of weights from float32 to half width as one pass over lists, and the bytes that are moved now.
+    """Return copies of weights from float32 to half width as one pass over lists, and the bytes that are moved now.
 
     Autocast that is entered several times a step copies a weight as often: it is in the pass once where tensors were
     recorded.
@@ -216,19 +216,19 @@ def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
 
 
 def _source(lists: Lists, call: Call) -> tuple[int, int] | None:
-    """Which memory a call of `copy_` copies; None where that was not recorded."""
+    """Return which memory a call of `copy_` copies; None where that was not recorded."""
     return next((t.memory for t in lists.tensors(call.row) if not t.is_output and t.position == 1), None)
 
 
 def row_bytes(calls: Sequence[Call]) -> list[int]:
-    """Bytes of what each `cat` appends, its second tensor."""
+    """Return bytes of what each `cat` appends, its second tensor."""
     return [
         (call.item_bytes or 4) * (call.sizes[0][1] if call.sizes and len(call.sizes[0]) > 1 else 0) for call in calls
     ]
 
 
 def bag_bytes(call: Call, shapes: Sequence[object]) -> tuple[int, int] | None:
-    """Bytes that a call of `_embedding_bag` reads and writes: a row for each index, and a row for each bag.
+    """Return bytes that a call of `_embedding_bag` reads and writes: a row for each index, and a row for each bag.
 
     >>> bag_bytes(Call(0, "_embedding_bag", ((640,), (32,), (8,)), 4), [[10, 64], [32], [8]])
     (8512, 2048)
@@ -283,7 +283,7 @@ class _Moved:
 
 
 def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
-    """Read each tensor that is there before once, and write it once where anything is written to it."""
+    """Return the work by recorded tensors: each that is there before is read once, and once written if at all."""
     moved = _Moved()
     if not all(moved.add(call, list(lists.tensors(call.row))) for call in calls):
         return None
@@ -298,7 +298,7 @@ def _recorded(lists: Lists, calls: Sequence[Call]) -> Work | None:
 
 
 def _lists(sizes: Sequence[int]) -> int:
-    """How many lists have the same sizes: what divides the number of tensors of each size, 5 at most.
+    """Return how many lists have the same sizes: what divides the number of tensors of each size, 5 at most.
 
     >>> _lists([4, 4, 4, 4, 9, 9, 9, 9]), _lists([4, 4, 9])
     (4, 1)
@@ -339,7 +339,7 @@ def _states(calls: Iterable[Call], optimizer: str) -> int:
 
 
 def _firsts(calls: Sequence[Call]) -> tuple[int, ...]:
-    """Sizes of what the calls take first, all lists' members."""
+    """Return the sizes of what the calls take first, all lists' members."""
     return tuple(size for call in calls for size in ((call.sizes or ((),))[0]))
 
 
@@ -359,7 +359,7 @@ def _decoded(text: object) -> list[object] | None:
 
 
 def _sizes(shapes: list[object] | None, types: Sequence[object]) -> tuple[tuple[int, ...], ...] | None:
-    """Elements of each tensor, or of each member of a list; None where a list's members were not recorded."""
+    """Return elements of each tensor, or of each member of a list; None where a list's members were not recorded."""
     if shapes is None:
         return None
     found = []
@@ -380,7 +380,7 @@ def _sizes(shapes: list[object] | None, types: Sequence[object]) -> tuple[tuple[
 
 
 def _elements(shape: object) -> int | None:
-    """Elements of a tensor of this shape; None where that is damaged.
+    """Return elements of a tensor of this shape; None where that is damaged.
 
     >>> _elements([2, 3]), _elements([]), _elements(["x"])
     (6, 1, None)

@@ -1,4 +1,4 @@
-"""What a report of Nsight Compute adds to findings: what was counted of their kernels, and how much of it was used."""
+"""Counters of Nsight Compute joined to findings: what was counted of their kernels, and how much of it was used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MEASURED = (
 
 
 def with_counters(scan: Scan, activities: Rows, counters: Counters) -> Scan:
-    """The scan with `Finding.counters`, and with notes on how the reports' kernels were found.
+    """Return the scan with `Finding.counters`, and with notes on how the reports' kernels were found.
 
     Where it is known of all kernels of a finding, measured traffic stands in place of the modelled, and that is said.
     Idle time has no counters: findings about gaps stay as they are.
@@ -33,7 +33,7 @@ def with_counters(scan: Scan, activities: Rows, counters: Counters) -> Scan:
 
 
 def _left_out(activities: Rows) -> tuple[str, ...]:
-    """What no chain is made of any more, because compute limits it."""
+    """Note the chains that are not formed any more because compute limits them."""
     classes, bounds = category(activities, "op_class"), category(activities, "measured_bound")
     memory = np.array([*(name in MEMORY_BOUND_CLASSES for name in classes.values), False], np.bool_)[classes.codes]
     count = int((memory & (bounds.codes == bounds.values.index("compute"))).sum())
@@ -47,7 +47,7 @@ def _left_out(activities: Rows) -> tuple[str, ...]:
 
 
 def match_texts(counters: Counters) -> tuple[str, ...]:
-    """How the profiled kernels were found in the timeline, a sentence; and why some were not, another.
+    """Return how the profiled kernels were found in the timeline, a sentence; and why some were not, another.
 
     >>> none = np.full(1, -1, np.int64)
     >>> match_texts(Counters((), none, none > 0, {"exact": 2}, {"not_in_timeline": 1}, ("r.csv",)))[1]
@@ -74,7 +74,7 @@ def match_texts(counters: Counters) -> tuple[str, ...]:
 
 
 def _with_all(finding: Finding, activities: Rows) -> Finding:
-    """A finding and each of its variants, with what was counted of their kernels."""
+    """Return a finding and each of its variants, with what was counted of their kernels."""
     variants = [_with(one, activities) for one in apart(finding)]
     return replace(_with(finding, activities), variants=together(finding, variants).variants)
 
@@ -90,7 +90,7 @@ def _with(finding: Finding, activities: Rows) -> Finding:
 
 
 def _with_traffic(finding: Finding, rows: IntArray, activities: Rows) -> Finding:
-    """The finding with measured in place of modelled traffic before fusing, where it is known of all its kernels."""
+    """Return the finding with measured in place of modelled traffic, where it is known of all its kernels."""
     traffic = finding.traffic_bytes
     read = numbers_of(activities, "dram_read_bytes")
     before = _sum(activities, "bytes", rows) if _all(read, rows) else None
@@ -108,7 +108,7 @@ def _with_traffic(finding: Finding, rows: IntArray, activities: Rows) -> Finding
 
 
 def counted_of(rows: IntArray, activities: Rows) -> Counted | None:
-    """What was counted of these activities; None where nothing was."""
+    """Return what was counted of these activities; None where nothing was."""
     how = category(activities, "counters").codes[rows]
     known = rows[how >= 0]
     if not len(known):
@@ -135,7 +135,7 @@ def _sum(activities: Rows, name: str, rows: IntArray) -> int | None:
 
 
 def _ridge(activities: Rows, rows: IntArray) -> float | None:
-    """The ridge of all of them: of kernels of different types, weighed by what they compute."""
+    """Return the ridge of all of them: of kernels of different types, weighed by what they compute."""
     ridge, flops = numbers_of(activities, "ridge"), numbers_of(activities, "flops")
     if not (_all(ridge, rows) and _all(flops, rows)):
         return None

@@ -1,4 +1,4 @@
-"""What a reader must know about a trace besides its findings: its GPU, what recording did, what is not explained."""
+"""Notes on a trace besides its findings: its GPU, what recording did, what is not explained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that 
 
 
 def device_of(timeline: Timeline) -> Device | None:
-    """The device table's row for the GPU that a timeline's activities ran on; None where it is unknown, or several."""
+    """Return the device table's row for a timeline's GPU; None where it is unknown, or several."""
     found = [find_device(d.name, d.sm_count, d.memory_bytes) for d in _active(timeline)]
     return found[0] if found and all(device is found[0] for device in found) else None
 
@@ -39,7 +39,7 @@ def sm_count(timeline: Timeline) -> int | None:
 def warnings_of(
     timeline: Timeline, gaps: Rows, accounts: Accounts, curves: Curves | None, slowdown: Slowdown | None
 ) -> tuple[str, ...]:
-    """One sentence each: the ingest's own, then what the findings rest on."""
+    """Return a sentence each: the ingest's own, then what the findings rest on."""
     texts = list(timeline.meta.ingest.warnings)
     if curves is None and timeline.activities.num_rows:
         texts.append(unknown_device_text(gpu_name(timeline), "mi300x" if _is_rocm(timeline) else "h100"))
@@ -77,13 +77,13 @@ def warnings_of(
 
 
 def _idle_ns(gaps: Rows, cause: str) -> tuple[int, int]:
-    """Length of all gaps of one cause together, and their number."""
+    """Return the length of all gaps of one cause together, and their number."""
     causes = category(gaps, "cause")
     chosen = np.array([*(each == cause for each in causes.values), False], dtype=bool)[causes.codes]
     return int(number(gaps, "dur_ns")[chosen].sum()), int(chosen.sum())
 
 
 def _active(timeline: Timeline) -> list[RecordedDevice]:
-    """The recorded devices that activities ran on; all of them where activities do not say."""
+    """Return the recorded devices that activities ran on; all of them where activities do not say."""
     ordinals = set(rows_of(timeline.activities["device"]).tolist())
     return [d for d in timeline.meta.devices if d.ordinal in ordinals or ordinals <= {-1}]

@@ -1,4 +1,4 @@
-"""What a step is made of: its time by kind of work, each moment of a device once, and the idle rest.
+"""Parts of a step: its time by kind of work, each moment of a device once, and the idle rest.
 
 Where several streams are at work, a moment counts for the first of PARTS that runs then. So communication counts as
 far as nothing else hides it, and the parts and the idle time add up to the step.
@@ -92,7 +92,7 @@ def parts_of(book: Book, findings: Sequence[Finding]) -> Parts | None:
 
 
 def fixed(parts: Parts, unprofiled_ns: int, findings: Sequence[Finding], *, devices: int) -> Parts:
-    """The parts with how long it takes once all findings are fixed. No two save the same, so savings add up."""
+    """Return the parts with the time left once all findings are fixed. No two save the same, so savings add up."""
     saved = [one.per_step or one for one in findings]
     step = sum((one.step_saving_ns for one in saved), NOTHING)
     gpu = sum((one.gpu_saving_ns for one in saved), NOTHING) // max(devices, 1)
@@ -102,7 +102,7 @@ def fixed(parts: Parts, unprofiled_ns: int, findings: Sequence[Finding], *, devi
 
 
 def _less(whole_ns: int, saving: Range) -> Range:
-    """What is left of a time.
+    """Return the rest of a time.
 
     >>> _less(10, Range(1, 5, 12))
     Range(low=0, mid=5, high=9)
@@ -118,7 +118,7 @@ def _by_part(part: IntArray, ns: IntArray, chosen: BoolArray) -> list[int]:
 
 
 def part_of_activities(book: Book, findings: Sequence[Finding]) -> IntArray:
-    """For each activity its part, as a position in PARTS."""
+    """Return the part of each activity, as a position in PARTS."""
     rows = book.rows["activities"]
     part = parts_by_class(category(rows, "op_class"))
     part[book.facts["activities"].optimizer.codes >= 0] = _NAMES.index("optimizer")
@@ -129,7 +129,7 @@ def part_of_activities(book: Book, findings: Sequence[Finding]) -> IntArray:
 
 
 def parts_by_class(op_class: Categories) -> IntArray:
-    """The part of each activity by its class alone.
+    """Return the part of each activity by its class alone.
 
     >>> [_NAMES[at] for at in parts_by_class(Categories(np.array([1, 0, -1]), ("gemm", "norm")))]
     ['memory_bound', 'products', 'other']
@@ -140,7 +140,7 @@ def parts_by_class(op_class: Categories) -> IntArray:
 
 
 def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArray) -> Shared:
-    """Each moment of a device at which something of a part runs, given to the first part that runs then.
+    """Give each moment of a device at which something of a part runs to the first part that runs then.
 
     Activities in order of start; those of part −1 do not count.
 
@@ -158,7 +158,7 @@ def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArra
 
 
 def covered_ns(device: IntArray, start: IntArray, end: IntArray, among: BoolArray) -> int:
-    """For how long devices ran some of these activities, in order of start; a device at a time."""
+    """Return for how long devices ran some of these activities, in order of start; a device at a time."""
     covered = 0
     for ordinal in np.unique(device[among]):
         rows = among & (device == ordinal)
@@ -169,6 +169,6 @@ def covered_ns(device: IntArray, start: IntArray, end: IntArray, among: BoolArra
 
 
 def _places(book: Book) -> tuple[IntArray, IntArray, IntArray]:
-    """Of each activity its device, start and end."""
+    """Return the device, start and end of each activity."""
     device, start = (rows_of(book.timeline.activities[name]) for name in ("device", "start_ns"))
     return device, start, start + book.accounts.dur_ns

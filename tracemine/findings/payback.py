@@ -1,4 +1,4 @@
-"""After how many steps a fix that costs compile time has paid for it."""
+"""Payback: after how many steps a fix that costs compile time has paid for it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ _SOURCE = "27 models, H100"
 
 
 def payback(findings: Iterable[Finding]) -> Payback | None:
-    """When compiling has paid for itself, at what all findings that it fixes save a step (mid); None: never, or where
-    no steps are known.
-    """
+    """Return when compiling has paid for itself by what it fixes (mid); None: never, or no steps are known."""
     saved = [one.per_step.step_saving_ns.mid for one in findings if COMPILE in one.fix and one.per_step is not None]
     saving_ns = sum(saved)
     if saving_ns <= 0:

@@ -1,4 +1,4 @@
-"""Peak memory, and how much lower it is without the tensors that findings do away with: by when each of them is there.
+"""Peak memory, and how much lower it is without the tensors that findings remove.
 
 A tensor that need not exist is found among the allocations that were recorded: one of its size within the operator
 that makes it. It is there from then until its address is freed. So tensors that are never there at one time do not
@@ -53,7 +53,7 @@ def peak_memory(book: Book, findings: Sequence[Finding]) -> PeakMemory | None:
 
 
 def events_of(timeline: Timeline) -> Events | None:
-    """What the allocator of the GPU that has most of them reported; None where it was not recorded."""
+    """Return what the allocator of the GPU with most events reported; None where it was not recorded."""
     table = timeline.memory
     if not table.num_rows or any(table[name].null_count for name in ("device", "address", "allocated_bytes")):
         return None
@@ -71,7 +71,8 @@ def events_of(timeline: Timeline) -> Events | None:
 
 
 def gone_bytes(timeline: Timeline, events: Events, groups: Groups, claimed: BoolArray) -> tuple[IntArray, int]:
-    """After each event how many bytes are there of tensors that need not be, and how many of these were not found.
+    """Return, after each event, how many bytes are there of tensors that need not be; and how many of these were not
+    found.
 
     claimed: the groups that findings make one kernel of.
     """
@@ -93,7 +94,7 @@ def gone_bytes(timeline: Timeline, events: Events, groups: Groups, claimed: Bool
 
 
 def _matched(op_row: IntArray, size: IntArray, owner: IntArray, nbytes: IntArray, scratch: BoolArray) -> IntArray:
-    """For each tensor the allocation within its operator that fits best, each once, in order; −1 where none fits."""
+    """Return, for each tensor, its operator's allocation that fits best, each once, in order; −1 where none fits."""
     wanted = np.isin(owner, op_row) & (owner >= 0)
     left: dict[int, list[tuple[bool, int, int]]] = {}
     for at in np.flatnonzero(wanted).tolist():
@@ -109,7 +110,7 @@ def _matched(op_row: IntArray, size: IntArray, owner: IntArray, nbytes: IntArray
 
 
 def _freed(events: Events) -> IntArray:
-    """For each event the next at its address, where that frees it; −1 where none does."""
+    """Return, for each event, the next at its address where that frees it; −1 where none does."""
     order = np.argsort(events.address, kind="stable")
     following = np.full(len(order), -1, np.int64)
     same = events.address[order[1:]] == events.address[order[:-1]]
@@ -119,7 +120,7 @@ def _freed(events: Events) -> IntArray:
 
 
 def _claimed(groups: Groups, findings: Sequence[Finding]) -> BoolArray:
-    """The groups all of whose activities a finding that one kernel replaces has."""
+    """Return the groups of which a finding that one kernel replaces has all activities."""
     rows = [
         row
         for one in findings
@@ -134,7 +135,7 @@ def _claimed(groups: Groups, findings: Sequence[Finding]) -> BoolArray:
 
 
 def _in_steps(timeline: Timeline, moment_ns: IntArray) -> BoolArray:
-    """Which moments lie in a marked step; all where there is none."""
+    """Return which moments lie in a marked step; all where there is none."""
     if not timeline.steps.num_rows:
         return np.ones(len(moment_ns), np.bool_)
     begin, dur = (numbers(timeline.steps[name]).values.astype(np.int64) for name in ("start_ns", "dur_ns"))

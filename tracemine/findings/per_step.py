@@ -1,4 +1,4 @@
-"""What a step takes: the mean, the usual and the slowest, of all steps and of each kind, and where they come from."""
+"""Step figures: the mean, the usual and the slowest, of all steps and of each kind, and where they come from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 60  # characters of recorded shapes
 
 
 def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None) -> StepSummary | None:
-    """The figures of a trace's iterations; None where it has none. `exclusive_ns`: of each activity."""
+    """Return the figures of a trace's iterations; None where it has none. `exclusive_ns`: of each activity."""
     if found is None or not len(found):
         return None
     inside = found.of_activity >= 0
@@ -56,14 +56,14 @@ def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations |
 
 
 def _spread(values: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> int | None:
-    """What half of the steps differ by, at most, from the middle one of their kind; None of fewer than three steps."""
+    """Return by how much half of the steps differ, at most, from their kind's middle one; None of fewer than three."""
     if len(values) < _FEWEST_OF_SPREAD:
         return None
     return percentile(np.concatenate([np.abs(values[rows] - percentile(values[rows], 50)) for _, rows in kinds]), 50)
 
 
 def percentile(values: IntArray, percent: int) -> int:
-    """The smallest of the values that so many percent of them do not exceed.
+    """Return the smallest of the values that so many percent of them do not exceed.
 
     >>> percentile(np.array([5, 1, 3]), 50), percentile(np.arange(1, 201), 99), percentile(np.array([7]), 99)
     (3, 198, 7)
@@ -72,7 +72,7 @@ def percentile(values: IntArray, percent: int) -> int:
 
 
 def kinds_of(timeline: Timeline, found: Iterations) -> list[tuple[str, IntArray]]:
-    """Iterations that are alike, by name: as their marks say, else by what kernels they run and on what first.
+    """Return iterations that are alike, by name: as their marks say, else by what kernels they run and on what first.
 
     Those of the kinds beyond the sixteen most frequent are of one, `other`.
     """
@@ -110,7 +110,7 @@ def _by_kernels(timeline: Timeline, found: Iterations) -> list[str]:
 
 
 def _first_shapes(timeline: Timeline, found: Iterations) -> list[str]:
-    """The inputs' shapes of the first operator in each iteration whose shapes are recorded; "" where none is."""
+    """Return the inputs' shapes of the first operator in each iteration whose shapes are recorded; "" where none is."""
     shapes = categories(timeline.ops["input_shapes"])
     op_row = rows_of(timeline.activities["op_row"])
     code = shapes.codes[op_row] if len(shapes.codes) else np.full(len(op_row), -1)

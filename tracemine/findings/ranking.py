@@ -18,7 +18,7 @@ SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What savings are shares of, nanoseconds."""
+    """Totals that savings are shares of, nanoseconds."""
 
     steps: int  # 0: none are known
     unprofiled_ns: int  # an unprofiled step; where no steps are known, the span
@@ -33,7 +33,7 @@ class Scale:
 
 
 def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Fraction]) -> list[Finding]:
-    """Findings by what a step gains, then by GPU time, with severity, savings a step, and whether they are shown.
+    """Rank findings by what a step gains, then by GPU time; set severity, savings a step, and whether they are shown.
 
     inside: by fingerprint, the share of a finding that lies in steps.
     """
@@ -42,12 +42,12 @@ def ranked(findings: Iterable[Finding], scale: Scale, inside: dict[str, Fraction
 
 
 def order(finding: Finding) -> tuple[bool, int, int, str]:
-    """Most worth first, what is not shown last."""
+    """Order by worth, most first; what is not shown comes last."""
     return not finding.reported, -finding.step_saving_ns.mid, -finding.gpu_saving_ns.mid, finding.fingerprint
 
 
 def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of a stored scan, with what verdicts made of them: those as `ranked`, as far as the scan says."""
+    """Rank the findings of a stored scan, with what verdicts made of them: as `ranked`, as far as the scan says."""
     step = scan.summary.per_step
     whole = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
     if whole is None:  # of a version that did not say
@@ -66,7 +66,7 @@ def ranked_again(scan: Scan, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _inside(finding: Finding, steps: int) -> Fraction:
-    """The share of a stored finding that lies in steps, by what it saves over the trace and a step."""
+    """Return the share of a stored finding that lies in steps, by what it saves over the trace and a step."""
     if finding.per_step is None:
         return Fraction(1)
     pairs = (
@@ -78,7 +78,7 @@ def _inside(finding: Finding, steps: int) -> Fraction:
 
 
 def inside_steps(finding: Finding, in_step: BoolArray, dur_ns: IntArray) -> Fraction:
-    """How much of a finding lies in steps: of GPU time, or of gaps by the number of activities that waited."""
+    """Return how much of a finding lies in steps: of GPU time, or of gaps by the number of activities that waited."""
     rows = [row for occurrence in finding.activities for row in occurrence]
     weights = dur_ns[rows] if finding.on_gpu else in_step[rows] * 0 + 1
     whole = int(weights.sum())
@@ -116,11 +116,11 @@ def _shown(finding: Finding, scale: Scale) -> bool:
 
 
 def _judged(finding: Finding) -> bool:
-    """Whether it has a verdict: then it is shown, whatever it saves."""
+    """Return whether it has a verdict: then it is shown, whatever it saves."""
     return finding.verdict is not None or any(variant.verdict is not None for variant in finding.variants)
 
 
 def _per_step(saving: Range, inside: Fraction, steps: int) -> Range:
-    """The mean over steps of the part that lies in them, whole nanoseconds."""
+    """Return the mean over steps of the part that lies in them, integer nanoseconds."""
     share = inside / steps
     return Range(*(int(ns * share) for ns in (saving.low, saving.mid, saving.high)))

@@ -1,4 +1,4 @@
-"""What a scan says: findings, and what was looked at and not reported. Frozen; the JSON contract's own fields."""
+"""Records of a scan: findings, and what was looked at and not reported. Frozen; the JSON contract's own fields."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """What Nsight Compute counted of a finding's kernels, summed over its occurrences. Null: not known of all."""
+    """Counters of Nsight Compute of a finding's kernels, summed over its occurrences. Null: not known of all."""
 
     kernels: int  # in all its occurrences
     known: int  # of those: found in a report
@@ -87,7 +87,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alike(msgspec.Struct, frozen=True, kw_only=True):
-    """The occurrences like the first, in strides and traffic too: those that a verdict on the first speaks for."""
+    """The occurrences like the first, in strides and traffic too: a verdict on the first speaks for them."""
 
     occurrences: int
     measured_ns: int
@@ -99,7 +99,7 @@ KERNEL, PINNED, GRAPH, CALL = "kernel", "pinned memory", "CUDA graph", "another 
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What verifying the first occurrence came to (`tracemine verify`). Times are medians of it alone, nanoseconds."""
+    """The verdict on the first occurrence (`tracemine verify`). Times are medians of it alone, nanoseconds."""
 
     # What the finding's saving of GPU time rests on now: `measured`; `predicted`, where the verdict leaves that open;
     # `refuted`: one kernel loses, or is wrong, and nothing is claimed.
@@ -123,7 +123,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a finding, or a variant of one, is the same by in another recording. No time, path, order or threshold.
+    """Identity of a finding, or a variant of one, across recordings. No time, path, order or threshold.
 
     Of a finding: its cause, the class of its module (where none is known the operators that make it what it is) and
     its dtype; of a variant: that, its operators and its shapes.
@@ -134,7 +134,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class PerStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What each step gains, nanoseconds: of what a finding saves in steps, the mean over them."""
+    """Savings a step, nanoseconds: of what a finding saves in steps, the mean over them."""
 
     measured_ns: int
     gpu_saving_ns: Range
@@ -210,24 +210,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it is about what the GPU does; otherwise it is about idle time."""
+        """Return whether it is about what the GPU does; otherwise it is about idle time."""
         return self.fused_ns is not None or self.gpu_saving_ns != NOTHING
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it may be called: its variants are what verdicts name."""
+        """Return all names of the finding: verdicts name its variants."""
         every = (self.identity, *(variant.identity for variant in self.variants))
         return tuple(name for one in every for name in (one.finding, *one.aliases))
 
     @property
     def refuted(self) -> bool:
-        """Whether verdicts took away all that it claims."""
+        """Return whether verdicts took away all that it claims."""
         verdicts = [variant.verdict for variant in self.variants] or [self.verdict]
         return all(verdict is not None and verdict.basis == "refuted" for verdict in verdicts)
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Two operators that share data and are not one kernel, wherever they do so for the same reason."""
+    """Two operators that share data and are not one kernel, wherever the reason is the same."""
 
     first: str
     second: str

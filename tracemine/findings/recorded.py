@@ -1,4 +1,4 @@
-"""What a trace recorded, and what its operators took: what one must know before one trace is held against another."""
+"""Scope of a recording, and what its operators took: what a comparison of two traces must know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME_LIMIT = 512  # characters, as of a finding's kernels
 
 
 def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
-    """What the recording has of each thing that a finding's being found may hang on."""
+    """Return what the recording has of each thing that a finding may depend on."""
     ops, meta = timeline.ops, timeline.meta
     owned = rows_of(timeline.activities["op_row"]) >= 0
     return Recorded(
@@ -36,7 +36,7 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
 
 
 def spent(book: Book) -> Spent:
-    """Of each operator its GPU time, and the idle time that the device waited for it: a step, or over the trace."""
+    """Return the GPU time of each operator, and the idle time spent waiting for it: a step, or over the trace."""
     accounts, gaps = book.accounts, book.facts["gaps"]
     steps, kept = accounts.steps, accounts.in_step
     if not steps:
@@ -49,7 +49,7 @@ def spent(book: Book) -> Spent:
 
 
 def _by_operator(facts: Facts, dur_ns: IntArray, kept: BoolArray, steps: int) -> dict[str, int]:
-    """Nanoseconds by name, most first; of what has no name under ""."""
+    """Return nanoseconds by name, most first; those without a name under ""."""
     names = facts.op.values
     sums = np.zeros(len(names) + 1, np.int64)
     np.add.at(sums, facts.op.codes[kept], dur_ns[kept])  # code −1: the last

@@ -13,7 +13,8 @@ _LIST, _FEWEST_TENSORS = "TensorList", 16
 
 
 def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
-    """The gaps that mostly passed within an operator that takes a list of many tensors, where such a trace was written.
+    """Return the gaps that passed mostly within an operator that takes a list of many tensors, where such a trace was
+    written.
 
     torch gives operators ids of their own only while it writes an execution trace.
     """
@@ -31,7 +32,7 @@ def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
 
 
 def _longest(shapes: str) -> int:
-    """How many tensors the longest list among an operator's inputs has, told by the lists of sizes in its text.
+    """Return how many tensors the longest list among an operator's inputs has, by the lists of sizes in its text.
 
     >>> _longest("[[[2],[2],[2]],[]]"), _longest("[[2,3],[]]")
     (3, 0)

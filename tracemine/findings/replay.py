@@ -25,7 +25,7 @@ BLOCKS, LAUNCHES, RUNS = range(3)  # what happens at one moment, in the order in
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a finding changes. Rows of `activities`, each in one change at most."""
+    """A finding's effect on the timeline. Rows of `activities`, each in one change at most."""
 
     rows: IntArray  # those that get shorter
     saved_ns: IntArray  # by this much each, no more than it lasts
@@ -48,7 +48,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """Of each call the outermost operator that launches no more than the one that made it. Lists, a value a call."""
+    """The outermost operator of each call that launches no more than the one that made it. Lists, a value a call."""
 
     row: list[int]  # of the operator; −1: none is known
     launches: list[int]  # that the operator makes
@@ -56,7 +56,7 @@ class Operators:
     tail_ns: list[int]  # for how long the operator goes on behind the call's begin
 
     def kept(self, unmade: Sequence[int]) -> set[int]:
-        """Those of the calls whose operator still makes others, or is not known."""
+        """Return the calls whose operator still makes others, or is not known."""
         gone = Counter(self.row[call] for call in unmade)
         return {call for call in unmade if self.row[call] < 0 or gone[self.row[call]] < self.launches[call]}
 
@@ -132,16 +132,16 @@ class Replay:
         return calls
 
     def takes(self, changes: Sequence[Change], pace: float) -> Floats:
-        """How long the whole takes without any of the changes, with the first, with the first two, and so on."""
+        """Return how long the whole takes without any of the changes, with the first, with the first two, and so on."""
         return self.run(np.full(len(changes) + 1, pace), changes).done
 
     def gains(self, changes: Sequence[Change], pace: float) -> Floats:
-        """What each change shortens the whole by, made in order, one after another: they add up to what all give."""
+        """Return by how much each change shortens the whole, made one after another: they add up to what all give."""
         return gained(self.takes(changes, pace)) if changes else np.zeros(0)
 
 
 def gained(takes: Floats) -> Floats:
-    """What each change shortens the whole by, of how long that takes with none, with the first, and so on.
+    """Return by how much each change shortens the whole, from how long that takes with none, with the first, and so on.
 
     >>> gained(np.array([9.0, 7.0, 8.0])).tolist()
     [2.0, 0.0]
@@ -151,7 +151,7 @@ def gained(takes: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Edits:
-    """What changes do, by activity or call: the first scenario that has it, and what it is."""
+    """Effects of changes, by activity or call: the first scenario that has it, and what it is."""
 
     saved: dict[int, tuple[int, int]] = field(default_factory=dict)  # of activities
     unlaunched: dict[int, tuple[int, bool]] = field(default_factory=dict)  # whether all before it goes too

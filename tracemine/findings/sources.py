@@ -19,7 +19,8 @@ _NOT_THE_USERS = re.compile(
 
 
 def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
-    """Frames of a call path, innermost first, without torch's own, modules and built-ins; empty where no stack is.
+    """Return frames of a call path, innermost first, without torch's own, modules and built-ins; empty where no stack
+    is.
 
     A function that torch.compile broke and resumed is one frame, at the line that broke it last.
     """
@@ -43,7 +44,7 @@ def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
 
 
 def short(source: Source) -> str:
-    """A frame without what differs between machines and edits: the file's last two names, and the function.
+    """Return a frame without what differs between machines and edits: the file's last two names, and the function.
 
     >>> short(Source(file="/home/x/site-packages/models/llama.py", line=71, function="forward"))
     'models/llama.py: forward'

@@ -1,4 +1,4 @@
-"""What the step gains of each finding, all done at once; and which findings are reported for that alone."""
+"""Step savings: what the step gains of each finding, all done at once; and findings reported for that alone."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Reported:
 
     @property
     def fix(self) -> Fix:
-        """What its fix does to the timeline."""
+        """The effect of its fix on the timeline."""
         return Fix(self.matrices, self.savings, self.call, self.rule.saving == "pin_memory")
 
 
 def felt(
     book: Book, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int
 ) -> tuple[list[Reported], list[Reported]]:
-    """Of variants that save little GPU time those that the step feels: launches that are not made any more; and others.
+    """Divide variants that save little GPU time into those that the step feels, by launches that go, and others.
 
     Both claim what no other finding has claimed; the felt ones count after all others. What is felt is felt of all
     variants of a finding. The others save too little to be reported.
@@ -81,7 +81,7 @@ def claim(book: Book, variants: Sequence[Reported]) -> None:
 
 
 def _untouched(book: Book, little: Sequence[Reported]) -> list[Reported]:
-    """Those of which nothing is claimed, and that have nothing of one before them."""
+    """Return the variants of which nothing is claimed, and that have nothing of one before them."""
     taken = {kind: claimed.copy() for kind, claimed in book.claimed.items()}
     found = []
     for one in little:
@@ -94,7 +94,7 @@ def _untouched(book: Book, little: Sequence[Reported]) -> list[Reported]:
 
 
 def _most_launches(little: Sequence[Reported], most: int) -> list[Reported]:
-    """Those with the most launches that are not made any more, in the order in which they are given."""
+    """Return the variants that save most launches, in the given order."""
     launches = [-sum(matrix[:, 1:].size for matrix in one.matrices) for one in little]
     chosen = sorted(range(len(little)), key=launches.__getitem__)[: max(most, 0)]
     return [little[i] for i in sorted(chosen)]
@@ -103,7 +103,7 @@ def _most_launches(little: Sequence[Reported], most: int) -> list[Reported]:
 def with_steps(
     book: Book, reported: Sequence[Reported], unfelt: Sequence[Reported], threshold_ns: int
 ) -> list[Finding]:
-    """The variants with what the step gains, all done at once: on the GPU first, then gaps that are still there.
+    """Return the variants with what the step gains, all done at once: on the GPU first, then gaps that are still there.
 
     A gap that the fusions leave nothing of is left out. What is `unfelt` gains the step nothing where it is on the GPU:
     the gaps around it are others'.
@@ -153,8 +153,8 @@ def _still_idle(
 
 
 def taken(savings: Sequence[Range], left: Range) -> list[Range]:
-    """Savings, one after another no more than is left at each end; at the high end what those behind usually save is
-    left to them.
+    """Cut savings, one after another, to what is left at each end; the high end leaves what those behind usually save
+    to them.
 
     >>> taken([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 8, 12))
     [Range(low=1, mid=5, high=9), Range(low=0, mid=3, high=3)]

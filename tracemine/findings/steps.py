@@ -1,4 +1,5 @@
-"""What the step gains: of GPU time saved and launches not made, by the critical path; of idle time, what is left then.
+"""Step model: what the step gains of GPU time saved and launches removed, by the critical path; of idle time, what is
+left then.
 
 The findings on the GPU are made one after another, in the order in which their rules claim, each for what it adds to
 those before it. Then the gaps are closed that are still there. So nothing is gained twice: an idle nanosecond that went
@@ -40,7 +41,7 @@ class End:
     other: str
 
     def of(self, interval: Range, *, against: bool = False) -> int:
-        """This end of an interval; the other one where a large value speaks against the fix."""
+        """Return this end of an interval; the other one where a large value speaks against the fix."""
         found: int = getattr(interval, self.other if against else self.name)
         return found
 
@@ -50,7 +51,7 @@ _LOW, _MID, _HIGH = End("low", "high"), End("mid", "mid"), End("high", "low")
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What a finding's fix does: for each class of its matches the rows and the saving of GPU time, and what is called.
+    """A finding's fix: for each class of its matches the rows and the saving of GPU time, and what is called.
 
     `call`: one of CALLS (matching/rule.py). `unblocks`: the host does not wait for the first activity any more.
     """
@@ -99,11 +100,11 @@ class Steps:
         return estimated(recorded_ns, (least, usual, most), note, of_step=of_step)
 
     def replayed_ns(self, paces: Floats) -> Floats:
-        """How long the whole takes on hosts so many times as fast, without what the profiler does between steps."""
+        """Return how long the whole takes on hosts so many times as fast, without the profiler's work between steps."""
         return self.without_profiler(self.replay.run(paces))
 
     def without_profiler(self, ran: Ran) -> Floats:
-        """How long the whole took where it ran again, without what the profiler does between steps."""
+        """Return how long the whole took where it ran again, without the profiler's work between steps."""
         waited: Floats = idle_before(ran.starts, ran.ends, self.device)[self.between].sum(axis=0)
         return ran.done - waited
 
@@ -117,7 +118,7 @@ class Steps:
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
     def gains(self, fixes: Sequence[Fix]) -> list[Range]:
-        """What the step gains of each finding's fix, made after those before.
+        """Return what the step gains of each finding's fix, made after those before.
 
         A slow host makes launches dear, a fast one GPU time: the high end is the larger of what both give.
         """
@@ -135,13 +136,13 @@ class Steps:
         ]
 
     def usual_gains(self, fixes: Sequence[Fix]) -> list[int]:
-        """As `gains`, the mids alone."""
+        """Return the mids of `gains` alone."""
         gained = self.replay.gains([self.change(fix) for fix in fixes], self.paces[1])
         return [int(each) for each in self.longer * gained]
 
     def change(self, fix: Fix, end: End = _MID) -> Change:
-        """A fix as a change of the timeline: of each match the last activities get shorter, and only the first is
-        launched; none of them where nothing is called in their place.
+        """Return a fix as a change of the timeline: the last activities of each match get shorter, and only the first
+        is launched; none of them where nothing is called in their place.
         """
         rows, saved, unlaunched, called = [], [], [], []
         for matrix, saving in zip(fix.matrices, fix.savings, strict=True):
@@ -174,7 +175,7 @@ class Steps:
         )
 
     def _first_of_steps(self, rows: IntArray) -> BoolArray:
-        """Which activities are the first of their step; those in no step all are."""
+        """Return which activities are the first of their step; those in no step all are."""
         step = self.step_of[rows]
         earliest = {at: row for row, at in sorted(zip(rows.tolist(), step.tolist(), strict=True), reverse=True)}
         first: BoolArray = rows == np.array([earliest[at] for at in step.tolist()], np.int64)
@@ -215,7 +216,7 @@ def steps_of(timeline: Timeline, gaps: Rows, step_of: IntArray | None = None) ->
 
 
 def _busy_ns(replay: Replay, device: IntArray) -> int:
-    """For how long the busiest device was at work: run again, streams may overlap more than it has room for."""
+    """Return for how long the busiest device was at work: run again, streams may overlap more than it has room for."""
     longest = 0
     for ordinal in np.unique(device):
         rows = np.flatnonzero(device == ordinal)
@@ -227,7 +228,7 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
 
 
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """What recording does to the host, by what was recorded; None where no host events were, and for other recorders
+    """Return what recording does to the host, by what was recorded. None without host events, and for recorders other
     than PyTorch's, whose cost was not measured.
     """
     if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
@@ -245,7 +246,7 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
 
 
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:
-    """For each activity how long its device was idle before it, in each scenario; activities in order of start.
+    """Return how long the device of each activity was idle before it, in each scenario; activities in order of start.
 
     >>> idle_before(np.array([[0.0], [9.0]]), np.array([[5.0], [12.0]]), np.array([0, 0])).tolist()
     [[0.0], [4.0]]

@@ -1,4 +1,4 @@
-"""What scan printed as JSON, read back: one scan a line. Such a file is as little trusted as a trace."""
+"""Stored scans: JSON that scan printed, read back, one a line. Such a file is as little trusted as a trace."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _HINT = "scan --format json writes one"
 
 
 def stored_scans(path: Path) -> list[Scan] | None:
-    """The scans that a file holds; None where it is something else.
+    """Return the scans that a file holds; None where it is something else.
 
-    Raises InputError, naming the line, where it begins as findings do and does not go on so, and for verdicts.
+    Raise InputError, naming the line, where it begins as findings do and does not go on so, and for verdicts.
     """
     if not _is_findings(path):
         _check_no_verdicts(path)
@@ -33,9 +33,9 @@ def stored_scans(path: Path) -> list[Scan] | None:
 
 
 def one_stored(path: Path) -> Scan | None:
-    """The one scan that a file, or the files of a folder, hold; None where they hold none, as a trace does.
+    """Return the one scan that a file, or the files of a folder, hold; None where they hold none, as a trace does.
 
-    Raises UsageError where there are several.
+    Raise UsageError where there are several.
     """
     files = findings_files(path) if path.is_dir() else [path] if path.is_file() else []
     found = [scan for file in files for scan in stored_scans(file) or ()]
@@ -46,9 +46,9 @@ def one_stored(path: Path) -> Scan | None:
 
 
 def load_scans(path: Path) -> list[Scan]:
-    """The scans that a findings file holds, whatever it is called; every number fits into a table.
+    """Return the scans that a findings file holds, whatever it is called; every number fits into a table.
 
-    Raises InputError where it is none.
+    Raise InputError where it is none.
     """
     _check_no_verdicts(path)
     found = _scans_in(path)
@@ -86,7 +86,7 @@ def _scans_in(path: Path) -> list[Scan]:
 
 
 def _impossible(scan: Scan) -> str | None:
-    """What of its times contradicts the others, or is none; None: they can be."""
+    """Return which of its times contradicts the others, or is NaN; None: they can be."""
     whole = scan.summary
     if not all(0 <= ns <= _MOST_NS for ns in (whole.span_ns, whole.gpu_time_ns)):
         return f"a time is out of range: more than {_MOST_NS:,} ns, or less than nothing"
@@ -112,19 +112,19 @@ def _impossible_times(one: Finding | Variant, whole: Summary) -> str | None:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """Its lines; all of it as one, where what begins in the first line goes on in others, as jq writes JSON."""
+    """Return its lines; all of it as one, where what begins in the first line goes on in others, as jq writes JSON."""
     lines = content.splitlines()
     first = next((line for line in lines if line.strip()), b"")
     return lines if first.rstrip().endswith(b"}") else [content]
 
 
 def findings_files(folder: Path) -> list[Path]:
-    """The files right in a folder that begin as findings do, in order of name."""
+    """Return the files right in a folder that begin as findings do, in order of name."""
     return [path for path in sorted(folder.iterdir()) if _is_findings(path)]
 
 
 def _check_no_verdicts(path: Path) -> None:
-    """Raises InputError for a file that begins as `verify` writes it."""
+    """Raise InputError for a file that begins as `verify` writes it."""
     head = _head(path)
     if b'"schema_version"' in head and b'"trace":"' in head.replace(b" ", b"") and b'"verdicts":[' in head:
         hint = "name the findings, and these as --evidence of scan or report"
@@ -132,7 +132,7 @@ def _check_no_verdicts(path: Path) -> None:
 
 
 def _is_findings(path: Path) -> bool:
-    """Whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
+    """Return whether a file begins as findings do. Verdicts begin alike, but only of findings `trace` is an object."""
     head = _head(path)
     return b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b"")
 

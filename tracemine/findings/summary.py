@@ -1,4 +1,4 @@
-"""What a scan says of the whole trace: file, steps, what bounds them. Frozen; the JSON contract's own fields."""
+"""Records of the whole trace: file, steps, what bounds them. Frozen; the JSON contract's own fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Share(msgspec.Struct, frozen=True):
     high: float
 
     def of(self, ns: int) -> Range:
-        """So much of a time, nanoseconds, rounded outwards; never less than nothing and never more than all of it.
+        """Return this share of a time, nanoseconds, rounded outwards: never less than nothing and never more than all
+        of it.
 
         >>> Share(-0.1, 0.25, 0.5).of(1_001)
         Range(low=0, mid=250, high=501)
@@ -26,7 +27,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class UnprofiledTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something takes unprofiled, nanoseconds."""
+    """A duration without a profiler, nanoseconds."""
 
     low: int
     mid: int
@@ -48,7 +49,7 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Over the steps, nanoseconds: their time on the host, and the device time of what they launched.
+    """Figures over the steps, nanoseconds: their time on the host, and the device time of what they launched.
 
     Marked steps last as long as their marks, inferred ones until the next begins; the last one until its work is done.
     """
@@ -72,7 +73,7 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds the unprofiled step, the whole where no steps are known. Shares are 0 to 1."""
+    """Bound of the unprofiled step, or of the whole where no steps are known. Shares are 0 to 1."""
 
     # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
     # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
@@ -104,7 +105,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an unprofiled step is made of, the whole where no steps are known. Nanoseconds."""
+    """Parts of an unprofiled step, or of the whole where no steps are known. Nanoseconds."""
 
     ns: int  # the sum of all parts: `unprofiled_ns`, or the GPU's work where that is longer
     parts: tuple[Part, ...]  # those that occur, and `idle`
@@ -126,7 +127,7 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payback(msgspec.Struct, frozen=True, kw_only=True):
-    """After how many steps compiling has paid for what it takes, at what the findings that it fixes save a step."""
+    """Steps after which compiling has paid for itself, by what the findings that it fixes save a step."""
 
     compile_low_ns: int
     compile_high_ns: int
@@ -155,7 +156,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace has of each thing that a finding's being found may hang on."""
+    """Scope of a recording: what it has of each thing that a finding may depend on."""
 
     tracemine: str  # version that made the scan
     torch: str | None
@@ -170,7 +171,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What each operator took, nanoseconds a step (over the trace where no steps are known), whoever claims it.
+    """Time of each operator, nanoseconds a step (over the trace where no steps are known), whoever claims it.
 
     "" stands for what has no name. Of each the thousand that take most.
     """
@@ -180,7 +181,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was read."""
+    """The trace that was read."""
 
     path: str
     format: str

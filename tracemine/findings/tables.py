@@ -18,7 +18,7 @@ __all__ = ["FINDINGS", "OCCURRENCES", "findings_table", "occurrences_table"]
 
 @dataclass(frozen=True, slots=True)
 class _Of:
-    """A column of a finding: what it is called, what it says, and where it comes from."""
+    """A column of a finding: its name, its meaning, and where it comes from."""
 
     name: str
     type: pa.DataType
@@ -36,7 +36,7 @@ _NOT_TIMED = "no verdict was given, or nothing was timed"
 
 
 def _field(path: str) -> Callable[[Finding], Any]:
-    """What stands under a dotted name; None where something on the way is null."""
+    """Return a getter of a dotted name; it gives None where something on the way is null."""
     names = path.split(".")
 
     def get(finding: Finding) -> Any:
@@ -57,7 +57,7 @@ def _of_source(name: str) -> Callable[[Finding], Any]:
 
 
 def _range(name: str, path: str, says: str, null: str | None = None) -> tuple[_Of, _Of, _Of]:
-    """The ends of a range and its middle, which has the plain name."""
+    """Return the ends of a range and its middle, which has the plain name."""
     ends = (("low_ns", "low", "low end"), ("ns", "mid", "middle"), ("high_ns", "high", "high end"))
     low, mid, high = (
         _Of(f"{name}_{end}", _INT, f"{says}, nanoseconds: {what} of the interval", null, _field(f"{path}.{field}"))
@@ -132,9 +132,10 @@ OCCURRENCES = Table(
 
 
 def findings_table(scan: Scan, findings: Sequence[Finding] | None = None) -> pa.Table:
-    """A table of the schema `FINDINGS`: all findings of a scan, or those of them that are given, under their rank.
+    """Return a table of the schema `FINDINGS`: all findings of a scan, or those of them that are given, under their
+    rank.
 
-    Raises OverflowError for a number beyond 64 bits, which no scan has.
+    Raise OverflowError for a number beyond 64 bits, which no scan has.
     """
     rank = {id(finding): number for number, finding in enumerate(scan.findings, 1)}
     rows = scan.findings if findings is None else findings
@@ -144,7 +145,7 @@ def findings_table(scan: Scan, findings: Sequence[Finding] | None = None) -> pa.
 
 
 def occurrences_table(scan: Scan, findings: Sequence[Finding] | None = None) -> pa.Table:
-    """A table of the schema `OCCURRENCES`, of all findings of a scan or of those that are given. Raises OverflowError."""
+    """Return a table of the schema `OCCURRENCES`, of all findings of a scan or the given ones. Raise OverflowError."""
     rows = [row for finding in (scan.findings if findings is None else findings) for row in _occurrences(finding)]
     columns: list[Sequence[Any]] = [[scan.trace.path] * len(rows), *zip(*rows, strict=True)]
     return _table(OCCURRENCES, columns if rows else [])
@@ -162,7 +163,7 @@ def _occurrences(finding: Finding) -> Iterable[tuple[str, int, str, int, int, in
 
 
 def _table(of: Table, columns: Sequence[Sequence[Any]]) -> pa.Table:
-    """Columns of Python values as a table of this schema."""
+    """Return columns of Python values as a table of this schema."""
     given = columns or [()] * len(of.columns)
     arrays = [of_values(values, column.type) for values, column in zip(given, of.columns, strict=True)]
     return pa.Table.from_arrays(arrays, schema=of.schema)

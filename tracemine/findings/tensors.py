@@ -1,4 +1,4 @@
-"""What the recorded inputs of an operator call say for people: the first shape, and the dtype of what is read."""
+"""Recorded inputs of an operator call, for people: the first shape, and the dtype of what is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracemine.rows.signature import texts
 
 @lru_cache(maxsize=16384)
 def read_dtype(op: str, dtypes: str) -> str | None:
-    """Dtype of the first tensor that a call reads; None where no single tensor is read.
+    """Return the dtype of the first tensor that a call reads; None where no single tensor is read.
 
     >>> read_dtype("aten::copy_", '["float", "c10::BFloat16", "Scalar"]')
     'bfloat16'
@@ -26,7 +26,7 @@ def read_dtype(op: str, dtypes: str) -> str | None:
 
 
 def first_shape(shapes: str) -> str | None:
-    """The first shape with axes among the recorded inputs, as text; of a list of tensors, its first member's.
+    """Return the first shape with axes among the recorded inputs, as text; of a list of tensors, its first member's.
 
     >>> first_shape("[[], [2, 3]]"), first_shape("[[[4], [5]]]"), first_shape("damaged")
     ('[2, 3]', '[4]', None)

@@ -23,8 +23,8 @@ def turned(
     kernels: Sequence[str],
     turns: int,
 ) -> list[Turned] | None:
-    """Each operator of a loop's turns. `members`: activities of all turns in order of time, beside them what each takes
-    and writes (−1: not known) and its kernel's name. None where they are not so many turns, or shapes do not tell.
+    """Return each operator of a loop's turns; None where they are not so many turns, or shapes do not tell. `members`:
+    activities of all turns in time order, beside them what each takes and writes (−1: not known) and its kernel's name.
     """
     node_of = graph.activity_node[members]
     nodes, at = np.unique(node_of, return_index=True)
@@ -51,7 +51,7 @@ def turned(
 
 
 def _read(graph: Graph, nodes: IntArray) -> tuple[int, int]:
-    """Bytes that all of these nodes read, what several read alike counted once; and what the first of them reads."""
+    """Return the bytes that these nodes read, equal reads counted once; and what the first of them reads."""
     parts = [np.arange(graph.read_begin[node], graph.read_begin[node + 1]) for node in nodes.tolist()]
     reads = np.concatenate(parts)
     ranges = np.stack(

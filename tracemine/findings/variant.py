@@ -64,7 +64,7 @@ def _alike(one: Estimated) -> Alike:
 
 
 def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:
-    """Activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
+    """Return activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
     matrices = [one.matrix for one in classes]
     if rule.rows == "gaps":
         following = number(book.rows["gaps"], "next_row")
@@ -77,7 +77,7 @@ def _kernels(book: Book, members: Sequence[int]) -> tuple[str, ...]:
 
 
 def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
-    """Where matches of different operators are one finding: those that took most of its time, at most eight."""
+    """Return the operators that took most of a finding's time, eight at most."""
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     spent = np.bincount(facts.op.codes[rows] + 1, weights=facts.dur_ns[rows], minlength=len(facts.op.values) + 1)[1:]
     largest = np.argsort(-spent, kind="stable")[:_MOST_OPS]
@@ -85,7 +85,7 @@ def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
 
 
 def _source(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[Source, ...]:
-    """Where a finding is: of gaps with different lines, the line at which the most was idle."""
+    """Return where a finding is: of gaps with different lines, the line at which the most was idle."""
     if rule.rows != "gaps":
         return _most_measured(classes).label.source
     facts = book.facts["gaps"]

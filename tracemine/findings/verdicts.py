@@ -1,4 +1,4 @@
-"""What a verdict does to a finding: a measured saving takes the predicted one's place, or the claim is taken away.
+"""Verdicts applied to findings: a measured saving replaces the predicted one, or the claim is taken away.
 
 A verdict is of one occurrence. What it says of the time that one kernel takes off is carried over as a share: to the
 time that the trace recorded for every occurrence like it, in operators, shapes, strides and traffic. Occurrences that
@@ -34,7 +34,8 @@ ACCOUNTS = {
 
 
 def judged_ns(verified: Verified, measured_ns: int, predicted: Range) -> Range:
-    """The saving of GPU time of occurrences that a verdict speaks for: they took measured_ns, and predicted was said.
+    """Return the saving of GPU time of occurrences that a verdict speaks for: they took measured_ns, and predicted was
+    said.
 
     >>> from tracemine.findings.record import Share
     >>> one = Verified(basis="measured", level="L4", says="", device="G", state="cold", eager_ns=20, fused_ns=5,
@@ -50,7 +51,7 @@ def judged_ns(verified: Verified, measured_ns: int, predicted: Range) -> Range:
 
 
 def judged(finding: Finding, verified: Verified) -> Finding:
-    """The finding with the verdict, and with what GPU time it saves now. What the step gains stays as it was."""
+    """Return the finding with the verdict, and with what GPU time it saves now. What the step gains stays as it was."""
     alike, measured_ns = finding.alike, finding.measured_ns
     if alike is None or verified.basis == "predicted":
         return replace(finding, verdict=replace(verified, basis="predicted"))
@@ -70,7 +71,7 @@ def judged(finding: Finding, verified: Verified) -> Finding:
 
 
 def unjudged(finding: Finding) -> Finding:
-    """The finding as it was predicted, so that it can be verified again. What the step gains stays as it is."""
+    """Return the finding as it was predicted, so that it can be verified again. What the step gains stays as it is."""
     if finding.verdict is None:
         return finding
     saving, measured_ns = finding.verdict.predicted_ns, finding.measured_ns
@@ -78,7 +79,7 @@ def unjudged(finding: Finding) -> Finding:
 
 
 def with_verdicts(scan: Scan, judge: Judge) -> Scan:
-    """A stored scan with verdicts, without its trace: what the step gains is no more than was predicted.
+    """Return a stored scan with verdicts, without its trace: what the step gains is no more than was predicted.
 
     Where less GPU time is saved than was predicted, the step gains less in proportion; where more, it gains what it
     did. What gap findings gain stays, also where a fusion that was to close part of them is refuted.
@@ -96,7 +97,7 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
 
 
 def _parts_left(scan: Scan, findings: Sequence[Finding]) -> Parts | None:
-    """What is left of the step with these findings fixed; the least GPU time is not known without the trace."""
+    """Return the rest of the step with these findings fixed; the least GPU time is not known without the trace."""
     parts, step = scan.summary.parts, scan.summary.per_step
     alone = scan.summary.unprofiled_ns if step is None else step.unprofiled_ns
     if parts is None or alone is None:
@@ -110,7 +111,7 @@ def _parts_left(scan: Scan, findings: Sequence[Finding]) -> Parts | None:
 
 
 def _with(before: Finding, judge: Judge) -> Finding:
-    """A variant with the verdict on it, if there is one and none was before."""
+    """Return a variant with the verdict on it, if there is one and none was before."""
     verified = judge(before) if before.verdict is None else None
     after = before if verified is None else judged(before, verified)
     if after.gpu_saving_ns == before.gpu_saving_ns:
@@ -120,7 +121,7 @@ def _with(before: Finding, judge: Judge) -> Finding:
 
 
 def account(counts: dict[str, int]) -> dict[str, int]:
-    """What became of verdicts, in the order of ACCOUNTS, without what none came to."""
+    """Return what became of verdicts, in the order of ACCOUNTS, without what none came to."""
     return {name: counts[name] for name in ACCOUNTS if counts.get(name)}
 
 
@@ -139,7 +140,7 @@ def _ends(of: Range) -> tuple[int, int, int]:
 
 
 def _carried_over(finding: Finding, verified: Verified) -> str:
-    """How a verdict of one occurrence became a saving of all."""
+    """Return how a verdict on one occurrence became a saving of all."""
     if verified.basis == "refuted":
         return "a verdict on the first occurrence takes the claim away for all"
     alike, share = finding.alike, verified.saved_share

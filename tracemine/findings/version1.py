@@ -14,7 +14,7 @@ class _Version(msgspec.Struct):
 
 
 def version_of(content: bytes) -> int:
-    """The schema version that findings say they are of. Raises msgspec's DecodeError.
+    """Return the schema version that findings say they are of. Raise msgspec's DecodeError.
 
     >>> version_of(b'{"schema_version": 3, "findings": "of another kind"}')
     3
@@ -23,14 +23,14 @@ def version_of(content: bytes) -> int:
 
 
 def decoded(content: bytes) -> Scan:
-    """A scan as JSON has it, of version 1 as well. Raises msgspec's DecodeError."""
+    """Return a scan as JSON has it, of version 1 as well. Raise msgspec's DecodeError."""
     if version_of(content) != 1:
         return msgspec.json.decode(content, type=Scan)
     return msgspec.convert(_upgraded(msgspec.json.decode(content)), type=Scan)
 
 
 def _upgraded(scan: dict[str, Any]) -> dict[str, Any]:
-    """A scan of version 1, decoded, as one of version 2. What version 1 did not say is null.
+    """Upgrade a decoded scan of version 1 to version 2. What version 1 did not say is null.
 
     Each finding stands for itself, under its own fingerprint: what verdicts and tickets call it.
 

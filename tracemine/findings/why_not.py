@@ -1,4 +1,4 @@
-"""What shares data and is not one kernel, and why: refused pairs, counted by operators and reason."""
+"""Refused pairs: operators that share data and are not one kernel, counted by operators and reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_REFUSED = 50  # lines; the largest
 
 
 def with_refusals(scan: Scan, timeline: Timeline, groups: Groups) -> Scan:
-    """The scan with its refused pairs, most bytes first.
+    """Return the scan with its refused pairs, most bytes first.
 
     Two kernels of libraries next to each other are left out: that those are not one is expected.
     """

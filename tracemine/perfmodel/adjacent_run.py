@@ -26,7 +26,7 @@ class Neighbour:
 
 
 def fused_run(run: Sequence[Neighbour], curves: Curves | None, *, legal: bool = False) -> Estimate | Abstained:
-    """One kernel in place of each stretch of a run that no product or convolution interrupts; those keep their time.
+    """Estimate one kernel for each stretch of a run that no product or convolution interrupts; those keep their time.
 
     `legal`: that they are one fusion group is known, only its bytes are not.
 

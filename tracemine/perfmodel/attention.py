@@ -1,4 +1,4 @@
-"""What `F.scaled_dot_product_attention` takes in place of attention spelled out, and which of its backends runs.
+"""Time of `F.scaled_dot_product_attention` in place of eager attention, and which of its backends runs.
 
     call = Attention(batch=8, heads=16, queries=512, keys=512, width=64, dtype="bfloat16")
     backend_of(call, (9, 0))         → Backend("cudnn", …)
@@ -128,7 +128,7 @@ _REFUSES: Final[dict[Name, tuple[tuple[str, _Test], ...]]] = {
 
 
 def backend_of(call: Attention, capability: Capability, torch: tuple[int, int] | None = None) -> Backend:
-    """The backend that takes a call on an NVIDIA GPU of this compute capability; `torch` None: a new one.
+    """Return the backend that takes a call on an NVIDIA GPU of this compute capability; `torch` None: a new one.
 
     >>> call = Attention(batch=8, heads=12, queries=512, keys=512, width=64, dtype="float16")
     >>> backend_of(call, (9, 0)).name, backend_of(call, (9, 0), (2, 5)).name, backend_of(call, (7, 0)).name
@@ -151,7 +151,8 @@ def backend_of(call: Attention, capability: Capability, torch: tuple[int, int] |
 def attention_ns(
     call: Attention, rates: Rates, capability: Capability, torch: tuple[int, int] | None = None
 ) -> Range | Abstained:
-    """Time of all kernels of one call, with its interval; none where the math backend takes it, or no rate is known.
+    """Return time of all kernels of one call, with its interval; none where the math backend takes it, or no rate is
+    known.
 
     >>> from tracemine.devices import find_device
     >>> from tracemine.perfmodel.library_rates import rates_of
@@ -172,7 +173,7 @@ def attention_ns(
 
 
 def _done_flops(call: Attention) -> float:
-    """What tiles compute: whole ones, and all of the last."""
+    """Return the FLOPs that tiles compute: whole ones, and all of the last."""
     if call.backward:
         return call.flops
     queries, keys = (-(-size // tile) * tile for size, tile in ((call.queries, _TILE_QUERIES), (call.keys, _TILE_KEYS)))
@@ -181,14 +182,14 @@ def _done_flops(call: Attention) -> float:
 
 
 def _beside(call: Attention) -> float:
-    """How many times as long a mask and dropout make it."""
+    """Return how many times as long a mask and dropout make it."""
     aligned = call.keys % _MASK_ALIGNED == 0
     masked = (_MASKED if aligned else _MASKED_UNALIGNED) if call.mask else 1.0
     return masked * (_DROPOUT[call.backward] if call.dropout else 1.0)
 
 
 def _interval(call: Attention, rate: Rate) -> tuple[float, float]:
-    """Wider where no call of this device was measured, and for a mask and dropout, of which few were."""
+    """Return the interval: wider where no call of this device was measured, and for a mask and dropout."""
     low, high = _INTERVAL[call.backward]
     if not rate.points:
         low, high = together(low, ASSUMED[0]), together(high, ASSUMED[1])

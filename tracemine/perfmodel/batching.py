@@ -30,7 +30,7 @@ class Turned:
 def batched(
     operators: Sequence[Turned], turns: int, curves: Curves | None, rates: Rates | None
 ) -> Estimate | Abstained:
-    """One call of each operator for all turns of a loop.
+    """Estimate one call of each operator for all turns of a loop.
 
     >>> from tracemine.devices import find_device
     >>> from tracemine.ops.infer.library import library_call

@@ -1,4 +1,4 @@
-"""What `tracemine calibrate` writes and the predictor reads: the raw medians of one device, as JSON.
+"""Calibrations: the raw medians of one device, as JSON that `tracemine calibrate` writes and the predictor reads.
 
     {"schema_version": 1, "gpu": "NVIDIA H200", …, "launch": {…}, "columns": ["pattern", …], "points": [["copy", …], …]}
 
@@ -62,7 +62,7 @@ class LibraryPoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What launching costs, whatever the kernel does: median nanoseconds."""
+    """Cost of launching, whatever the kernel does: median nanoseconds."""
 
     empty_kernel_ns: int  # duration of one that does nothing, as a profiler reports it
     queued_gap_ns: int  # between two such kernels when launches are queued
@@ -92,7 +92,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> bytes:
-        """The file's content: one line a point, so that a change of it can be read.
+        """Return the file's content: one line a point, so that a change of it can be read.
 
         >>> nothing = Launch(empty_kernel_ns=1, queued_gap_ns=1, graph_kernel_ns=1, graph_gap_ns=1, graph_node_ns=1,
         ...     host_triton_ns=1, host_aten_ns=1)
@@ -110,7 +110,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_calibration(content: bytes, path: str = "calibration") -> Calibration:
-    """A calibration file's content. Raises InputError where it is anything else, or holds times that cannot be.
+    """Parse a calibration file's content. Raise InputError where it is anything else, or holds times that cannot be.
 
     >>> parse_calibration(b"{}")
     Traceback (most recent call last):
@@ -169,13 +169,13 @@ def _between(*limits: tuple[int, int]) -> bool:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """The calibration in a file. Raises InputError."""
+    """Read the calibration in a file. Raise InputError."""
     return parse_calibration(read_file(path, _LARGEST_FILE), str(path))
 
 
 @cache
 def shipped_calibrations() -> tuple[Calibration, ...]:
-    """The calibrations that come with the package."""
+    """Return the calibrations that come with the package."""
     return tuple(
         parse_calibration(file.read_bytes(), file.name)
         for file in sorted(resources.files(__package__).joinpath("measured").iterdir(), key=lambda file: file.name)

@@ -1,4 +1,4 @@
-"""What a copy between host and device takes from other memory."""
+"""Time of copies between host and device from other memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tracemine.perfmodel.ranges import Abstained, Estimate, outwards
 
 
 def pinned(nbytes: int | None, device: Device | None) -> Estimate | Abstained:
-    """A copy between host and device from pinned memory instead of pageable.
+    """Estimate a copy between host and device from pinned memory instead of pageable.
 
     >>> from tracemine.devices import find_device
     >>> pinned(50_400_000, find_device("NVIDIA H200")).after_ns

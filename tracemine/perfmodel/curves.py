@@ -1,4 +1,4 @@
-"""What one device was measured to take for moving bytes and for arithmetic, read between its calibration's points."""
+"""Measured times of one device for moving bytes and for arithmetic, read between its calibration's points."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class DeviceCurves:
         self._strided = BandwidthCurve.of(self._points["strided"])
 
     def _missing(self) -> list[str]:
-        """Patterns without a point that is needed of them: of all types that are asked for, and large ones."""
+        """Return patterns without a point that is needed of them: of all types that are asked for, and large ones."""
         missing = []
         for name in sorted(NEEDED):
             points = self._points.get(name, [])
@@ -95,7 +95,7 @@ class DeviceCurves:
         return missing
 
     def warmth(self, kernel: FusedKernel, unfused: Sequence[Unfused]) -> float:
-        """How warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
+        """Return how warm the cache would be for one kernel in place of `unfused`, which are in the order of running.
 
         The first of them meets the inputs as the one kernel would; the others find what it has just written. Where the
         first is too slow for its bytes to tell anything, the warmest of all is asked.
@@ -120,7 +120,8 @@ class DeviceCurves:
         return max(told) if slow else told[0]
 
     def residency(self, reads: int, writes: int, measured_ns: float) -> float:
-        """How far a plain unfused kernel's own duration lies on the way from the cold curve to the warm one, 0 to 1.
+        """Return how far a plain unfused kernel's own duration lies on the way from the cold curve to the warm one, 0
+        to 1.
 
         Within the L2 cache: the share of its inputs that it found there. A kernel can be slower than the curve for many
         reasons and faster for none: a low answer says little, a high one a lot. Beyond the cache warm is the slower
@@ -141,8 +142,8 @@ class DeviceCurves:
         return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
 
     def least_ns(self, nbytes: float, kernels: int = 1) -> float:
-        """The least that `kernels` launches can take that move so many bytes: what launching takes, and what the L2
-        cache does not hold at the memory's peak bandwidth.
+        """Return the least time of `kernels` launches that move so many bytes: launching, and what the L2 cache does
+        not hold at the memory's peak bandwidth.
 
         >>> from tracemine.perfmodel.calibration import calibration_of
         >>> curves = DeviceCurves(calibration_of("NVIDIA H200 SXM"))
@@ -202,7 +203,7 @@ class DeviceCurves:
 
     @cache  # noqa: B019 - a calibration or two a process
     def row_ps(self, pattern: str) -> float:
-        """Most that arithmetic can take an element in a row pattern, in picoseconds; the same for every type."""
+        """Return the most that arithmetic can take an element in a row pattern, in picoseconds, whatever its type."""
         return min(
             (t - floor) / p.elements / PICO
             for p in self._points[pattern]
@@ -211,7 +212,7 @@ class DeviceCurves:
         )
 
     def memory_ns(self, read: float, written: float, warm: float) -> float:
-        """Time of moving so many bytes, by the share that is read: writing costs more when it is mixed with reading."""
+        """Return the time of moving bytes, by the share that is read: writing costs more when mixed with reading."""
         total = max(read + written, 1.0)
         times = [line.at(total, warm) for line in self._by_share.values()]
         return float(np.interp(read / total, list(self._by_share), times))

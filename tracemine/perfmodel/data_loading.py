@@ -1,4 +1,4 @@
-"""What workers give back of the time that a loop waits for its data.
+"""Time that workers give back where a loop waits for its data.
 
 A loop that loads in itself takes as long as loading and all the rest. With workers a step takes as long as the rest, or
 as the workers need for a batch, whichever is longer: so many of them at work, each slower than the loop was, for they
@@ -23,7 +23,7 @@ _HANDED_OVER_NS = (2_000_000, 500_000, 0)  # what a loop still does for a batch:
 
 
 def hidden_by_workers(gap_ns: IntArray, loading_ns: IntArray, rest_ns: IntArray) -> tuple[Range, tuple[str, ...]]:
-    """Σ over gaps of what workers give back, never more than they last, and the assumptions.
+    """Return the sum over gaps of what workers give back, never more than they last, and the assumptions.
 
     `loading_ns`: what the loop spent loading in each gap; `rest_ns`: how long the step around each takes without it.
 

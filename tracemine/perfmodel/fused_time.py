@@ -80,8 +80,8 @@ class Curves(DeviceCurves):
 
     @classmethod
     def of(cls, device: Device) -> Curves | None:
-        """The curves of a row of the device table: measured, or scaled from the measured device whose bandwidth is
-        nearest; None where nothing is.
+        """Return the curves of a row of the device table: measured, or scaled from the measured device with the nearest
+        bandwidth; None where nothing is.
 
         >>> from tracemine.devices import find_device
         >>> Curves.of(find_device("NVIDIA H200")).scaled_from is None
@@ -107,7 +107,7 @@ class Curves(DeviceCurves):
         return cls(scaled(base, row, device), scaled_from=base.gpu, device=device)
 
     def predict(self, kernel: FusedKernel, warm: float = 0.0) -> Prediction:
-        """The time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache.
+        """Predict the time of `kernel` with the share `warm` (0 to 1) of its inputs in the L2 cache.
 
         Of a kernel that moves more than the cache holds, 1 says that the cache is full of what must be written back, as
         other work leaves it, and 0 that it was cleared.
@@ -136,11 +136,12 @@ class Curves(DeviceCurves):
         return Prediction(low_ns=low_ns, mid_ns=mid_ns, high_ns=high_ns, kind=kind, kernels=kernels, notes=notes)
 
     def _finish_ns(self, rows: int) -> float:
-        """One number of all rows, by a kernel of one block that walks them, or of a few blocks and one that ends it."""
+        """Return the time of one number of all rows, by a kernel of one block, or of a few and one that ends it."""
         return self.floor_ns[1] + _FINISH_ROW_NS * min(rows, _FINISH_ROWS)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
-        """A matrix product and what follows it: `kernel` is all of that as one, reading the product's `product_bytes`.
+        """Predict a matrix product and what follows it: `kernel` is all of that as one, reading the product's
+        `product_bytes`.
 
         The middle keeps the library's product and makes one kernel of the rest, as torch.compile does. Only the low
         end puts the rest into the product's own kernel: that costs no less than reading what else is read, and the
@@ -188,7 +189,7 @@ class Curves(DeviceCurves):
         return "arithmetic" if self._function_ns(kernel) > 0.7 * memory else "pointwise"
 
     def _function_ns(self, kernel: FusedKernel, passes: int = 1) -> float:
-        """Time of the functions; those before a reduction run again in every later walk over the row."""
+        """Return the time of the functions; those before a reduction run again in every later pass over the row."""
         ps, left, before = 0.0, passes, ""
         for step in kernel.steps:
             if step not in REDUCTIONS:
@@ -202,7 +203,7 @@ class Curves(DeviceCurves):
         return ps * PICO * GENERATED * (elements + self.wave / 2)
 
     def _walks_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
-        """Time of loading, converting and reducing, whatever is computed in between."""
+        """Return time of loading, converting and reducing, whatever is computed in between."""
         inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
         ps = _LOAD_PS * max(inputs - 1, 0) * passes
         if passes == 1:
@@ -214,7 +215,7 @@ class Curves(DeviceCurves):
         return ps * self.scale * PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
 
     def _missed(self, item_bytes: int) -> Callable[[float], float]:
-        """The share of a row that has left the L2 cache when it is walked again, of its length."""
+        """Return the share of a row that has left the L2 cache when it is walked again, of its length."""
         held = _HELD_BY_L2 * self.calibration.l2_bytes / (item_bytes * self.calibration.sm_count * _ROWS_AT_ONCE)
         return lambda length: max(1 - held / length, 0.0)
 
@@ -229,7 +230,7 @@ class Curves(DeviceCurves):
         return total + self._narrow_ns(total, kernel)
 
     def _narrow_ns(self, total: float, kernel: FusedKernel, share: float = _NARROW_SHARE) -> float:
-        """What small kernels lose on average to the narrower of the two shapes that a compiler tries.
+        """Return what small kernels lose on average to the narrower of the two tile shapes that a compiler tries.
 
         Two elements a thread in place of eight: more waves of threads, each of which waits for memory once. Timing
         them picks the better one where the difference is larger than the timer's own scatter.
@@ -239,7 +240,7 @@ class Curves(DeviceCurves):
         return share * max(lost, 0.0) if total < _TIMED_NS else 0.0
 
     def _together(self, memory: float, arithmetic: float, elements: float, warm: float) -> float:
-        """Memory and arithmetic side by side: all of the longer one, and of the shorter what the waves leave over."""
+        """Overlap memory and arithmetic: all of the longer one, and of the shorter what the waves leave over."""
         floor = min(self._floor(warm), memory)
         moving = memory - floor
         waves = max(elements / self.wave, 1.0)
@@ -250,7 +251,7 @@ class Curves(DeviceCurves):
         return cold + (hot - cold) * warm
 
     def _one_row_kernel(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> float:
-        """Bytes and arithmetic, and what the nearest pattern took beyond its own: waiting, and reading again."""
+        """Return the time of bytes and arithmetic, and what the nearest pattern took beyond its own."""
         full_output = self._full_output(kernel)
         # A scan that needs one step carries nothing over.
         across = kernel.strided or kernel.columns
@@ -268,12 +269,13 @@ class Curves(DeviceCurves):
         return self._together(memory, arithmetic, kernel.elements, warm) + beyond
 
     def _own_ns(self, point: Point, warm: float) -> float:
-        """A row pattern's bytes and arithmetic."""
+        """Return the time of a row pattern's bytes and arithmetic."""
         memory = self.memory_ns(point.bytes_read, point.bytes_written, warm)
         return self._together(memory, self.row_ps(point.pattern) * PICO * point.elements, point.elements, warm)
 
     def _split(self, kernel: FusedKernel, reductions: Sequence[str], columns: bool, warm: float) -> tuple[float, int]:
-        """Few long rows: every reduction is two kernels, partial and final; a last one writes what is full-size.
+        """Return the time of few long rows: every reduction is two kernels, partial and final; a last one writes what
+        is full-size.
 
         The inputs are read again by each; what fits the L2 cache is warm from the second time on.
         """
@@ -310,7 +312,7 @@ class Curves(DeviceCurves):
 
 
 def _pattern(reductions: Sequence[str], passes: int, length: int, full_output: bool) -> str:
-    """The calibrated pattern that waits and reads again as this row kernel does."""
+    """Return the calibrated pattern that waits and reads again as this row kernel does."""
     if "scan" in reductions:
         return "row_scan"
     if not full_output and passes == 1 and set(reductions) == {"sum"}:
@@ -325,7 +327,7 @@ def _pattern(reductions: Sequence[str], passes: int, length: int, full_output: b
 
 
 def _of_channels(steps: Sequence[str]) -> bool:
-    """Whether channels are reduced, whose elements are apart in every layout: a batch norm in training.
+    """Return whether channels are reduced, whose elements are apart in every layout: a batch norm in training.
 
     >>> _of_channels(("welford", "channel", "simple")), _of_channels(("channel", "simple", "sum"))
     (True, False)
@@ -335,7 +337,7 @@ def _of_channels(steps: Sequence[str]) -> bool:
 
 
 def _computed(length: int) -> int:
-    """Elements of a row that is walked in steps, lanes that are masked out in the last one included.
+    """Return elements of a row that is walked in steps, lanes that are masked out in the last one included.
 
     >>> _computed(5120), _computed(96)
     (6144, 128)

@@ -1,4 +1,4 @@
-"""What closing gaps gives back: the idle time above what a graph replay leaves, without the profiler's part of it."""
+"""Gaps closed: the idle time above what a graph replay leaves, without the profiler's part of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """How many times as long the host takes while something is recorded: least, usual, most."""
+    """Slowdown of the host while something is recorded: least, usual, most."""
 
     what: str
     least: float
@@ -60,7 +60,7 @@ _DEVICE_BOUND = 1.06  # a step within this of what an endlessly fast host reache
 
 
 def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int, others: Slowdown) -> Slowdown:
-    """The pace of the host at which a recorded step would take as long as it takes alone; a sixth either way.
+    """Return the pace of the host at which a recorded step would take as long as it takes alone; a sixth either way.
 
     `step_ns`: how long it would take at each of `paces`, which grow from 1; so of the host's part of a step. Where the
     device sets the pace a faster host changes nothing: the least pace that comes within a hundredth of what can be
@@ -92,7 +92,8 @@ def closed_gaps(
     alone_ns: tuple[IntArray, IntArray, IntArray] | None = None,
     slowdown: Slowdown | None = None,
 ) -> tuple[Range, tuple[str, ...]]:
-    """Σ over gaps of one cause of what closing them gives back, never more than they last, and the assumptions.
+    """Return the sum over gaps of one cause of what closing them gives back, never more than they last, and the
+    assumptions.
 
     `alone_ns`: how long each gap is unprofiled, with all done that was found before: least, usual, most.
     `slowdown` says what was taken off for that.

@@ -83,7 +83,7 @@ def one_kernel(
 
 
 def _ends(found: Prediction, in_model: bool) -> tuple[float, float]:
-    """The interval of a kernel where it runs."""
+    """Return the interval of a kernel where it runs."""
     less, more = IN_A_STEP if in_model else (1.0, 1.0)
     low, high = (together(end / found.mid_ns, by) for end, by in ((found.low_ns, less), (found.high_ns, more)))
     return found.mid_ns * low, found.mid_ns * high

@@ -1,4 +1,4 @@
-"""What was measured, read between its points: times over bytes, and what a row pattern took beyond its bytes."""
+"""Interpolation of calibration points: times over bytes, and what a row pattern took beyond its bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BandwidthCurve:
 
 
 class ReductionOverhead:
-    """What a row pattern took beyond its own bytes and arithmetic, over row length and elements; cold and warm.
+    """Time of a row pattern beyond its own bytes and arithmetic, over row length and elements; cold and warm.
 
     Interpolated is this difference and not the time: points are too few to show where the cache ends, and the curves
     of bytes know it.
@@ -59,7 +59,7 @@ class ReductionOverhead:
         self._lines = [np.array(by_length[length], dtype=np.float64) for length in sorted(by_length)]
 
     def at(self, elements: int, length: int, warm: float) -> float:
-        """Nanoseconds; beyond the last point in proportion to the elements, beyond the last length as at that one."""
+        """Return nanoseconds; beyond the last point in proportion to elements, beyond the last length as there."""
         upper = int(np.searchsorted(self._lengths, length))
         lower = max(upper - 1, 0)
         upper = min(upper, len(self._lines) - 1)
@@ -67,7 +67,7 @@ class ReductionOverhead:
         return (1 - share) * self._on_line(lower, elements, warm) + share * self._on_line(upper, elements, warm)
 
     def _share(self, length: float, lower: float, upper: float) -> float:
-        """How far from the one calibrated length to the next: by what the cache no longer holds, if that is it."""
+        """Return how far from one calibrated length to the next: by what the cache no longer holds, if that is it."""
         if upper == lower:
             return 1.0
         begin, at, end = self._missed(lower), self._missed(length), self._missed(upper)

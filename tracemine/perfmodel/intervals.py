@@ -19,7 +19,7 @@ class Prediction:
 
 
 def together(*factors: float) -> float:
-    """How far an interval reaches for reasons that have nothing to do with each other: in logarithms, squares add up.
+    """Combine intervals whose reasons are independent: in logarithms, squares add up.
 
     >>> together(1.42, 1.0), round(together(1.42, 1.4), 3), together(0.8, 1.0)
     (1.42, 1.626, 0.8)

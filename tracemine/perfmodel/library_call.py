@@ -1,4 +1,4 @@
-"""What a library's call would take once the cause of its slowness is gone.
+"""Time of a library's call once the cause of its slowness is gone.
 
 One row a cause (rows/library.py decides on it): what the fix computes, in which arithmetic, and how many times as long
 the call must take before that is said. Where no cause is known no fix is either: then what calls of the same kind
@@ -22,7 +22,7 @@ _BELOW: Final = 3  # a third of the rate that is usual
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a fix asks of the library in place of the call."""
+    """Work that a fix asks of the library in place of the call."""
 
     operation: str
     arithmetic: str
@@ -71,12 +71,12 @@ def _in_float32(call: LibraryCall, rates: Rates) -> Work:
 
 
 def _permuted_bytes(call: LibraryCall) -> int:
-    """What writing and reading the windows counts for: runs are short, so twice what they are."""
+    """Return the bytes that writing and reading the windows counts for: runs are short, so twice what they are."""
     return 2 * 2 * call.unfolded_bytes
 
 
 def _unfolded(call: LibraryCall, rates: Rates) -> Work:
-    """Windows are written, read, and multiplied: of float32 without TF32, which products do not use unless asked."""
+    """Return windows written, read, and multiplied: of float32 without TF32, which products do not use unless asked."""
     return Work(
         operation="product",
         arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
@@ -120,14 +120,15 @@ _FIXES: Final[Mapping[str, Callable[[LibraryCall, Rates], Work]]] = {
 
 
 def _arithmetic_of(call: LibraryCall, rates: Rates) -> str:
-    """What a call of this type is computed in: convolutions in float32 use TF32 unless that is switched off."""
+    """Return the arithmetic of a call of this type: convolutions in float32 use TF32 unless that is switched off."""
     tf32 = call.operation.startswith("convolution") and call.dtype == "float32" and call.allow_tf32 is not False
     own = ARITHMETIC.get(call.dtype, call.dtype)
     return "tf32" if tf32 and rates.of(call.operation, "tf32") is not None else own
 
 
 def at_its_rate(call: LibraryCall | None, cause: str, measured_ns: float, rates: Rates | None) -> Estimate | Abstained:
-    """One call without its cause; Abstained where it is about as fast as it can be, or nothing is known to say so.
+    """Estimate a call without its cause; Abstained where it is about as fast as it can be, or nothing is known to say
+    so.
 
     >>> from tracemine.devices import find_device
     >>> from tracemine.ops.infer.library import library_call
@@ -166,7 +167,7 @@ def at_its_rate(call: LibraryCall | None, cause: str, measured_ns: float, rates:
 def _without_a_cause(
     call: LibraryCall, usual: Range, measured_ns: float, work: Work, rate: Rate
 ) -> Estimate | Abstained:
-    """Low: as usual; middle: the third of the usual rate that nearly all reach; high: nothing can be done."""
+    """Estimate: low, as usual; middle, the third of the usual rate that nearly all reach; high, as it is."""
     if not rate.points:
         return Abstained("rate_unknown")
     if measured_ns < max(_BELOW * usual.mid, usual.high):

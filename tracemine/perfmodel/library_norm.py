@@ -1,4 +1,4 @@
-"""What PyTorch's own kernel for `F.rms_norm` takes: one block a row, which is much for a short one.
+"""Time of PyTorch's own kernel for `F.rms_norm`: one block a row, which is much for a short one.
 
 Recorded on an H100 (benchmarks/results/h100/points_native.json, `native_rms_norm`), and in steps of Qwen3 on an H200
 too, whose norms of heads are 65,536 rows of 128: 42 µs there. One kernel of torch.compile's takes 40 for four times as
@@ -18,7 +18,7 @@ LOSES = 1.3  # times as long as one kernel made for it: from here on another way
 
 
 def rms_norm_ns(curves: Curves, kernel: FusedKernel, warm: float = 0.0) -> float:
-    """The time of `F.rms_norm` on rows as `kernel` has them.
+    """Return the time of `F.rms_norm` on rows as `kernel` has them.
 
     >>> from tracemine.perfmodel.calibration import calibration_of
     >>> curves = Curves(calibration_of("NVIDIA H200 SXM"))
@@ -34,5 +34,5 @@ def rms_norm_ns(curves: Curves, kernel: FusedKernel, warm: float = 0.0) -> float
 
 
 def rms_norm_loses(curves: Curves, kernel: FusedKernel) -> bool:
-    """Whether one kernel made for these rows is clearly faster than `F.rms_norm`."""
+    """Return whether one kernel made for these rows is clearly faster than `F.rms_norm`."""
     return kernel.length > 1 and rms_norm_ns(curves, kernel) > LOSES * curves.predict(kernel).mid_ns

@@ -1,4 +1,4 @@
-"""What a device's libraries reach: the time of a product, convolution or attention from its FLOPs and bytes.
+"""Rates of a device's libraries: the time of a product, convolution or attention from its FLOPs and bytes.
 
     time = launch + max(FLOPs ÷ rate, bytes ÷ bandwidth)
 
@@ -67,11 +67,11 @@ class Rate:
     source: str  # in words
 
     def work_ns(self, flops: float, nbytes: float, bytes_per_s: float) -> float:
-        """What a call takes beyond its launch."""
+        """Return what a call takes beyond its launch."""
         return 1e9 * max(flops / self.flops_per_s, nbytes / bytes_per_s)
 
     def ns(self, flops: float, nbytes: float, bytes_per_s: float) -> Range:
-        """Time of a call.
+        """Return time of a call.
 
         >>> rate = Rate(launch_ns=3000, flops_per_s=5e14, low=0.8, high=1.5, points=9, source="")
         >>> rate.ns(1e12, 0, 4e12)
@@ -84,7 +84,7 @@ class Rate:
 
 
 def fitted(points: Iterable[LibraryPoint], bytes_per_s: float, source: str) -> Rate | None:
-    """Launch and rate that leave the least mean distance in logarithms; None of fewer than six points."""
+    """Fit launch and rate to the least mean distance in logarithms; None of fewer than six points."""
     table = np.array([(p.flops, p.nbytes, p.ns) for p in points], dtype=np.float64)
     if len(table) < FEWEST:
         return None
@@ -114,13 +114,13 @@ def fitted(points: Iterable[LibraryPoint], bytes_per_s: float, source: str) -> R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What one device's libraries reach. `of` is None where nothing was measured and no peak is stated."""
+    """Rates that one device's libraries reach. `of` is None where nothing was measured and no peak is stated."""
 
     device: Device
     measured: Mapping[tuple[str, str], Rate]
 
     def of(self, operation: str, arithmetic: str) -> Rate | None:
-        """The rate of an operation in an arithmetic, from the best source that there is."""
+        """Return the rate of an operation in an arithmetic, from the best source that there is."""
         own = self.measured.get((operation, arithmetic))
         if own is not None:
             return own
@@ -130,7 +130,7 @@ class Rates:
         return _of_another(operation, arithmetic, peak) or self._of_half(operation, peak)
 
     def _of_half(self, operation: str, peak: float) -> Rate | None:
-        """The peak times the share that half precision was recorded to reach, of this operation."""
+        """Return the peak times the share that half precision was recorded to reach, of this operation."""
         known = self.measured.get((operation, "half")) or _of_another(operation, "half", 0.0)
         if known is None:
             return None
@@ -149,13 +149,13 @@ class Rates:
         )
 
     def ns(self, operation: str, arithmetic: str, flops: float, nbytes: float) -> Range | None:
-        """Time of a call; None where no rate is known."""
+        """Return time of a call; None where no rate is known."""
         rate = self.of(operation, arithmetic)
         return None if rate is None else rate.ns(flops, nbytes, self.device.achieved_bytes_per_s)
 
 
 def rates_of(device: Device, calibration: Calibration | None = None) -> Rates:
-    """The rates of a row of the device table.
+    """Return the rates of a row of the device table.
 
     >>> from tracemine.devices import find_device
     >>> found = rates_of(find_device("NVIDIA H200"))
@@ -180,7 +180,7 @@ def _calibrated(device: Device, calibration: Calibration | None) -> dict[tuple[s
 
 
 def peak_of(device: Device, arithmetic: str) -> float | None:
-    """The data sheet's dense peak of an arithmetic, FLOP a second; None where none is stated.
+    """Return the data sheet's dense peak of an arithmetic, FLOP a second; None where none is stated.
 
     >>> from tracemine.devices import find_device
     >>> peak_of(find_device("NVIDIA H200"), "half"), peak_of(find_device("Tesla V100-SXM2-16GB"), "tf32")
@@ -195,7 +195,7 @@ def peak_of(device: Device, arithmetic: str) -> float | None:
 
 @cache
 def _recorded() -> dict[tuple[str, str, str], Rate]:
-    """library_rates.toml: the rates by device, operation and arithmetic."""
+    """Read library_rates.toml: the rates by device, operation and arithmetic."""
     table = tomllib.loads(resources.files(__package__).joinpath("library_rates.toml").read_text("utf-8"))
     return {
         (row["device"], row["operation"], row["arithmetic"]): Rate(
@@ -211,13 +211,13 @@ def _recorded() -> dict[tuple[str, str, str], Rate]:
 
 
 def _recorded_on(operation: str, arithmetic: str) -> Device | None:
-    """The device with the most recorded points of a kind."""
+    """Return the device with the most recorded points of a kind."""
     found = [(rate.points, key[0]) for key, rate in _recorded().items() if key[1:] == (operation, arithmetic)]
     return find_device(max(found)[1]) if found else None
 
 
 def _of_another(operation: str, arithmetic: str, peak: float) -> Rate | None:
-    """Another device's recorded rate, by the ratio of the peaks; with a peak of 0 as it is."""
+    """Return another device's recorded rate, by the ratio of the peaks; with a peak of 0 as it is."""
     device = _recorded_on(operation, arithmetic)
     most = None if device is None else peak_of(device, arithmetic)
     if device is None or not most:

@@ -52,7 +52,7 @@ class Pass:
 
 
 def listed_ns(curves: Curves, one: Pass) -> float:
-    """Time of one list operator, its inputs not in the cache.
+    """Return time of one list operator, its inputs not in the cache.
 
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))
@@ -75,7 +75,7 @@ def one_pass(
     compiled: bool = False,
     alike: bool = False,
 ) -> Estimate | Abstained:
-    """Passes over lists in place of what was measured.
+    """Estimate passes over lists in place of what was measured.
 
     `before`: bytes that all of it moves now; None: not known. `sure`: whether tensors were recorded, not their sizes
     alone. `compiled`: torch.compile writes the pass. `alike`: what was measured are list operators themselves, which
@@ -115,7 +115,7 @@ def one_pass(
 
 
 def share_of(measured_ns: float, after: int, before: int, curves: Curves | None, *, loop: bool) -> Estimate | Abstained:
-    """The same where no sizes were recorded: of how often each element is moved, `before` times, `after` are left.
+    """Estimate the same where no sizes were recorded: each element is moved `after` times in place of `before`.
 
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))
@@ -148,7 +148,7 @@ _COPY_OF_ADDITION = 2 / 3  # what is read and written by a copy, of what an addi
 
 
 def without_zeros(measured_ns: float, added_ns: float) -> Estimate:
-    """Gradients that are not filled with zeros and then added to, `added_ns` of it.
+    """Estimate gradients that are not filled with zeros and then added to, `added_ns` of it.
 
     >>> without_zeros(5_000, 3_000).after_ns
     Range(low=0, mid=0, high=2000)
@@ -162,7 +162,8 @@ def without_zeros(measured_ns: float, added_ns: float) -> Estimate:
 def cast_once(
     copied: Pass, moved_bytes: int, measured_ns: float, curves: Curves | None, *, training: bool
 ) -> Estimate | Abstained:
-    """Weights that are kept at half width in place of being copied to it in every step, which moves so many bytes.
+    """Estimate weights that are kept at half width in place of being copied to it in every step, which moves so many
+    bytes.
 
     In training they still change with every step: the optimizer writes them beside its own, in its own pass (low end),
     or lists of them are copied (middle).
@@ -191,7 +192,7 @@ def cast_once(
 
 
 def rows_written(row_bytes: Sequence[int], measured_ns: Sequence[float], curves: Curves | None) -> Estimate | Abstained:
-    """Rows written in place, each by a kernel of its own, where everything was copied before."""
+    """Estimate rows written in place, each by a kernel of its own, where everything was copied before."""
     if curves is None:
         return Abstained("device_unknown")
     ends = []
@@ -208,7 +209,7 @@ def rows_written(row_bytes: Sequence[int], measured_ns: Sequence[float], curves:
 
 
 def one_table(reads: int, writes: int, measured_ns: float, curves: Curves | None) -> Estimate | Abstained:
-    """Bags of many tables looked up by one kernel: at best as fast as the bytes, at worst as long as now."""
+    """Estimate bags of many tables looked up by one kernel: at best as fast as the bytes, at worst as long as now."""
     if curves is None:
         return Abstained("device_unknown")
     low = min(_BAG_RATE * curves.memory_ns(reads, writes, 0.0), measured_ns)

@@ -1,4 +1,4 @@
-"""What every estimate is made of: a range of nanoseconds, bytes before and after, or the reason why there is none."""
+"""Parts of every estimate: a range of nanoseconds, bytes before and after, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Range(msgspec.Struct, frozen=True):
         return Range(self.low // by, self.mid // by, self.high // by)
 
     def at_most(self, limit: int) -> Range:
-        """Each end cut at `limit`.
+        """Cut each end at `limit`.
 
         >>> Range(1, 5, 9).at_most(6)
         Range(low=1, mid=5, high=6)
@@ -33,7 +33,7 @@ class Range(msgspec.Struct, frozen=True):
         return Range(min(self.low, limit), min(self.mid, limit), min(self.high, limit))
 
     def at_least(self, limit: int) -> Range:
-        """Each end raised to `limit`.
+        """Raise each end to `limit`.
 
         >>> Range(1, 5, 9).at_least(6)
         Range(low=6, mid=6, high=9)
@@ -70,7 +70,7 @@ class Abstained:
 
 
 def outwards(low: float, mid: float, high: float) -> Range:
-    """A range of whole nanoseconds, rounded outwards.
+    """Return a range of integer nanoseconds, rounded outwards.
 
     >>> outwards(1.2, 1.6, 1.8)
     Range(low=1, mid=2, high=2)

@@ -1,4 +1,4 @@
-"""What stays of work that a fix takes out."""
+"""The rest of work that a fix takes out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tracemine.perfmodel.ranges import Estimate, outwards
 
 
 def removed(dur_ns: float, left: tuple[float, float, float]) -> Estimate:
-    """One instance of work that is not done any more, but for a share of it (low, mid, high).
+    """Estimate one instance of work that is not done any more, but for a share of it (low, mid, high).
 
     >>> removed(2_000, (0.0, 0.1, 0.5)).after_ns
     Range(low=0, mid=200, high=1000)

@@ -9,7 +9,7 @@ from tracemine.perfmodel.calibration import Calibration
 
 
 def scaled(base: Calibration, known: Device, device: Device) -> Calibration:
-    """What a calibrated device's patterns would take on another one: bytes by bandwidth, launches as they are.
+    """Scale a calibrated device's patterns to another one: bytes by bandwidth, launches as they are.
 
     Arithmetic is scaled along: devices whose arithmetic falls behind their bandwidth are why the interval is wide.
     """

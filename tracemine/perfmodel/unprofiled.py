@@ -14,7 +14,7 @@ _MOST_SPREAD = 0.5  # of what fixes gain: beyond that two timings tell nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unprofiled:
-    """How long an unprofiled step takes, nanoseconds; of the whole span where no steps are known."""
+    """Duration of an unprofiled step, nanoseconds; of the whole span where no steps are known."""
 
     low_ns: int
     mid_ns: int
@@ -26,7 +26,7 @@ class Unprofiled:
 
 
 def captured(alone_step_ns: int, recorded_ns: int) -> Unprofiled:
-    """A step that was timed alone, and took `recorded_ns` while it was recorded.
+    """Return a step that was timed alone, and took `recorded_ns` while it was recorded.
 
     >>> captured(2_000_000, 3_000_000).mid_ns
     2000000
@@ -65,7 +65,8 @@ def estimated(recorded_ns: int, shares: tuple[float, float, float], note: str, *
 
 
 def timing_spread(gained_ns: float, step_ns: float) -> float:
-    """By which share of it what fixes gain of a step may differ from the difference of two timings, before and after.
+    """Return the share by which what fixes gain of a step may differ from the difference of two timings, before and
+    after.
 
     Each of these is off by 6 %, for reasons of its own.
 
@@ -79,7 +80,7 @@ def timing_spread(gained_ns: float, step_ns: float) -> float:
 
 
 def as_recorded(recorded_ns: int, *, of_step: bool) -> Unprofiled:
-    """A step, or a span, of which nothing tells what recording it cost.
+    """Return a step, or a span, of which nothing tells what recording it cost.
 
     >>> as_recorded(1_000, of_step=True).source
     'recorded'

@@ -44,7 +44,8 @@ class Measured:
         return self.curves.calibration
 
     def fit(self, gpu: GPU) -> int:
-        """How well it fits a trace's GPU: 0 not at all, 1 the same row of the device table, 2 the same name and size.
+        """Return how well it fits a trace's GPU: 0 not at all, 1 the same row of the device table, 2 the same name and
+        size.
 
         A named one fits a GPU that is not known, too.
         """
@@ -59,7 +60,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What fused times are read off for one trace."""
+    """Calibration that fused times of one trace are read off."""
 
     curves: Curves | None = None  # None: nothing is known of its GPU
     path: str | None = None  # of the file; None: it came with the package
@@ -67,7 +68,7 @@ class Chosen:
 
 
 def data_folder() -> Path:
-    """Where `tracemine calibrate` writes, and a scan looks: of the XDG base directories the one for a user's data."""
+    """Return where `tracemine calibrate` writes and a scan looks: the XDG base directory for a user's data."""
     home = os.environ.get("XDG_DATA_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path("~/.local/share")
     with suppress(RuntimeError):  # no home folder is known
@@ -76,7 +77,7 @@ def data_folder() -> Path:
 
 
 def file_name(gpu: str) -> str:
-    """What the file of a GPU is called there.
+    """Return the name of a GPU's file there.
 
     >>> file_name("NVIDIA H100 80GB HBM3")
     'nvidia_h100_80gb_hbm3.json'
@@ -87,7 +88,7 @@ def file_name(gpu: str) -> str:
 
 
 def read_measured(path: Path, *, named: bool = True) -> Measured:
-    """The calibration in a file. Raises InputError, also where a pattern that predictions need is missing in it."""
+    """Read the calibration in a file. Raise InputError, also where a pattern that predictions need is missing in it."""
     calibration = read_calibration(path)
     try:
         return Measured(curves=Curves(calibration, file=path_text(path.name)), path=path_text(path), named=named)
@@ -96,7 +97,7 @@ def read_measured(path: Path, *, named: bool = True) -> Measured:
 
 
 def of_this_user(folder: Path | None = None) -> tuple[tuple[Measured, ...], tuple[str, ...]]:
-    """The calibrations of the data folder, by name, and a note for each file there that is none."""
+    """Return the calibrations of the data folder, by name, and a note for each file there that is none."""
     folder = data_folder() if folder is None else folder
     found, notes = [], []
     for path in sorted(folder.glob("*.json"))[:_MOST_FILES]:
@@ -108,7 +109,7 @@ def of_this_user(folder: Path | None = None) -> tuple[tuple[Measured, ...], tupl
 
 
 def chosen(gpu: GPU, own: Sequence[Measured]) -> Chosen:
-    """The calibration for a trace's GPU: the most specific of `own`, else what the package has.
+    """Return the calibration for a trace's GPU: the most specific of `own`, else what the package has.
 
     >>> from tracemine.devices import find_device
     >>> chosen(GPU("NVIDIA H200", 132, find_device("NVIDIA H200")), ()).curves.calibration.gpu

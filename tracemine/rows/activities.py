@@ -33,7 +33,7 @@ _ELEMENT_BYTES = re.compile(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy n
 
 
 def activity_rows(timeline: Timeline) -> Rows:
-    """The activities with their derived columns.
+    """Return the activities with their derived columns.
 
     >>> from tracemine.timeline import Meta
     >>> activity_rows(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).count
@@ -104,7 +104,7 @@ _WANT_NCHW = {
 
 
 def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
-    """Whether an activity's tensor is as large as one that a norm of the trace wants in NCHW.
+    """Return whether an activity's tensor is as large as one that a norm of the trace wants in NCHW.
 
     >>> op = Categories(np.array([0, 1, 1], np.int32), ("aten::native_group_norm", "aten::cudnn_convolution"))
     >>> _undone_layout(op, Categories(np.array([0, 0, 1], np.int32), ("[8,64,9,9]", "[8,3,9,9]"))).tolist()
@@ -120,7 +120,8 @@ def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
 
 
 def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers) -> Numbers:
-    """Idle time of its own stream before each activity: start − latest end so far, at least 0; null for the first.
+    """Return the idle time of its own stream before each activity: start − latest end so far, at least 0; null for the
+    first.
 
     Rows are in order of start. Activities of one stream can overlap (programmatic dependent launch): hence the running
     maximum.
@@ -149,7 +150,7 @@ def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers
 
 
 class _Calls:
-    """What the operator that owns each activity was called with; each distinct call is read once."""
+    """Calls of the operators that own the activities; each distinct call is read once."""
 
     def __init__(self, timeline: Timeline, op_row: IntArray, name: Categories, alone: BoolArray) -> None:
         ops = timeline.ops
@@ -172,7 +173,7 @@ class _Calls:
 
 
 def _class_of_call(op: str | None, dtypes: str | None) -> str | None:
-    """Class of the overload that was called where its input types tell, else of the operator."""
+    """Return the class of the overload that was called where its input types tell, else of the operator."""
     operator = None if op is None else lookup(op)
     if operator is None:
         return None
@@ -189,7 +190,7 @@ def _traffic(
     concrete: str | None,
     element_bytes: str | None,
 ) -> tuple[int | None, int | None]:
-    """Bytes that a call must read and write; None where what was recorded does not tell."""
+    """Return bytes that a call must read and write; None where what was recorded does not tell."""
     inputs = decoded_inputs(shapes, dtypes, strides, concrete)
     if op is None or inputs is None:
         return None, None
@@ -210,7 +211,7 @@ def _what(
     alone: BoolArray,
     is_collective: BoolArray,
 ) -> tuple[Categories, Categories, BoolArray]:
-    """Family, class, and whether the kernel is only an auxiliary of a library's operator.
+    """Return family, class, and whether the kernel is only an auxiliary of a library's operator.
 
     The operator says what its only kernel does. Of several, each kernel's own name decides.
     """
@@ -237,7 +238,8 @@ def _what(
 
 
 def kernels_of_operator(op_row: IntArray, is_kernel: BoolArray) -> IntArray:
-    """How many kernels (not copies, not sets) the operator that owns each activity launched itself; 0 without one.
+    """Return how many kernels (not copies, not sets) the operator that owns each activity launched itself; 0 without
+    one.
 
     >>> kernels_of_operator(np.array([3, 3, -1, 3]), np.array([True, False, True, True])).tolist()
     [2, 2, 0, 2]
@@ -247,9 +249,7 @@ def kernels_of_operator(op_row: IntArray, is_kernel: BoolArray) -> IntArray:
 
 
 def _bytes(table: pa.Table, call: _Calls, is_kernel: BoolArray) -> tuple[Numbers, Numbers]:
-    """Bytes of device memory read and written: of an operator's only kernel by its shapes, of copies and sets as
-    recorded.
-    """
+    """Return device memory traffic: of an operator's only kernel by its shapes, of copies and sets as recorded."""
     moved, copy_kind = numbers(table.column("bytes")), categories(table.column("copy_kind"))
     known = ~is_kernel if moved.valid is None else moved.valid & ~is_kernel
     reads = known & _equals(copy_kind, "DtoD", "DtoH", "PtoP")
@@ -258,7 +258,7 @@ def _bytes(table: pa.Table, call: _Calls, is_kernel: BoolArray) -> tuple[Numbers
 
 
 def _moved(shaped: Numbers, moved: Numbers, here: BoolArray, there: BoolArray) -> Numbers:
-    """`shaped`, but all that was moved `here`, and 0 where device memory took part only on the other side."""
+    """Return `shaped`, but all that was moved `here`, and 0 where device memory took part only on the other side."""
     valid = here | there
     values = np.where(here, moved.values, np.where(there, 0, shaped.values)).astype(np.int64)
     return Numbers(values, valid if shaped.valid is None else valid | shaped.valid)
@@ -273,7 +273,7 @@ def _sum(one: Numbers, other: Numbers) -> Numbers:
 
 
 def _spread(values: Sequence[int | None], of: IntArray) -> Numbers:
-    """Numbers whose row i is `values[of[i]]`; null where that is None, or `of` is −1."""
+    """Return Numbers whose row i is `values[of[i]]`; null where that is None, or `of` is −1."""
     known = np.array([*(value is not None for value in values), False], np.bool_)
     filled = np.array([*(value or 0 for value in values), 0], np.int64)
     return Numbers(filled[of], known[of])
@@ -306,13 +306,13 @@ def _launches(
 
 
 def _module(timeline: Timeline, op_row: IntArray, launch_row: IntArray) -> Categories:
-    """The operator's module, else the launch call's."""
+    """Return the operator's module, else the launch call's."""
     of_op = take(categories(timeline.ops.column("module")), op_row)
     return joined(of_op, take(categories(timeline.api.column("module")), launch_row))
 
 
 def _first_known(one: IntArray, one_rows: IntArray, other: IntArray, other_rows: IntArray) -> IntArray:
-    """`one[one_rows]` where both are known, else `other[other_rows]`, else −1."""
+    """Return `one[one_rows]` where both are known, else `other[other_rows]`, else −1."""
     first, second = (
         np.where(rows >= 0, values[rows], -1) if len(values) else np.full(len(rows), -1, np.int64)
         for values, rows in ((one, one_rows), (other, other_rows))

@@ -1,4 +1,4 @@
-"""Trees held as parent rows, and intervals on threads: who is above a row, and which interval holds a moment."""
+"""Trees held as parent rows, and intervals on threads: a row's ancestors, and the interval that holds a moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tracemine.rows.table import BoolArray, IntArray
 
 
 def nearest(parent: IntArray, marked: BoolArray) -> IntArray:
-    """For each row of a tree the nearest marked row at or above it; −1 where there is none.
+    """Return, for each row of a tree, the nearest marked row at or above it; −1 where there is none.
 
     Paths are halved until all have ended, so that depth costs its logarithm. Parents stand before children; a damaged
     row that says otherwise has none.
@@ -26,12 +26,13 @@ def nearest(parent: IntArray, marked: BoolArray) -> IntArray:
 
 
 def above(marked: IntArray, parent: IntArray) -> IntArray:
-    """For each row the nearest marked row above it, itself not counted; `marked` is what `nearest` found."""
+    """Return, for each row, the nearest marked row above it, itself not counted; `marked` is what `nearest` found."""
     return taken(marked, parent)
 
 
 def outermost(marked: IntArray, parent: IntArray) -> IntArray:
-    """For each row the outermost marked row at or above it; −1 where there is none; `marked` is what `nearest` found.
+    """Return, for each row, the outermost marked row at or above it; −1 where there is none; `marked` is what `nearest`
+    found.
 
     >>> outermost(np.array([0, 0, 2]), np.array([-1, 0, 1])).tolist()
     [0, 0, 0]
@@ -46,7 +47,7 @@ def outermost(marked: IntArray, parent: IntArray) -> IntArray:
 
 
 def last_begun(thread: IntArray, begin: IntArray, on: IntArray, at: IntArray) -> IntArray:
-    """For each moment `at` on a thread the last of what begins on that thread at it or before; −1: nothing does."""
+    """Return, for each moment `at` on a thread, the last that begins there at it or before; −1: none."""
     if not len(begin):
         return np.full(len(at), -1, np.int64)
     order = np.lexsort((begin, thread))
@@ -58,7 +59,7 @@ def last_begun(thread: IntArray, begin: IntArray, on: IntArray, at: IntArray) ->
 
 
 def within(thread: IntArray, begin: IntArray, end: IntArray, on: IntArray, at: IntArray) -> IntArray:
-    """For each moment `at` on a thread the interval that holds it, its end left out; −1: none.
+    """Return, for each moment `at` on a thread, the interval that holds it, its end left out; −1: none.
 
     Intervals of one thread do not overlap.
 
@@ -71,7 +72,7 @@ def within(thread: IntArray, begin: IntArray, end: IntArray, on: IntArray, at: I
 
 
 def taken(values: IntArray, rows: IntArray) -> IntArray:
-    """`values[rows]`, −1 where the row is −1.
+    """Return `values[rows]`, −1 where the row is −1.
 
     >>> taken(np.array([5, 7]), np.array([1, -1])).tolist()
     [7, -1]
@@ -80,5 +81,5 @@ def taken(values: IntArray, rows: IntArray) -> IntArray:
 
 
 def first_known(one: IntArray, other: IntArray) -> IntArray:
-    """`one`, and `other` where that is −1."""
+    """Return `one`, and `other` where that is −1."""
     return np.where(one >= 0, one, other)

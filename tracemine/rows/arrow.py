@@ -15,7 +15,7 @@ _WIDTH = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float32(): np.float32}
 
 
 def numbers(column: pa.ChunkedArray) -> Numbers:
-    """An int32, int64 or float32 column as Numbers; a null's value is 0."""
+    """Return an int32, int64 or float32 column as Numbers; a null's value is 0."""
     width = _WIDTH[column.type]
     wide = np.float64 if width is np.float32 else np.int64
     values = np.concatenate([np.empty(0, wide), *(fixed_width(chunk, width) for chunk in column.chunks)])
@@ -26,12 +26,12 @@ def numbers(column: pa.ChunkedArray) -> Numbers:
 
 
 def rows_of(column: pa.ChunkedArray) -> IntArray:
-    """A column of row numbers as int64, −1 where null: for taking from another table, never for a rule."""
+    """Return a column of row numbers as int64, −1 where null: for taking from another table, never for a rule."""
     return columns.numbers(column, null=-1)
 
 
 def categories(column: pa.ChunkedArray) -> Categories:
-    """A dictionary column as Categories.
+    """Return a dictionary column as Categories.
 
     >>> names = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int32()), pa.array(["a", "b"]))
     >>> found = categories(pa.chunked_array([names]))
@@ -43,14 +43,14 @@ def categories(column: pa.ChunkedArray) -> Categories:
 
 
 def take(categories: Categories, rows: IntArray) -> Categories:
-    """The category at each of `rows`; null where the row number is −1."""
+    """Return the category at each of `rows`; null where the row number is −1."""
     if not len(categories.codes):
         return Categories(np.full(len(rows), -1, np.int32), categories.values)
     return Categories(np.where(rows >= 0, categories.codes[rows], -1).astype(np.int32), categories.values)
 
 
 def take_numbers(numbers: Numbers, rows: IntArray) -> Numbers:
-    """The number at each of `rows`; null where the row number is −1."""
+    """Return the number at each of `rows`; null where the row number is −1."""
     known = rows >= 0
     if not len(numbers.values):
         return Numbers(np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_))
@@ -60,7 +60,7 @@ def take_numbers(numbers: Numbers, rows: IntArray) -> Numbers:
 
 
 def mapped(categories: Categories, to: Callable[[str], str | None]) -> Categories:
-    """The categories that `to` makes of each distinct value, called once a value that occurs."""
+    """Return the categories that `to` makes of each distinct value, called once a value that occurs."""
     values: dict[str, int] = {}
     codes = np.full(len(categories.values) + 1, -1, np.int32)  # the last answers for code −1
     for code in np.unique(categories.codes).tolist():
@@ -71,7 +71,7 @@ def mapped(categories: Categories, to: Callable[[str], str | None]) -> Categorie
 
 
 def coded(values: Sequence[str | None], of: IntArray) -> Categories:
-    """Categories whose row i is `values[of[i]]`: a few results spread over many rows.
+    """Return Categories whose row i is `values[of[i]]`: a few results spread over many rows.
 
     >>> found = coded(["x", None, "x"], np.array([0, 1, 2, 2]))
     >>> found.codes.tolist(), found.values
@@ -83,7 +83,7 @@ def coded(values: Sequence[str | None], of: IntArray) -> Categories:
 
 
 def joined(first: Categories, other: Categories) -> Categories:
-    """`first`, and `other` where that is null.
+    """Return `first`, and `other` where that is null.
 
     >>> one, two = Categories(np.array([0, -1], np.int32), ("a",)), Categories(np.array([0, 0], np.int32), ("b",))
     >>> found = joined(one, two)
@@ -96,6 +96,6 @@ def joined(first: Categories, other: Categories) -> Categories:
 
 
 def is_named(names: Categories, wanted: str) -> BoolArray:
-    """Of each row of `ops` whether it has this name; one more for −1."""
+    """Return, for each row of `ops`, whether it has this name; one more for −1."""
     known = np.array([*(value == wanted for value in names.values), False], np.bool_)
     return np.append(known[names.codes], False)

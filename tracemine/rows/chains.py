@@ -1,4 +1,6 @@
-"""Which activities one kernel may stand for: fusion groups where dataflow is known, else stretches of a stream."""
+"""Chains of activities that one kernel may stand for: fusion groups where dataflow is known, else stretches of a
+stream.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tracemine.rows.table import BoolArray, Column, Flags, IntArray, Numbers, Ro
 
 
 def chain_columns(activities: Rows, groups: Groups | None) -> dict[str, Column]:
-    """`chain` and `grouped`; without groups every activity is part of a stretch.
+    """Return `chain` and `grouped`; without groups every activity is part of a stretch.
 
     >>> from tracemine.timeline import Meta, Timeline
     >>> from tracemine.rows.activities import activity_rows
@@ -31,7 +33,7 @@ def chain_columns(activities: Rows, groups: Groups | None) -> dict[str, Column]:
 
 
 def _cut(stretch: IntArray, known: BoolArray) -> IntArray:
-    """Stretches that end where something runs of which the dataflow is known: what is behind it may need that.
+    """Cut stretches where something runs of which the dataflow is known: what is behind it may need that.
 
     >>> _cut(np.array([0, 0, 0, 1]), np.array([False, True, False, False])).tolist()
     [0, 1, 1, 2]

@@ -1,4 +1,4 @@
-"""Codes of rows: which are of one place or one combination of values, and what runs on within one."""
+"""Codes of rows: equal for one place or one combination of values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracemine.rows.table import Categories, IntArray, Numbers
 
 
 def segments(step: Numbers) -> IntArray:
-    """1 + the step's row, 0 outside steps: never null, so that it can partition.
+    """Return 1 + the step's row, 0 outside steps: never null, so that it can partition.
 
     >>> segments(Numbers(np.array([0, 7]), np.array([True, False]))).tolist()
     [1, 0]
@@ -20,7 +20,7 @@ def segments(step: Numbers) -> IntArray:
 
 
 def place_codes(*columns: Numbers) -> IntArray:
-    """A code for each distinct combination of values, null being a value of its own.
+    """Return a code for each distinct combination of values, null being a value of its own.
 
     >>> place_codes(Numbers(np.array([0, 0, 1])), Numbers(np.array([7, 7, 7]))).tolist()
     [0, 0, 1]
@@ -37,7 +37,7 @@ def place_codes(*columns: Numbers) -> IntArray:
 
 
 def grouped_running_maximum(values: IntArray, groups: IntArray) -> IntArray:
-    """Running maximum within each group; equal groups stand side by side, in ascending order.
+    """Return the running maximum within each group; equal groups stand side by side, in ascending order.
 
     >>> grouped_running_maximum(np.array([3, 1, 2, 5]), np.array([0, 0, 1, 1])).tolist()
     [3, 3, 2, 5]
@@ -50,7 +50,7 @@ def grouped_running_maximum(values: IntArray, groups: IntArray) -> IntArray:
 
 
 def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArray]:
-    """Each distinct combination of values, and for each row the position of its own; −1 where `first` is null.
+    """Return each distinct combination of values, and for each row the position of its own; −1 where `first` is null.
 
     >>> one = Categories(np.array([0, -1, 0], np.int32), ("a",))
     >>> distinct(one, Categories(np.array([0, 0, -1], np.int32), ("b",)))
@@ -73,7 +73,7 @@ def distinct(first: Categories, *others: Categories) -> tuple[list[Any], IntArra
 
 
 def _compact(code: IntArray, size: int) -> tuple[IntArray, int]:
-    """Codes below `size`, renumbered without holes and in order; and how many there are."""
+    """Return codes below `size`, renumbered without holes and in order; and how many there are."""
     if size > 4 * len(code) + 1_000_000:  # a table of all codes would cost more than sorting those that occur
         values, compact = np.unique(code, return_inverse=True)
         return compact.astype(np.int64), len(values)

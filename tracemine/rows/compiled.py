@@ -1,4 +1,4 @@
-"""Which activities torch.compile's graphs launched, and which ran eagerly between two of them; see graph_breaks.py."""
+"""Activities that torch.compile's graphs launched, and those that ran eagerly between two; see graph_breaks.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _C_NAME = re.compile(r"[A-Za-z_]\w*$")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What each activity has to do with torch.compile; row numbers and codes are −1 where there is none."""
+    """Relation of each activity to torch.compile; row numbers and codes are −1 where there is none."""
 
     region: Categories  # of the innermost region that it was launched in: `0/0`
     compiled: BoolArray  # a compiled graph launched it, or it is Inductor's own kernel
@@ -35,7 +35,7 @@ class Compiled:
 
 
 def compiled(timeline: Timeline) -> Compiled:
-    """Regions and graph breaks of a timeline.
+    """Return regions and graph breaks of a timeline.
 
     >>> from tracemine.timeline import Meta
     >>> found = compiled(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto")))
@@ -66,7 +66,7 @@ def compiled(timeline: Timeline) -> Compiled:
 
 
 def compilations(timeline: Timeline) -> tuple[IntArray, IntArray]:
-    """Begin and end, host nanoseconds, of each stretch in which torch.compile compiled within the recording.
+    """Return begin and end, host nanoseconds, of each stretch in which torch.compile compiled within the recording.
 
     In order of begin; stretches on several threads may overlap. Told from what dynamo and Inductor time of themselves
     (`… (dynamo_timed)`); a torch that does not record that compiles unseen.
@@ -76,7 +76,7 @@ def compilations(timeline: Timeline) -> tuple[IntArray, IntArray]:
 
 
 def activity_columns(timeline: Timeline, found: Compiled) -> dict[str, Column]:
-    """What the row set "activities" says of torch.compile."""
+    """Return the columns of torch.compile for the row set "activities"."""
     return {
         "region": found.region,
         "compiled": Flags(found.compiled),
@@ -86,7 +86,7 @@ def activity_columns(timeline: Timeline, found: Compiled) -> dict[str, Column]:
 
 
 def gap_columns(timeline: Timeline, found: Compiled, gaps: Rows) -> dict[str, Column]:
-    """What the row set "gaps" says of torch.compile. A gap is a break's if what the break did ends it.
+    """Return the columns of torch.compile for the row set "gaps". A gap is a break's if what the break did ends it.
 
     That is an activity launched in the break, or the first of the graph after it; and some of the gap must have passed
     while the host was in the break.
@@ -141,7 +141,7 @@ def _int(rows: Rows, name: str) -> IntArray:
 
 
 def _first_of_call(calls: IntArray, call: IntArray, launched: IntArray, after: IntArray) -> IntArray:
-    """For each activity that is the first launched by a graph call after a break, that break; else −1."""
+    """Return, for each activity that a graph call after a break launched first, that break; else −1."""
     resumed = np.full(len(call), -1, np.int64)
     rows = np.flatnonzero(call >= 0)
     rows = rows[np.lexsort((rows, launched[rows], call[rows]))]
@@ -153,7 +153,7 @@ def _first_of_call(calls: IntArray, call: IntArray, launched: IntArray, after: I
 
 
 def _threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
-    """A code for the thread of each row of `ops` and of `api`, the same in both; −1 where none is recorded."""
+    """Return a code for the thread of each row of `ops` and of `api`, the same in both; −1 where none is recorded."""
     tables = (timeline.ops, timeline.api)
     pid, tid = (np.concatenate([rows_of(table.column(name)) for table in tables]) for name in ("pid", "tid"))
     process, thread = (np.unique(each, return_inverse=True)[1].astype(np.int64) for each in (pid, tid))

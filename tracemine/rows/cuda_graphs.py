@@ -22,7 +22,8 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def under_recorded(timeline: Timeline) -> IntArray:
-    """Rows of `api` that launched a graph of which no activity was recorded, or fewer than of another replay of it.
+    """Return rows of `api` that launched a graph of which no activity was recorded, or fewer than of another replay of
+    it.
 
     The second can be told only where the export numbers its graphs.
 
@@ -45,7 +46,7 @@ def under_recorded(timeline: Timeline) -> IntArray:
 
 
 def may_be_running(timeline: Timeline, calls: Calls, replays: IntArray) -> tuple[IntArray, IntArray]:
-    """Begin and end of the time in which each of these replays may have kept a device busy. Nanoseconds.
+    """Return begin and end of the time in which each of these replays may have kept a device busy. Nanoseconds.
 
     It begins when the streams on which some of it was recorded are done with what was launched before, and not before
     the call. It is over when they have begun with what was launched later, or when a call that waits for the device has
@@ -80,7 +81,7 @@ def may_be_running(timeline: Timeline, calls: Calls, replays: IntArray) -> tuple
 
 
 def _next_end(calls: Calls, blocking: IntArray, replays: IntArray) -> IntArray:
-    """When the first blocking call of its thread after each replay's returns; the end of time where there is none."""
+    """Return when each replay's thread next returns from a blocking call; the end of time where it does not."""
     if not len(blocking):
         return np.full(len(replays), _NEVER)
     order = blocking[np.lexsort((calls.begin[blocking], calls.thread[blocking]))]
@@ -93,7 +94,7 @@ def _next_end(calls: Calls, blocking: IntArray, replays: IntArray) -> IntArray:
 
 
 def overlaps(begin: IntArray, end: IntArray, since: IntArray, until: IntArray) -> BoolArray:
-    """For each [since, until), whether one of the intervals [begin, end) has a part in it.
+    """Return whether each [since, until) overlaps one of the intervals [begin, end).
 
     >>> overlaps(np.array([10, 30]), np.array([20, 40]), np.array([0, 15, 20]), np.array([10, 16, 30])).tolist()
     [False, True, False]

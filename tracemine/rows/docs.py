@@ -1,4 +1,4 @@
-"""What each column of each row set says: what a rule may test, and the page that documents it."""
+"""Documentation of each column that a rule may test, and the page made of it."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ _SAYS = {
 
 
 def page() -> str:
-    """docs/reference/rows.md: every row set and column that a rule may test.
+    """Return docs/reference/rows.md: every row set and column that a rule may test.
 
     >>> page().startswith("# Row sets")
     True

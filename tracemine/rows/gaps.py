@@ -22,7 +22,7 @@ from tracemine.timeline import Timeline
 
 
 def gap_rows(timeline: Timeline) -> Rows:
-    """The idle intervals of each device with their cause.
+    """Return the idle intervals of each device with their cause.
 
     >>> from tracemine.timeline import Meta
     >>> gap_rows(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).count
@@ -82,12 +82,12 @@ def gap_rows(timeline: Timeline) -> Rows:
 
 
 def _taken(values: IntArray, rows: IntArray) -> IntArray:
-    """The value at each of `rows`, −1 where the row number is −1."""
+    """Return the value at each of `rows`, −1 where the row number is −1."""
     return np.where(rows >= 0, values[rows], -1) if len(values) else np.full(len(rows), -1, np.int64)
 
 
 def _busy_before(begin: IntArray, gap: IntArray, start: IntArray, place: IntArray, following: IntArray) -> IntArray:
-    """For each gap, how long its device had been busy since the gap before, or since its first activity."""
+    """Return, for each gap, how long its device had been busy since the gap before, or since its first activity."""
     order = np.lexsort((begin, place[following]))
     place_in_order = place[following][order]
     first = np.concatenate(([True], place_in_order[1:] != place_in_order[:-1]))[: len(order)]
@@ -101,7 +101,7 @@ def _busy_before(begin: IntArray, gap: IntArray, start: IntArray, place: IntArra
 
 
 def idle_intervals(start: IntArray, dur: IntArray, device: IntArray) -> tuple[IntArray, IntArray]:
-    """Rows of the activities before and after each interval in which a device is idle, in order of time.
+    """Return rows of the activities before and after each interval in which a device is idle, in order of time.
 
     Before: the activity that ended last. Activities are in order of start; `device` is a code a row.
 
@@ -122,7 +122,8 @@ def idle_intervals(start: IntArray, dur: IntArray, device: IntArray) -> tuple[In
 
 
 def _steps(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray) -> tuple[Numbers, BoolArray]:
-    """The step that the host was in throughout, null where it was in none or in several; and where it was in several.
+    """Return the step that the host was in throughout, null where it was in none or in several; and where it was in
+    several.
 
     It was in the step of the next activity if the activity before is of that step, or if that step had begun on the
     host when the device went idle.

@@ -24,7 +24,7 @@ _LISTED: Final = "aten::_foreach_zero_"
 
 
 def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, alone: IntArray) -> IntArray:
-    """Of each activity the call, loop or list that fills gradients and that it is part of; −1: none.
+    """Return, for each activity, the call, loop or list that fills gradients and that it is part of; −1: none.
 
     `zeroing`: of each activity the row of the `zero_grad` that it is part of, `zeroed`: the number of the loop of
     fills, `alone`: of each fill of the program's the step that it is part of; −1: none. What such a fill makes the
@@ -57,7 +57,7 @@ def zeroed_gradients(timeline: Timeline, zeroing: IntArray, zeroed: IntArray, al
 
 
 def _with_additions(by: IntArray, adds: BoolArray, keys: _Keys) -> None:
-    """Put to each fill the first addition to what it filled."""
+    """Join to each fill the first addition to what it filled."""
     waiting = defaultdict[Hashable, list[int]](list)
     seen = set[int]()
     for row in np.flatnonzero((by >= 0) | adds).tolist():
@@ -74,7 +74,7 @@ def _with_additions(by: IntArray, adds: BoolArray, keys: _Keys) -> None:
 
 
 class _Keys:
-    """What tells the tensors that an activity's operator writes: their memory, or their shapes."""
+    """Keys of the tensors that an activity's operator writes: their memory, or their shapes."""
 
     def __init__(self, timeline: Timeline, op_row: IntArray, *rows: IntArray) -> None:
         self.op_row: list[int] = op_row.tolist()
@@ -83,7 +83,7 @@ class _Keys:
         self.exact = all(self.op_row[row] in self._memory for each in rows for row in each.tolist())
 
     def of(self, row: int) -> Sequence[Hashable]:
-        """One entry a tensor; none where nothing was recorded."""
+        """Return one entry a tensor; none where nothing was recorded."""
         op_row = self.op_row[row]
         if self.exact:
             return self._memory[op_row]
@@ -92,7 +92,7 @@ class _Keys:
 
 
 def _memory(timeline: Timeline, op_rows: set[int]) -> dict[int, list[Hashable]]:
-    """Where the tensors lie that each of these operators takes first."""
+    """Return the memory of the tensors that each of these operators takes first."""
     table = timeline.tensors
     of, position = numbers(table.column("op_row"), -1), numbers(table.column("position"), -1)
     chosen = (position == 0) & ~booleans(table.column("is_output")) & np.isin(of, np.fromiter(op_rows, np.int64))
@@ -104,7 +104,7 @@ def _memory(timeline: Timeline, op_rows: set[int]) -> dict[int, list[Hashable]]:
 
 
 def _first(shapes: str) -> list[Hashable]:
-    """The shape of a call's first tensor, or those of its list's members.
+    """Return the shape of a call's first tensor, or those of its list's members.
 
     >>> _first("[[64,64],[]]"), _first("[[[64,64],[64]]]"), _first("[[]]")
     (['[64, 64]'], ['[64, 64]', '[64]'], ['[]'])
@@ -118,7 +118,7 @@ def _first(shapes: str) -> list[Hashable]:
 
 
 def _of_zeros(timeline: Timeline, names: Categories) -> BoolArray:
-    """Of each row of `ops` whether it fills with zeros; one more for −1."""
+    """Return, for each row of `ops`, whether it fills with zeros; one more for −1."""
     concrete = categories(timeline.ops["concrete_inputs"])
     zero = np.array([*(_is_zero(text) for text in concrete.values), False], np.bool_)
     found: BoolArray = is_named(names, "aten::zero_") | (
@@ -128,7 +128,7 @@ def _of_zeros(timeline: Timeline, names: Categories) -> BoolArray:
 
 
 def _is_zero(concrete: str) -> bool:
-    """Whether what `fill_` fills with is recorded, and zero.
+    """Return whether what `fill_` fills with is recorded, and zero.
 
     >>> _is_zero('["","0"]'), _is_zero('["","0."]'), _is_zero('["","1"]'), _is_zero("[")
     (True, True, False, False)
@@ -140,7 +140,7 @@ def _is_zero(concrete: str) -> bool:
 
 
 def _accumulated(timeline: Timeline, names: Categories, op_row: IntArray) -> BoolArray:
-    """Activities that add a gradient to one that is there, for the autograd engine."""
+    """Return activities that add a gradient to one that is there, for the autograd engine."""
     engine = np.array([*(name.endswith(_ACCUMULATES) for name in names.values), False], np.bool_)
     parent = taken(rows_of(timeline.ops["parent_row"]), op_row)
     above = np.append(names.codes, -1)[parent]
@@ -149,7 +149,7 @@ def _accumulated(timeline: Timeline, names: Categories, op_row: IntArray) -> Boo
 
 
 def _each(numbers_of: IntArray) -> list[IntArray]:
-    """The rows of each number, in their order."""
+    """Return the rows of each number, in their order."""
     rows = np.flatnonzero(numbers_of >= 0)
     order = rows[np.argsort(numbers_of[rows], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(numbers_of[order])) + 1) if len(order) else []

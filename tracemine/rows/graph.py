@@ -85,7 +85,7 @@ class Graph:
 
     @cached_property
     def tensors(self) -> NodeTensors:
-        """What its operators take and give; made when it is first asked for."""
+        """Return what its operators take and give; made when it is first asked for."""
         return self.tensors_of()
 
     @cached_property
@@ -95,7 +95,7 @@ class Graph:
 
     @property
     def lifetimes_told(self) -> bool:
-        """Whether the recorded memory tells how long results are there; else they go with their last reader."""
+        """Return whether the recorded memory tells how long results are there; else they go with their last reader."""
         return self._wanted[1]
 
     @cached_property
@@ -104,7 +104,7 @@ class Graph:
 
 
 def graph_of(flow: Flow) -> Graph | None:
-    """The graph of a trace's dataflow; None where there is none.
+    """Return the graph of a trace's dataflow; None where there is none.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta, Timeline
@@ -145,7 +145,7 @@ def graph_of(flow: Flow) -> Graph | None:
 
 
 def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.int8], BoolArray]:
-    """Each pair of nodes once, with the best evidence of the reads that make it one."""
+    """Return each pair of nodes once, with the best evidence of the reads that make it one."""
     edges, reads = flow.edges, flow.reads
     usable = np.isin(reads.source[edges.read], (*RESOLVED, Source.PARTLY_HOLE))
     evidence = reads.evidence[edges.read].astype(np.int64)
@@ -187,7 +187,7 @@ def _wanted(flow: Flow) -> tuple[BoolArray, bool]:
 
 
 def _into_empty(flow: Flow) -> BoolArray:
-    """Which writes fill what `empty` gave during the recording, as a cast does: new results like others."""
+    """Return the writes that fill what `empty` gave during the recording, as a cast does: new results like others."""
     tensors, ops = flow.timeline.tensors, flow.timeline.ops
     names, texts = string_ids(ops.column("name"))
     empties = np.array([*(text.startswith(_EMPTY) for text in texts), False], np.bool_)[np.append(names, -1)]
@@ -200,7 +200,8 @@ def _into_empty(flow: Flow) -> BoolArray:
 
 
 def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
-    """Whether what steps before the last have made is taken by something else, as a GPU's caching allocator does.
+    """Return whether what steps before the last have made is taken by something else, as a GPU's caching allocator
+    does.
 
     In recordings of GPUs all of it is; where memory comes from elsewhere a third and more is not.
     """
@@ -210,7 +211,7 @@ def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
 
 
 def _tensors(flow: Flow) -> NodeTensors:
-    """What the operators of the nodes take and give, from the timeline's tensors."""
+    """Return what the operators of the nodes take and give, from the timeline's tensors."""
     table, nodes = flow.timeline.tensors, flow.nodes
     node_of = np.full(flow.timeline.ops.num_rows + 1, -1, np.int64)
     node_of[nodes.op_row] = np.arange(len(nodes))
@@ -253,7 +254,7 @@ def _tensors(flow: Flow) -> NodeTensors:
 def _right(
     values: IntArray, ends: IntArray, present: BoolArray, rows: IntArray, there: BoolArray
 ) -> tuple[IntArray, IntArray]:
-    """Lists as a matrix, each against its right side, and their lengths; −1 where there is none or it is too long."""
+    """Return lists as a matrix, aligned to the right, and their lengths; −1 where there is none or it is too long."""
     length = np.diff(ends)[rows]
     rank = np.where(there & present[rows] & (length <= MOST_AXES), length, -1)
     at = ends[1:][rows][:, None] - MOST_AXES + np.arange(MOST_AXES)
@@ -263,7 +264,7 @@ def _right(
 
 
 def _axes(flow: Flow) -> IntArray:
-    """The one axis along which each node works, from the end; what a call means is asked once a distinct call."""
+    """Return the one axis along which each node works, from the end; each distinct call is looked at once."""
     ops, rows = flow.timeline.ops, flow.nodes.op_row
     columns = [string_ids(ops.column(name)) for name in _SIGNATURE]
     code = codes(*(ids[rows] for ids, _ in columns))
@@ -273,7 +274,7 @@ def _axes(flow: Flow) -> IntArray:
 
 
 def _axis(name: str | None, shapes: str | None, dtypes: str | None, concrete: str | None) -> int:
-    """The one axis of a call, from the end.
+    """Return the one axis of a call, from the end.
 
     >>> _axis("aten::_softmax", "[[2,4,8],[],[]]", '["float","Scalar","Scalar"]', '["","2","False"]')
     -1

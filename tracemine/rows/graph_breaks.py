@@ -1,4 +1,4 @@
-"""Graph breaks: where torch.compile left a function between two of its graphs, the line, and what made it leave.
+"""Graph breaks: where torch.compile left a function between two of its graphs, the line, and the reason.
 
 PyTorch marks each run of a compiled function (`Torch-Compiled Region: 0/0`, the frame and how often it was compiled)
 and, inside, each call of the graph that Inductor made of it (`## Call CompiledFxGraph … ##`). Between two such calls
@@ -66,7 +66,7 @@ class Breaks:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What torch.compile marked in the `ops` table: one entry a row of it, and the graph calls."""
+    """Marks of torch.compile in the `ops` table: one entry a row of it, and the graph calls."""
 
     parent: IntArray
     begin_ns: IntArray
@@ -99,13 +99,13 @@ class Marks:
 
 
 def is_marked(timeline: Timeline) -> bool:
-    """Whether anything of torch.compile was recorded: most traces have nothing, and need not be looked through."""
+    """Return whether anything of torch.compile was recorded: most traces have nothing, and are done then."""
     names = categories(timeline.ops.column("name")).values
     return any(name.startswith((REGION, GRAPH_CALL)) for name in names)
 
 
 def find_breaks(timeline: Timeline, marks: Marks) -> tuple[Breaks, IntArray]:
-    """The breaks, and for each the row of the graph call that follows it.
+    """Return the breaks, and for each the row of the graph call that follows it.
 
     One during which something was compiled is left out: its time is the compiler's.
     """
@@ -131,7 +131,7 @@ def find_breaks(timeline: Timeline, marks: Marks) -> tuple[Breaks, IntArray]:
 
 
 def compiling_on(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Thread, begin and end of each outermost stretch of compilation, in order of begin."""
+    """Return thread, begin and end of each outermost stretch of compilation, in order of begin."""
     ops = timeline.ops
     name = categories(ops.column("name"))
     found = np.array([*(each.endswith(_COMPILING) for each in name.values), False], np.bool_)[name.codes]
@@ -143,7 +143,7 @@ def compiling_on(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArr
 
 
 def _given_up(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray) -> IntArray:
-    """For each pair of graph calls, the row of `stacks` of the function that torch.compile gave up on; −1: none."""
+    """Return, for each pair of graph calls, the `stacks` row of the function that was given up on; −1: none."""
     stacks = timeline.stacks
     if not len(before) or not stacks.num_rows:
         return np.full(len(before), -1, np.int64)
@@ -172,7 +172,7 @@ def _given_up(timeline: Timeline, marks: Marks, before: IntArray, after: IntArra
 
 
 def _common(caller: IntArray, one: int, other: int) -> int:
-    """The innermost row that two call paths share; −1: none."""
+    """Return the innermost row that two call paths share; −1: none."""
     while one != other and min(one, other) >= 0:
         low, high = sorted((one, other))
         one, other = low, int(caller[high])  # the later row cannot be a caller of the earlier one
@@ -180,14 +180,14 @@ def _common(caller: IntArray, one: int, other: int) -> int:
 
 
 def _overlaps(busy: tuple[IntArray, IntArray, IntArray], marks: Marks, before: IntArray, after: IntArray) -> BoolArray:
-    """Whether something was compiled between two graph calls, on their thread."""
+    """Return whether something was compiled between two graph calls, on their thread."""
     thread, begin, end = busy
     last = last_begun(thread, begin, marks.thread[after], marks.begin_ns[after])
     return (last >= 0) & (taken(end, last) > marks.end_ns[before])
 
 
 def _reasons(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray) -> IntArray:
-    """For each break, the first of REASONS that shows in it.
+    """Return the first of REASONS that shows in each break.
 
     What runs in the region after the break belongs to that, and of a call path only what lies below the function that
     broke: the rest of the path is common to all of it.

@@ -28,7 +28,7 @@ _OPERANDS: Final = {
 
 
 def hand_casts(timeline: Timeline, activities: Rows) -> BoolArray:
-    """Of each activity whether it is such a copy."""
+    """Return, for each activity, whether it is such a copy."""
     found = np.zeros(activities.count, np.bool_)
     graph = activities.graph
     if graph is None or not len(graph.activity):
@@ -47,7 +47,7 @@ def hand_casts(timeline: Timeline, activities: Rows) -> BoolArray:
 
 
 def _casts(called: Sequence[Categories]) -> BoolArray:
-    """Nodes that copy float32 to half width."""
+    """Return nodes that copy float32 to half width."""
     names, _, types = called
     copies = np.array([*(name == "aten::copy_" for name in names.values), False], np.bool_)[names.codes]
     halves = np.array([*(_to_half(text) for text in types.values), False], np.bool_)[types.codes]
@@ -56,7 +56,7 @@ def _casts(called: Sequence[Categories]) -> BoolArray:
 
 
 def _to_half(types: str) -> bool:
-    """Whether a call of `copy_` is one from float32 to half width.
+    """Return whether a call of `copy_` is one from float32 to half width.
 
     >>> _to_half('["c10::Half","float","Scalar"]'), _to_half('["float","c10::Half","Scalar"]')
     (True, False)
@@ -67,7 +67,7 @@ def _to_half(types: str) -> bool:
 
 
 def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray:
-    """Nodes that read nothing but what is there before, or what an optimizer wrote."""
+    """Return nodes that read nothing but what is there before, or what an optimizer wrote."""
     update = number(activities, "update", -1)[first] >= 0
     made = np.bincount(graph.consumer[~update[graph.producer]], minlength=len(graph)) > 0
     found: BoolArray = graph.told & ~made
@@ -75,7 +75,7 @@ def _known_sources(activities: Rows, graph: Graph, first: IntArray) -> BoolArray
 
 
 def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArray:
-    """Which of these copy memory that is copied in each of two steps or more."""
+    """Return which of these copy memory that is copied in each of two steps or more."""
     steps = len(np.unique(segment[segment > 0]))
     reads = graph.read_begin[casts]
     known = (reads < graph.read_begin[casts + 1]) & (segment[casts] > 0)
@@ -87,7 +87,7 @@ def _in_every_step(graph: Graph, casts: IntArray, segment: IntArray) -> BoolArra
 
 
 def _is_weight(user: Sequence[str | None], cast: Sequence[str | None]) -> bool:
-    """Whether a call takes a copy where its weight stands, told by shapes.
+    """Return whether a call takes a copy where its weight stands, told by shapes.
 
     >>> copy = "aten::copy_", "[[32,64],[32,64],[]]", '["c10::Half","float","Scalar"]'
     >>> _is_weight(("aten::mm", "[[8,64],[64,32]]", '["c10::Half","c10::Half"]'), copy)

@@ -14,7 +14,7 @@ _FAMILIES = frozenset({"moe", "kv_cache", "sampling", "batch_inputs"})
 
 
 def of_engine(timeline: Timeline) -> BoolArray:
-    """Kernels for experts, caches, sampling and the next batch's inputs.
+    """Return kernels for experts, caches, sampling and the next batch's inputs.
 
     >>> from tracemine.timeline import Meta
     >>> of_engine(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))).tolist()

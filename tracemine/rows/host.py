@@ -1,4 +1,4 @@
-"""What the host's threads did and when: its calls, which of them block, and time spent in one kind of work.
+"""Host threads: their calls, which of them block, and time spent in one kind of work.
 
 Everything is looked up for all gaps at once. A thread is a code; recorded syncs, which say no thread, have −1.
 """
@@ -90,7 +90,7 @@ class Calls:
 
 
 def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
-    """A code for the thread of each row of `api` and of `ops`, the same in both; −1 for recorded syncs."""
+    """Return a code for the thread of each row of `api` and of `ops`, the same in both; −1 for recorded syncs."""
     api, ops = timeline.api, timeline.ops
     pid, tid = (_stacked(numbers(api.column(each)), numbers(ops.column(each))) for each in ("pid", "tid"))
     code = place_codes(pid, tid)
@@ -106,7 +106,7 @@ def _stacked(first: Numbers, other: Numbers) -> Numbers:
 
 
 def named(name: Categories, pattern: re.Pattern[str]) -> BoolArray:
-    """Which rows have a name in which the pattern is found; each distinct name is searched once."""
+    """Return which rows have a name in which the pattern is found; each distinct name is searched once."""
     return np.array([*(pattern.search(each) is not None for each in name.values), False], np.bool_)[name.codes]
 
 
@@ -116,7 +116,8 @@ def named(name: Categories, pattern: re.Pattern[str]) -> BoolArray:
 def blocking_call(
     calls: Calls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """For each gap, the call that had the host blocked when the device went idle (−1: none did), and for how long.
+    """Return, for each gap, the call that had the host blocked when the device went idle (−1: none did), and for how
+    long.
 
     It began before the device went idle, ended after that and before the next launch began, and its thread launched
     nothing in between. Looked for on the thread that launched next, then on the one that launched before (a backward
@@ -146,7 +147,7 @@ def blocking_call(
 
 
 def _blocked_since(calls: Calls, thread: IntArray, since: IntArray, last: IntArray) -> IntArray:
-    """Time that the thread spent in blocking calls begun after `since`, up to and with `last`; 0 without one."""
+    """Return time that the thread spent in blocking calls begun after `since`, up to and with `last`; 0 without one."""
     rows = np.flatnonzero(calls.blocks)
     order = rows[np.lexsort((calls.end[rows], calls.thread[rows]))]
     if not len(order):
@@ -166,14 +167,14 @@ def _last_ended(calls: Calls, which: BoolArray, thread: IntArray, until: IntArra
 
 
 def last_begun(calls: Calls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
-    """For each thread and moment, the last such call that had begun before; −1: none."""
+    """Return, for each thread and moment, the last such call that had begun before; −1: none."""
     return last_of(np.flatnonzero(which), calls.thread, calls.begin, thread, until, inclusive=False)
 
 
 def last_of(
     rows: IntArray, thread: IntArray, time: IntArray, wanted: IntArray, until: IntArray, *, inclusive: bool
 ) -> IntArray:
-    """Of `rows`, the one of the `wanted` thread whose time is the last before `until` (or at it); −1: none.
+    """Return the one of `rows` on the `wanted` thread whose time is the last before `until` (or at it); −1: none.
 
     >>> thread, time = np.array([0, 0, 1]), np.array([10, 20, 15])
     >>> last_of(np.arange(3), thread, time, np.array([0, 1, 1]), np.array([20, 20, 15]), inclusive=False).tolist()
@@ -217,11 +218,11 @@ class Intervals:
         return Intervals(row, group, begin, end, total - total[first] if len(total) else total)
 
     def last_begun(self, group: IntArray, until: IntArray) -> IntArray:
-        """For each group and moment the last interval begun before; −1: none."""
+        """Return, for each group and moment, the last interval begun before; −1: none."""
         return last_of(np.arange(len(self.row)), self.group, self.begin, group, until, inclusive=False)
 
     def covered(self, group: IntArray, since: IntArray, until: IntArray) -> IntArray:
-        """How much of [since, until) the group's intervals cover.
+        """Return how much of [since, until) the group's intervals cover.
 
         >>> some = Intervals.of(np.arange(3), np.zeros(3, int), np.array([10, 12, 30]), np.array([20, 18, 40]))
         >>> some.covered(np.array([0, 0, 7]), np.array([15, 0, 0]), np.array([35, 50, 50])).tolist()
@@ -239,5 +240,5 @@ class Intervals:
 
 
 def is_graph_launch(launch: Categories) -> BoolArray:
-    """Which host calls replay a whole graph: one call, many activities."""
+    """Return which host calls replay a whole graph: one call, many activities."""
     return np.array([*("GraphLaunch" in name for name in launch.values), False], np.bool_)[launch.codes]

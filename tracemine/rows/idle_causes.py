@@ -1,4 +1,4 @@
-"""Why a device was idle: one cause a gap, from recorded facts alone.
+"""Causes of idle time: one a gap, from recorded facts alone.
 
 The first decision that holds gives the cause; docs.py explains them in the same order (CAUSE_SAYS).
 
@@ -35,7 +35,7 @@ CAUSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """One entry a gap: its cause, and what that rests on. Rows are −1 where there is none."""
+    """Cause of each gap, and what that rests on. Rows are −1 where there is none."""
 
     cause: IntArray  # position in CAUSES
     launch: IntArray  # row of `api`: the call that launched the next activity
@@ -56,7 +56,7 @@ class Why:
 
 
 def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> Why:
-    """The cause of each gap between the activities `previous` and `following`, from `begin` on for `gap` ns."""
+    """Return the cause of each gap between the activities `previous` and `following`, from `begin` on for `gap` ns."""
     launch_row = rows_of(timeline.activities.column("launch_row"))
     call_thread, op_thread = threads(timeline)
     calls = Calls.of(timeline, launch_row, call_thread)
@@ -136,8 +136,8 @@ def _work(
     since: IntArray,
     until: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """For each [since, until) the first kind of WORK that took at least half of it: its position, the last call or
-    operator of that kind (row of `api` or `ops`), and the time. −1, −1 and 0 where there is none.
+    """Return, for each [since, until), the first kind of WORK that took at least half of it: its position, the last
+    call or operator of that kind (row of `api` or `ops`), and the time. −1, −1 and 0 where there is none.
 
     Looked for on the thread that launched next and on the one that launched before.
     """
@@ -165,14 +165,15 @@ def _work(
 
 
 def _allocates(timeline: Timeline) -> BoolArray:
-    """Which rows of `api` allocate or free memory."""
+    """Return which rows of `api` allocate or free memory."""
     (pattern,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
     found = named(categories(timeline.api.column("name")), pattern)
     return found if len(found) else np.zeros(1, np.bool_)
 
 
 def _sets_up(timeline: Timeline) -> BoolArray:
-    """Which rows of `api` lie directly in the first call of a library's operator, or below what says that it warms up.
+    """Return which rows of `api` lie directly in the first call of a library's operator, or below what says that it
+    warms up.
 
     A library makes its handle and its workspace at its first call; the allocator's own calls lie in `aten::empty` and
     the like.
@@ -191,7 +192,7 @@ def _sets_up(timeline: Timeline) -> BoolArray:
 
 
 def _told_to_wait(calls: Calls, launch: IntArray) -> BoolArray:
-    """Whether the host had a stream wait for an event, on that thread, between the launch before and this one."""
+    """Return whether that thread had a stream wait for an event between the launch before and this one."""
     if not calls.stream_waits.any():
         return np.zeros(len(launch), np.bool_)
     begin, thread = calls.begin[launch], calls.thread[launch]
@@ -201,7 +202,7 @@ def _told_to_wait(calls: Calls, launch: IntArray) -> BoolArray:
 
 
 def _first_of_its_name(timeline: Timeline) -> BoolArray:
-    """Which activities are the first of their name in the trace."""
+    """Return which activities are the first of their name in the trace."""
     codes = categories(timeline.activities.column("name")).codes
     first = np.zeros(len(codes), np.bool_)
     first[np.unique(codes, return_index=True)[1]] = True
@@ -209,7 +210,7 @@ def _first_of_its_name(timeline: Timeline) -> BoolArray:
 
 
 def _first_that_holds(*decisions: tuple[BoolArray, str]) -> IntArray:
-    """For each row, the position in CAUSES of the first decision that holds."""
+    """Return, for each row, the position in CAUSES of the first decision that holds."""
     return np.select([holds for holds, _ in decisions], [CAUSES.index(cause) for _, cause in decisions]).astype(
         np.int64
     )

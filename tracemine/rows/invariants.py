@@ -1,4 +1,4 @@
-"""Work that gives the same in every step and is read by what does not: it could be done once, in front of the steps.
+"""Step-invariant work, consumed by work that varies: it could be done once, in front of the steps.
 
 What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
 looks like a parameter: what rests on tensors from outside is told where it is used as a weight, and else only where
@@ -59,7 +59,7 @@ KINDS: Final = (
 def invariant_columns(
     timeline: Timeline, activities: Rows, flow: Flow | None, groups: Groups | None
 ) -> dict[str, Column]:
-    """`invariant`, `invariant_kind` and `invariant_evidence`.
+    """Return `invariant`, `invariant_kind` and `invariant_evidence`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -79,7 +79,7 @@ def invariant_columns(
 
 
 def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArray, IntArray, IntArray]:
-    """Of each node the piece of work that it is part of, −1: none; what that gives, and how sure it is."""
+    """Return the piece of work that each node is part of, −1: none; what that gives, and how sure it is."""
     operators = _Operators(flow)
     engine = operators.of_engine
     silent = _silent(flow)
@@ -100,7 +100,7 @@ def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArr
 
 
 class _Operators:
-    """What the operator of each node is, and which of the reads are a weight, a mask, or what the weights work on."""
+    """Operator of each node, and which of its reads are a weight, a mask, or what the weights work on."""
 
     def __init__(self, flow: Flow) -> None:
         ops, rows = flow.timeline.ops, flow.nodes.op_row
@@ -124,21 +124,21 @@ class _Operators:
         )
 
     def among(self, operations: frozenset[str]) -> BoolArray:
-        """Nodes whose operation is one of these."""
+        """Return nodes whose operation is one of these."""
         return _flags(each in operations for each in self.operation)[self.name]
 
     def of_class(self, *classes: str) -> BoolArray:
-        """Nodes of one of these classes."""
+        """Return nodes of one of these classes."""
         return _flags(each in classes for each in self.op_class)[self.name]
 
 
 def _flags(flags: Iterable[bool]) -> BoolArray:
-    """One a text, and one more for none, −1."""
+    """Return one flag a text, and one more for none, −1."""
     return np.array([*flags, False], np.bool_)
 
 
 def _places(operator: str) -> _Places:
-    """Which arguments of an operator are the input that its weights work on, and which are weights and biases."""
+    """Return which arguments of an operator are the input to its weights, and which are weights and biases."""
     known = lookup(operator)
     if known is None or known.op_class not in _LAYERS or "backward" in operator:
         return _NO_PLACES
@@ -167,7 +167,7 @@ def _silent(flow: Flow) -> IntArray:
 
 
 def _marks(flow: Flow, operators: _Operators) -> IntArray:
-    """What each node itself takes from outside.
+    """Return what each node itself takes from outside.
 
     An input, as far as that can be told: what a convolution, `linear` or an embedding is given to work on, and whole
     numbers of 64 bits (ids, places, masks) but for those that only say where to read. What a layer gives is no weight.
@@ -186,8 +186,7 @@ def _marks(flow: Flow, operators: _Operators) -> IntArray:
 
 
 def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators) -> tuple[BoolArray, BoolArray]:
-    """Nodes whose result could be kept, and which something reads that has to run in every step; those that it takes as
-    a weight apart."""
+    """Return nodes that could be kept and that varying nodes read; and apart, those read as a weight."""
     edges, step = flow.edges, flow.nodes.step_row
     producer, consumer = edges.producer, edges.consumer
     used = keeps[producer] & ~keeps[consumer] & ~operators.of_engine[consumer] & (step[producer] == step[consumer])
@@ -202,7 +201,7 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
 
 
 def _inputs_change(flow: Flow) -> bool:
-    """Whether each step was given inputs that not all steps were: tensors from outside, or a batch from the host."""
+    """Return whether each step was given inputs of its own: tensors from outside, or a batch from the host."""
     reads, step, activities = flow.reads, flow.nodes.step_row, flow.timeline.activities
     steps = np.unique(step[step >= 0])
     outside = (reads.source == Source.OUTSIDE) & ~np.isin(reads.buffer, flow.writes.buffer)
@@ -219,8 +218,9 @@ def _inputs_change(flow: Flow) -> bool:
 
 
 def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
-    """Whether what is not written is not trained either: there is no backward pass, or every step writes what is
-    trained. Where gradients are only gathered, parameters change after the recording."""
+    """Return whether what is not written is not trained either: there is no backward pass, or every step writes what is
+    trained. Where gradients are only gathered, parameters change after the recording.
+    """
     reads, writes, step = flow.reads, flow.writes, flow.nodes.step_row
     if not of_engine.any():
         return True
@@ -230,7 +230,7 @@ def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
 
 
 def _before_others(flow: Flow, wanted: BoolArray, keeps: BoolArray) -> BoolArray:
-    """`wanted` nodes, and all that could be kept and that they are computed from; all that write into one of these."""
+    """Return `wanted` nodes with all producers that could be kept, and all that write into one of these."""
     found, edges = np.zeros(len(wanted), np.bool_), flow.edges
     fresh = wanted
     while fresh.any():
@@ -242,7 +242,7 @@ def _before_others(flow: Flow, wanted: BoolArray, keeps: BoolArray) -> BoolArray
 
 
 def _alongside(flow: Flow, nodes: BoolArray) -> BoolArray:
-    """All nodes that write into what one of `nodes` writes into."""
+    """Return all nodes that write into what one of `nodes` writes into."""
     writes, found = flow.writes, np.zeros(len(nodes), np.bool_)
     buffers = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
     buffers[writes.buffer[nodes[writes.node]]] = True
@@ -251,7 +251,7 @@ def _alongside(flow: Flow, nodes: BoolArray) -> BoolArray:
 
 
 def _spent(flow: Flow, activities: Rows, found: Repeated) -> FloatArray:
-    """How long all took that each node launched, ns; of what is the same in every step, where it was fastest."""
+    """Return how long all took that each node launched, ns; where it is the same in every step, the fastest."""
     dur = activities.columns["dur_ns"]
     assert isinstance(dur, Numbers)  # noqa: S101 - the row set's documented kind
     owned = flow.activity_node >= 0
@@ -262,8 +262,9 @@ def _spent(flow: Flow, activities: Rows, found: Repeated) -> FloatArray:
 
 
 def _without_fused(flow: Flow, kept: BoolArray, spent: FloatArray, groups: Groups | None) -> BoolArray:
-    """What is left where one kernel could do the last of it together with what has to run in every step, and that takes
-    longer: fusing saves more there. What is computed from what goes, or is part of one tensor with it, goes too."""
+    """Drop what one kernel could do together with what has to run in every step, where that takes longer: fusing saves
+    more there. What is computed from what goes, or is part of one tensor with it, goes too.
+    """
     if groups is None or not len(groups):
         return kept
     group, kept = groups.node_group, kept.copy()
@@ -283,8 +284,7 @@ def _without_fused(flow: Flow, kept: BoolArray, spent: FloatArray, groups: Group
 
 
 def _joined(flow: Flow, kept: BoolArray) -> IntArray:
-    """A number for each piece that hangs together, by what is read and by what writes into one tensor: its first node.
-    −1: not kept."""
+    """Return the first node of each connected piece, by reads and by writes into one tensor. −1: not kept."""
     edges, writes = flow.edges, flow.writes
     here = kept[edges.producer] & kept[edges.consumer]
     into = np.argsort(writes.buffer, kind="stable")
@@ -305,15 +305,14 @@ def _joined(flow: Flow, kept: BoolArray) -> IntArray:
 def _only_filled(
     operators: _Operators, found: Repeated, kind: IntArray, piece: IntArray, spent: FloatArray
 ) -> BoolArray:
-    """Small constants that are fills and copies of them: nothing is computed, and hardly anybody keeps a tensor for a
-    launch."""
+    """Return small constants that are only filled or copied: keeping one saves a launch at most."""
     computed = ~operators.of_class("fill", "copy") | (found.marks & _OUTSIDE != 0) | (spent > _SMALL_NS)
     filled: BoolArray = (kind == KINDS.index("constant")) & ~np.isin(piece, piece[computed])
     return filled
 
 
 def _kinds(flow: Flow, operators: _Operators, weights: BoolArray, kept: BoolArray, piece: IntArray) -> IntArray:
-    """Of each node what its piece gives: position in KINDS, −1 where it is part of none. `weights` are used as such."""
+    """Return what each node's piece gives: position in KINDS, −1: in none. `weights` are used as such."""
     reads, edges = flow.reads, flow.edges
     kind, kinds = string_ids(flow.timeline.tensors.column("dtype"))
     packed = np.zeros(len(kept), np.bool_)

@@ -43,7 +43,7 @@ _PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is known of calls alike."""
+    """Known facts of calls alike."""
 
     call: LibraryCall
     unit: str | None  # what the longest kernel multiplies with
@@ -63,7 +63,7 @@ def _is_convolution(seen: Seen) -> bool:
 
 
 def _tf32_is_off(seen: Seen) -> bool:
-    """Of products it is unless asked for; of convolutions the record says."""
+    """Return whether TF32 is off: of products it is unless asked for; of convolutions the record says."""
     return not seen.runs_tf32 if _is_product(seen) else seen.call.allow_tf32 is False
 
 
@@ -93,13 +93,13 @@ CAUSES: Final = (*_CAUSES, "unknown")
 
 
 def cause_of(seen: Seen) -> str:
-    """Why such a call may be slow; `unknown` where nothing says it."""
+    """Return why such a call may be slow; `unknown` where nothing says it."""
     found = (name for name, conditions in _CAUSES.items() if all(holds(seen) for holds in conditions))
     return next(found, "unknown")
 
 
 def library_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """The columns of calls; those of rows outside such calls are null, 0 or false.
+    """Return the columns of calls; those of rows outside such calls are null, 0 or false.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -133,7 +133,7 @@ _COUNTS = ("flops", "nbytes")
 
 
 class _Calls:
-    """Which rows belong to which call, and what that took; one entry an activity."""
+    """Calls of the rows, and what they took; one entry an activity."""
 
     def __init__(self, timeline: Timeline, op_row: IntArray, dur: IntArray) -> None:
         name = take(categories(timeline.ops["name"]), op_row)
@@ -150,7 +150,7 @@ class _Calls:
         self._dur = dur
 
     def kinds(self, timeline: Timeline, device: Device | None) -> tuple[list[Seen | None], IntArray]:
-        """Each distinct kind of call, None where its inputs tell nothing, and for each row the place of its own."""
+        """Return each distinct kind of call, None where its inputs tell nothing, and the index of each row's kind."""
         names = categories(timeline.activities["name"])
         order = np.lexsort((self._dur, self.number))
         last = np.append(self.number[order][1:] != self.number[order][:-1], True) if len(order) else order
@@ -186,7 +186,7 @@ class _Calls:
 
 
 def recorded_call(timeline: Timeline, op_row: int) -> LibraryCall | None:
-    """What one operator asked of its library; None where it is none of these, or its inputs were not recorded."""
+    """Return what an operator asked of its library; None where it is none of these, or inputs were not recorded."""
     if op_row < 0:
         return None
     return _read(*(timeline.ops[name][op_row].as_py() for name in ("name", *_INPUTS)))
@@ -209,13 +209,13 @@ def _in_tf32(call: LibraryCall, kernel: str) -> bool:
 
 
 def _device_of(timeline: Timeline) -> Device | None:
-    """The GPU of the trace, where all of its devices are of one kind."""
+    """Return the GPU of the trace, where all of its devices are of one kind."""
     found = [find_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]
     return found[0] if found and all(each is found[0] for each in found) else None
 
 
 def _percent(calls: _Calls, cause: Categories, of: IntArray, dur: IntArray) -> FloatArray:
-    """Of GPU time, all calls alike: of one cause, one fix helps all of them; without one, of the same inputs."""
+    """Return the share of GPU time of like calls: of one cause, else of the same inputs. One fix helps all."""
     named = cause.codes >= 0
     if "unknown" in cause.values:
         named &= cause.codes != cause.values.index("unknown")
@@ -226,7 +226,7 @@ def _percent(calls: _Calls, cause: Categories, of: IntArray, dur: IntArray) -> F
 
 
 def _roofline(counted: list[LibraryCall | None], of: IntArray, total: IntArray, device: Device | None) -> Numbers:
-    """The least time that the data sheet allows, of what it took: as many operations, or bytes, at its peak."""
+    """Return the share of what it took that the data sheet allows at least: operations, or bytes, at their peak."""
     least = np.array([*(_least_ns(one, device) for one in counted), np.nan])[of]
     known = ~np.isnan(least) & (total > 0)
     return Numbers(np.where(known, least / np.maximum(total, 1) * 100, 0.0), known)

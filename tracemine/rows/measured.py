@@ -1,4 +1,4 @@
-"""What Nsight Compute measured of each activity, as columns; and what of the modelled columns it replaces."""
+"""Counters of Nsight Compute as columns of each activity, and the modelled columns that they replace."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _PEAK_OF = {"half": "fp32"}
 
 
 def measured_columns(timeline: Timeline, activities: Rows, counters: Counters | None) -> dict[str, Column]:
-    """The columns of the counters, all null without them; and `bytes_read`, `bytes_written`, `bytes` and `bound`, in
-    which what was measured replaces the model.
+    """Return the columns of the counters, all null without them; and `bytes_read`, `bytes_written`, `bytes` and
+    `bound`, in which what was measured replaces the model.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -60,7 +60,7 @@ def measured_columns(timeline: Timeline, activities: Rows, counters: Counters | 
 
 
 def _nothing(count: int) -> dict[str, Column]:
-    """Every column all null, in the room of one row."""
+    """Return every column all null, in the room of one row."""
     codes = np.broadcast_to(np.full(1, -1, np.int32), count)
     zeros, nowhere = np.broadcast_to(np.zeros(1, np.int64), count), np.broadcast_to(np.zeros(1, np.bool_), count)
     columns: dict[str, Column] = {
@@ -72,7 +72,7 @@ def _nothing(count: int) -> dict[str, Column]:
 
 
 def _replaced(activities: Rows, measured: dict[str, Column]) -> dict[str, Column]:
-    """Modelled columns with what was measured in its place."""
+    """Return modelled columns with what was measured in its place."""
     read = _first(_of(measured, "dram_read_bytes"), _of(activities.columns, "bytes_read"))
     modelled, counted = _of(activities.columns, "bytes_written"), _of(measured, "dram_written_bytes")
     # The counter misses what still lay in L2 when the kernel ended, which is most of it for results of a few megabytes:
@@ -95,8 +95,8 @@ def _replaced(activities: Rows, measured: dict[str, Column]) -> dict[str, Column
 
 
 def ungrouped_columns(activities: Rows) -> dict[str, Column]:
-    """`chain` and `grouped` without the fusion groups in which compute limits a member: what saves traffic saves no
-    time there, and the rest of a group is not known to be one. Each of their activities is a chain of its own.
+    """Return `chain` and `grouped` without the fusion groups in which compute limits a member. What saves traffic saves
+    no time there, and the rest of a group is not known to be one: each activity is a chain of its own.
 
     >>> rows = Rows("activities", 3, {"chain": Numbers(np.array([4, 4, 5])), "grouped": Flags(np.array([True] * 3)),
     ...     "measured_bound": Categories(np.array([1, 0, 0], np.int32), ("memory", "compute"))})
@@ -120,7 +120,8 @@ def ungrouped_columns(activities: Rows) -> dict[str, Column]:
 
 
 def ridge_of(kernel: Kernel, device: Device | None) -> float | None:
-    """FLOP per byte from which on arithmetic limits this kernel: peak arithmetic ÷ peak bandwidth (the data sheet's).
+    """Return FLOP per byte from which on arithmetic limits this kernel: peak arithmetic ÷ peak bandwidth (the data
+    sheet's).
 
     The peak is that of the data types that the kernel computes in, weighed by their FLOPs: Σ flops ÷ Σ (flops ÷ peak),
     single precision where it does none. S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52 (2009).
@@ -137,7 +138,7 @@ def ridge_of(kernel: Kernel, device: Device | None) -> float | None:
 
 
 def device_of(timeline: Timeline, kernel: Kernel) -> Device | None:
-    """The GPU that was profiled, by the report, else by the timeline where it has but one kind."""
+    """Return the GPU that was profiled, by the report, else by the timeline where it has but one kind."""
     if kernel.gpu is not None:
         return find_device(kernel.gpu)
     found = [find_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]

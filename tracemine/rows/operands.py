@@ -1,4 +1,4 @@
-"""What the operands of an operator say of its kernel: weights that autocast copies, caches that grow by a row, widths.
+"""Operands of operators: weights that autocast copies, caches that grow by a row, widths.
 
 Each distinct text is read once.
 """
@@ -34,7 +34,7 @@ _MODE, _WEIGHTED = 4, 6  # arguments of these: sum, mean or max; weights of each
 
 
 def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`width`, `weight_cast`, `appended`, `running_statistics` and `bags`.
+    """Return `width`, `weight_cast`, `appended`, `running_statistics` and `bags`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -64,7 +64,8 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 
 def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categories, op_row: IntArray) -> IntArray:
-    """Of each embedding bag's kernel, and of the offsets computed right before it, a number for bags alike; −1: none.
+    """Return a number for bags alike, of each embedding bag's kernel and of the offsets computed right before it; −1:
+    none.
 
     Alike are bags of one width, type and mode, all of them weighted or none.
     """
@@ -112,7 +113,7 @@ def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple
 
 
 def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_row: IntArray) -> BoolArray:
-    """Copies to half width that autocast makes of a product's or convolution's weight or bias.
+    """Return copies to half width that autocast makes of a product's or convolution's weight or bias.
 
     Autocast casts within the operator: `aten::linear` > `aten::to` > `aten::_to_copy` > `aten::copy_`.
     """
@@ -143,7 +144,8 @@ def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_
 def weight_cast(
     name: str | None, shapes: str | None, types: str | None, copy_shapes: str | None, copy_types: str | None
 ) -> bool:
-    """Whether a copy within an operator is one of its weights or biases to half width; not where it may be the input.
+    """Return whether a copy within an operator is one of its weights or biases to half width; not where it may be the
+    input.
 
     >>> linear = "aten::linear", "[[8,64],[32,64],[32]]", '["float","float","float"]'
     >>> weight_cast(*linear, "[[32,64],[32,64],[]]", '["c10::Half","float","Scalar"]')
@@ -164,7 +166,7 @@ def weight_cast(
 
 
 def appended(text: str) -> bool:
-    """Whether a `cat` of two tensors appends a few rows to many, by the recorded shapes.
+    """Return whether a `cat` of two tensors appends a few rows to many, by the recorded shapes.
 
     >>> appended("[[[4,8,256,64],[4,8,1,64]],[]]"), appended("[[[4,8,1,64],[4,8,256,64]],[]]")
     (True, False)
@@ -189,7 +191,7 @@ def appended(text: str) -> bool:
 
 
 def in_evaluation(text: str) -> bool:
-    """Whether a BatchNorm's recorded arguments say that it is not in training.
+    """Return whether a BatchNorm's recorded arguments say that it is not in training.
 
     >>> in_evaluation('["","","","","","False","0.1","1e-05"]'), in_evaluation('["","","","","","True","0.1","1e-05"]')
     (True, False)

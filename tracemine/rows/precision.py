@@ -1,4 +1,4 @@
-"""Which types a recording computes in: whether float64 comes in by a conversion, whether anything is float16.
+"""Types that a recording computes in: whether float64 comes in by a conversion, whether anything is float16.
 
 Each distinct call is looked at once.
 """
@@ -30,7 +30,7 @@ _SCALED: Final = ("aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_am
 
 
 def float64_comes_in(timeline: Timeline) -> bool:
-    """Whether something turns into float64 in this recording, or back, or a network's own layers compute in it.
+    """Return whether something turns into float64 in this recording, or back, or a network's own layers compute in it.
 
     Where nothing does, inputs, weights and results are float64: the program asked for it.
     """
@@ -44,7 +44,7 @@ def float64_comes_in(timeline: Timeline) -> bool:
 
 
 def _comes_in(name: str, shapes: str | None, types: str | None) -> bool:
-    """Whether a call converts many numbers to float64 or from it, or is a network's layer in it.
+    """Return whether a call converts large tensors to float64 or from it, or is a network's layer in it.
 
     >>> _comes_in("aten::copy_", "[[64,64],[64,64],[]]", '["double","float","Scalar"]')
     True
@@ -58,7 +58,7 @@ def _comes_in(name: str, shapes: str | None, types: str | None) -> bool:
 
 
 def _large(shapes: str | None, types: str | None) -> Iterable[str]:
-    """The types of the tensors of a call that are more than a few numbers."""
+    """Return the types of the tensors of a call that have more than a few elements."""
     inputs = decoded_inputs(shapes, types, None, None)
     sizes, kinds = (each if isinstance(each, list) else [] for each in (inputs or ((), ()))[:2])
     for shape, kind in zip(sizes, kinds, strict=False):
@@ -78,7 +78,7 @@ def _class_of(name: str) -> str | None:
 
 
 def scaling_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`needless_scaling` and `unscaled_apart`.
+    """Return `needless_scaling` and `unscaled_apart`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -98,7 +98,7 @@ def scaling_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 
 def _right_before_updates(activities: Rows, passed: BoolArray) -> BoolArray:
-    """For each activity whether the next that is not `passed` is of an optimizer's step over lists or in a loop."""
+    """Return whether the next activity that is not `passed` is of an optimizer's step over lists or in a loop."""
     rows = np.where(passed, len(passed), np.arange(len(passed)))
     behind = np.minimum.accumulate(rows[::-1])[::-1]  # the next at or behind each
     style = category(activities, "update_style")
@@ -109,7 +109,7 @@ def _right_before_updates(activities: Rows, passed: BoolArray) -> BoolArray:
 
 
 def _needless(timeline: Timeline, names: Categories, activities: Rows) -> bool:
-    """Whether all products, convolutions and attention are recorded, and none takes a type of small range."""
+    """Return whether all products, convolutions and attention are recorded, and none takes a type of small range."""
     if flags(activities, "graph").any():  # a graph's kernels tell no types
         return False
     types = categories(timeline.ops["input_dtypes"])

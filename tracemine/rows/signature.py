@@ -10,7 +10,7 @@ from tracemine.ops import dtype
 
 
 def texts(json_text: str | None) -> tuple[str, ...] | None:
-    """A list of strings, such as recorded dtypes; None where it is not one.
+    """Return a list of strings, such as recorded dtypes; None where it is not one.
 
     >>> texts('["float","Scalar"]'), texts(None), texts("[1]")
     (('float', 'Scalar'), None, None)
@@ -26,7 +26,7 @@ def texts(json_text: str | None) -> tuple[str, ...] | None:
 def decoded_inputs(
     shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
 ) -> tuple[Any, Any, Any, Any] | None:
-    """A call's inputs as `infer` takes them; None where shapes or dtypes were not recorded, or one is damaged.
+    """Return a call's inputs as `infer` takes them; None where shapes or dtypes were not recorded, or one is damaged.
 
     >>> decoded_inputs("[[2, 3]]", '["float"]', None, None)
     ([[2, 3]], ['float'], None, None)
@@ -42,7 +42,7 @@ def decoded_inputs(
 
 
 def first_tensor(shapes: str | None, dtypes: str | None) -> tuple[str | None, str | None]:
-    """Shape, as text, and dtype of the first tensor among the inputs; of a TensorList, the first member's shape.
+    """Return the shape, as text, and the dtype of the first tensor input; of a TensorList, the first member's shape.
 
     >>> first_tensor("[[],[16,559,1024]]", '["Scalar","c10::BFloat16"]')
     ('[16,559,1024]', 'bfloat16')

@@ -48,7 +48,7 @@ Column = Numbers | Categories | Flags
 
 @dataclass(frozen=True, slots=True)
 class ColumnDoc:
-    """What a rule may test: the column's name, its kind, unit or values, and what null means."""
+    """A column that a rule may test: its name, kind, unit or values, and what null means."""
 
     name: str
     kind: str  # "numbers", "categories" or "flags"
@@ -72,33 +72,33 @@ class Rows:
     graph: Graph | None = None  # def-use edges among them, where those are known
 
     def with_columns(self, columns: dict[str, Column]) -> Rows:
-        """The same rows, and what these columns say of them."""
+        """Return the same rows with these columns in place of, or beside, their own."""
         return Rows(self.kind, self.count, self.columns | columns, self.graph)
 
 
 def numbers_of(rows: Rows, name: str) -> Numbers:
-    """A number column of a row set."""
+    """Return a number column of a row set."""
     column = rows.columns[name]
     assert isinstance(column, Numbers), name  # noqa: S101 - the row sets' documented kinds
     return column
 
 
 def number(rows: Rows, name: str, null: int = 0) -> IntArray:
-    """A number column as int64, nulls replaced."""
+    """Return a number column as int64, nulls replaced."""
     column = numbers_of(rows, name)
     values = column.values.astype(np.int64, copy=False)
     return values if column.valid is None else np.where(column.valid, values, null)
 
 
 def category(rows: Rows, name: str) -> Categories:
-    """A category column of a row set."""
+    """Return a category column of a row set."""
     column = rows.columns[name]
     assert isinstance(column, Categories), name  # noqa: S101 - the row sets' documented kinds
     return column
 
 
 def flags(rows: Rows, name: str) -> BoolArray:
-    """A flag column of a row set."""
+    """Return a flag column of a row set."""
     column = rows.columns[name]
     assert isinstance(column, Flags), name  # noqa: S101 - the row sets' documented kinds
     return column.values

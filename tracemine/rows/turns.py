@@ -25,7 +25,7 @@ _CALLED: Final = ("name", "input_shapes", "input_dtypes")
 
 
 def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:
-    """Stretches in which each entry is as the one a period before it, of so many turns or more.
+    """Return stretches in which each entry is as the one a period before it, of so many turns or more.
 
     >>> repeating(np.array([5, 1, 2, 1, 2, 1, 2, 7]), np.zeros(8), 2, 3)
     [(1, 7)]
@@ -50,7 +50,7 @@ class _Loop:
 
 
 def turn_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`turns_of` and `turns`; `activities` has all other columns, and its graph where dataflow is known.
+    """Return `turns_of` and `turns`; `activities` has all other columns, and its graph where dataflow is known.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -88,7 +88,7 @@ def _loops(timeline: Timeline, activities: Rows, graph: Graph) -> Iterator[_Loop
 
 
 class _Nodes:
-    """The nodes of a graph: what each calls, and where it runs."""
+    """Nodes of a graph: what each calls, and where it runs."""
 
     def __init__(self, timeline: Timeline, activities: Rows, graph: Graph) -> None:
         first = graph.first_activity
@@ -109,7 +109,7 @@ class _Nodes:
         self._graph = graph
 
     def loop(self, begin: int, end: int, period: int) -> _Loop | None:
-        """The loop that a stretch is, wherever its first turn begins; None where it is none."""
+        """Return the loop of a stretch, wherever its first turn begins; None where it is none."""
         for first in range(begin, begin + period):
             turns = (end - first) // period
             last = first + turns * period
@@ -122,7 +122,7 @@ class _Nodes:
         return None
 
     def _alone(self, begin: int, end: int, period: int) -> BoolArray | None:
-        """Which of a turn's operators need nothing of other turns; None where a product does."""
+        """Return which of a turn's operators need nothing of other turns; None where a product does."""
         edges = self._graph
         span = slice(*np.searchsorted(edges.consumer, [begin, end]).tolist())
         reader, writer = edges.consumer[span], edges.producer[span]
@@ -138,7 +138,7 @@ class _Nodes:
         return own if own[product].all() else None
 
     def _together(self, begin: int, end: int, period: int, own: BoolArray) -> bool:
-        """Whether something reads what two turns or more wrote.
+        """Return whether something reads what two turns or more wrote.
 
         Outside of steps a program may run the same again and again: nothing else tells such runs from a loop.
         """

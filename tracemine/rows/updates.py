@@ -44,8 +44,7 @@ _HOST_BYTES = 4096  # copied between host and device in a step: more is a state 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """Of each activity: class of the optimizer in whose step it was launched, and which step, or which call of its
-    `zero_grad`, that is."""
+    """The optimizer in whose step each activity was launched, and which step, or call of its `zero_grad`, that is."""
 
     optimizer: Categories
     update: IntArray  # row of `ops`: the annotation; −1: none
@@ -53,7 +52,7 @@ class Updates:
 
 
 def optimizer_of(annotation: str) -> str | None:
-    """The optimizer's class of an annotation that names its step.
+    """Return the optimizer's class of an annotation that names its step.
 
     >>> optimizer_of("Optimizer.step#AdamW.step"), optimizer_of("Optimizer.zero_grad#AdamW.zero_grad")
     ('AdamW', None)
@@ -63,7 +62,7 @@ def optimizer_of(annotation: str) -> str | None:
 
 
 def updates_of(timeline: Timeline) -> Updates:
-    """The steps of optimizers, as PyTorch annotates them; of steps inside each other the innermost."""
+    """Return the steps of optimizers, as PyTorch annotates them; of steps inside each other the innermost."""
     names, parent = categories(timeline.ops.column("name")), rows_of(timeline.ops.column("parent_row"))
     optimizer = mapped(names, optimizer_of)
     zeroing = mapped(names, lambda name: name if _ZEROING.fullmatch(name) else None)
@@ -73,7 +72,8 @@ def updates_of(timeline: Timeline) -> Updates:
 
 
 def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """`optimizer`, `update`, `update_style`, `zeroing`, `sweep` and `sweep_kind`; `activities` has all other columns.
+    """Return `optimizer`, `update`, `update_style`, `zeroing`, `sweep` and `sweep_kind`; `activities` has all other
+    columns.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows
@@ -103,7 +103,7 @@ def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 
 def _styles(activities: Rows, update: IntArray) -> IntArray:
-    """How the step that each activity belongs to is done; −1: it belongs to none."""
+    """Return how the step that each activity belongs to is done; −1: it belongs to none."""
     inside = np.flatnonzero(update >= 0)
     _, of = np.unique(update[inside], return_inverse=True)
     if not len(inside):
@@ -132,7 +132,7 @@ def _styles(activities: Rows, update: IntArray) -> IntArray:
 def _sweeps(
     timeline: Timeline, activities: Rows, no_update: BoolArray, no_zeroing: BoolArray
 ) -> tuple[IntArray, Categories]:
-    """Of each activity the loop that it is part of, −1: none; and what kind of loop that is.
+    """Return the loop that each activity is part of, −1: none; and what kind of loop that is.
 
     A loop is a stretch of a stream in which up to four operators repeat, eight times or more, each time on tensors of
     one shape, of three shapes or more in all (two where an optimizer's step is recorded): what goes on from its own
@@ -195,7 +195,7 @@ class _Operators:
 
 
 def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least: int) -> tuple[int, int, int] | None:
-    """Entries before the first turn of a loop, its turns, and its kind; None where it is no loop over tensors."""
+    """Return the entries before a loop's first turn, its turns and its kind; None where it is no loop over tensors."""
     for skipped in range(period):
         turns = (len(ops) - skipped) // period
         if turns < _LEAST_TURNS:
@@ -210,7 +210,7 @@ def _turns(ops: IntArray, shapes: IntArray, period: int, each: _Operators, least
 
 
 def _kind(ops: IntArray, each: _Operators) -> str | None:
-    """What operators do to one tensor after another; None where nothing is kept of it."""
+    """Return what operators do to one tensor after another; None where nothing is kept of it."""
     if each.fill[ops].all():
         return "zero"
     if each.norm[ops].any():
@@ -224,7 +224,7 @@ def _kind(ops: IntArray, each: _Operators) -> str | None:
 
 
 def _called_alone(timeline: Timeline, op_row: IntArray, moves: BoolArray) -> BoolArray:
-    """Whether the program itself called it: what another operator copies or fills is that one's own result.
+    """Return whether the program itself called it: what another operator copies or fills is that one's own result.
 
     `zero_` alone calls `fill_`; a `fill_` that is called by itself writes a value of the program's into a slice.
     """
@@ -249,7 +249,7 @@ def _of_engine(timeline: Timeline, op_row: IntArray) -> BoolArray:
 
 
 def _places(activities: Rows) -> IntArray:
-    """A code for each stream of each step."""
+    """Return a code for each stream of each step."""
     return codes(*(number(activities, name, -1) for name in ("device", "stream", "segment")))
 
 

@@ -1,4 +1,4 @@
-"""The Python line that leads to something: of a recorded call path, the innermost frame of the user's own."""
+"""Python lines that lead to something: of a recorded call path, the innermost frame of the user's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESUMED = re.compile(r"^(?:torch_dynamo_resume_in_)+(.+?)(?:_at_\d+)+$")
 
 
 def written_name(function: str) -> str:
-    """The function's name in its source, of one that dynamo resumes behind a graph break as well.
+    """Return the function's name in its source, of one that dynamo resumes behind a graph break as well.
 
     >>> written_name("torch_dynamo_resume_in_forward_at_69")
     'forward'
@@ -29,14 +29,14 @@ def written_name(function: str) -> str:
 
 
 def own_frames(stacks: pa.Table) -> BoolArray:
-    """Which rows of `stacks` are frames of the user's own: in a file that is not the framework's."""
+    """Return which rows of `stacks` are frames of the user's own: in a file that is not the framework's."""
     file = categories(stacks.column("file"))
     return np.array([*(_FRAMEWORK.search(name) is None for name in file.values), False], np.bool_)[file.codes]
 
 
 def source_lines(stacks: pa.Table) -> Categories:
-    """For each row of `stacks`, `file:line function` of the innermost frame outside the framework; where every frame is
-    the framework's, of the innermost frame that has a file; null where none has one.
+    """Return `file:line function` of the innermost frame outside the framework, for each row of `stacks`. Where every
+    frame is the framework's, of the innermost frame that has a file; null where none has one.
 
     The line is the one that profilers record: where the function begins; behind a graph break, the line that broke it.
     """

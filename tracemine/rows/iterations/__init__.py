@@ -23,7 +23,7 @@ WAYS: tuple[Callable[[Timeline, Work], Iterations | None], ...] = (from_annotati
 
 
 def iterations(timeline: Timeline) -> Iterations | None:
-    """The iterations of a timeline; None where no step was marked and nothing tells that something repeats.
+    """Return the iterations of a timeline; None where no step was marked and nothing tells that something repeats.
 
     >>> from tracemine.timeline import Meta
     >>> iterations(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))) is None

@@ -37,7 +37,7 @@ class Mark(NamedTuple):
 
 @cache
 def marks() -> tuple[Mark, ...]:
-    """Every row of the table, in its order: the first of which a trace has marks decides."""
+    """Return every row of the table, in its order: the first of which a trace has marks decides."""
     table = tomllib.loads(resources.files(__package__).joinpath("marks.toml").read_text("utf-8"))["mark"]
     return tuple(
         Mark(
@@ -54,7 +54,7 @@ def marks() -> tuple[Mark, ...]:
 
 
 def from_annotations(timeline: Timeline, work: Work) -> Iterations | None:
-    """Iterations by the first kind of mark that cuts the work into pieces that are alike; None where none does."""
+    """Return iterations by the first kind of mark that cuts the work into like pieces; None where none does."""
     name = categories(timeline.ops["name"])
     is_annotation = _of_kind(timeline, "annotation")
     codes = np.unique(name.codes[is_annotation])
@@ -76,7 +76,7 @@ def _of_kind(timeline: Timeline, kind: str) -> BoolArray:
 
 
 def _apart(mark: Mark, codes: list[int], of_row: npt.NDArray[np.int32], among: BoolArray) -> Iterator[list[int]]:
-    """Names that are looked at together: all, or, where the row says so, each alone, the rarest first."""
+    """Return sets of names to look at together: all, or, where the row says so, each alone, the rarest first."""
     if not mark.apart:
         yield from [codes] if codes else []
         return
@@ -85,7 +85,7 @@ def _apart(mark: Mark, codes: list[int], of_row: npt.NDArray[np.int32], among: B
 
 
 def _on_one_thread(timeline: Timeline, rows: IntArray) -> IntArray:
-    """Of marks those of the thread that has most of them, without those inside another."""
+    """Return the marks of the thread that has most of them, without those inside another."""
     threads = np.stack([rows_of(timeline.ops[each])[rows] for each in ("pid", "tid")])
     _, thread, count = np.unique(threads, axis=1, return_inverse=True, return_counts=True)
     rows = rows[thread.reshape(-1) == count.argmax()]
@@ -117,7 +117,7 @@ def _cut_at(timeline: Timeline, work: Work, mark: Mark, rows: IntArray, names: l
 
 
 def _labels(mark: Mark, names: list[str]) -> list[str | None]:
-    """What each mark's name says of its iteration.
+    """Return what each mark's name says of its iteration.
 
     >>> _labels(marks()[0], ["execute_context_1(888)_generation_0(0)", "execute_model"])
     ['prefill 1, decode 0', None]
@@ -132,7 +132,7 @@ def _labels(mark: Mark, names: list[str]) -> list[str | None]:
 
 
 def taking_turns(work: Work, cuts: IntArray) -> int:
-    """How many marks make up one iteration: 1, or more where pieces of as many kinds follow each other in turn.
+    """Return how many marks make up one iteration: 1, or more where pieces of as many kinds follow each other in turn.
 
     Two networks that are trained in turn step their optimizers twice an iteration.
     """

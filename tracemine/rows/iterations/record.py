@@ -1,4 +1,4 @@
-"""What iterations are, and what those who infer them share: when work was asked for, and how alike two pieces are."""
+"""Records of iterations, and what their inference shares: when work was asked for, and how alike two pieces are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The activities as iterations are looked for among them."""
+    """Activities as iterations are looked for among them."""
 
     moment_ns: IntArray  # when the host asked for it; the device's start where no launches are recorded, else −1
     dur_ns: IntArray
@@ -49,12 +49,12 @@ class Work:
 
     @property
     def known(self) -> BoolArray:
-        """Whether it is known when it was asked for."""
+        """Return whether it is known when it was asked for."""
         return self.moment_ns >= 0
 
 
 def work_of(timeline: Timeline) -> Work:
-    """When each activity was asked for."""
+    """Return when each activity was asked for."""
     activities = timeline.activities
     launch = rows_of(activities["launch_row"])
     start = numbers(activities["start_ns"]).values.astype(np.int64)
@@ -67,12 +67,12 @@ def work_of(timeline: Timeline) -> Work:
 
 
 def cut(work: Work, cuts_ns: IntArray) -> IntArray:
-    """The piece of each activity: 0 before the first cut, and one more after each; −1 where it is not known."""
+    """Return the piece of each activity: 0 before the first cut, and one more after each; −1 where it is not known."""
     return np.where(work.known, np.searchsorted(cuts_ns, work.moment_ns, side="right"), -1)
 
 
 def likeness(work: Work, piece: IntArray, count: int) -> Floats:
-    """For each piece, the largest share of kernels by name that it has in common with a neighbour or the usual piece.
+    """Return the largest share of kernels by name that each piece has in common with a neighbour or the usual piece.
 
     What two have in common ÷ what the larger one has. 0 of an empty piece; of a single one nothing can be said: 0.
     """
@@ -96,7 +96,7 @@ def likeness(work: Work, piece: IntArray, count: int) -> Floats:
 
 
 def counted(work: Work, piece: IntArray, count: int) -> npt.NDArray[np.int32]:
-    """How often each kernel occurs in each piece: pieces × names. Too many names are folded into one another."""
+    """Return how often each kernel occurs in each piece: pieces × names. Too many names are folded into one another."""
     names = len(work.name.values) + 1
     width = max(1, min(names, _FLOATS // max(count, 1)))
     rows = np.flatnonzero(piece >= 0)
@@ -121,7 +121,8 @@ def inferred(
     labels: Sequence[str | None] = (),
     least_covered: float = 0.5,
 ) -> Iterations | None:
-    """The pieces between cuts as iterations; None where they are not alike or leave out too much of the GPU's time.
+    """Return the pieces between cuts as iterations; None where they are not alike or leave out too much of the GPU's
+    time.
 
     What comes before the first cut and after the last one may be part of an iteration only: it counts as one where it
     is like the others. `has_head`, `has_tail`: before the first cut, and after the last, there may be one. `named`:

@@ -34,7 +34,7 @@ _ONCE = re.compile(
 
 
 def from_repeats(timeline: Timeline, work: Work) -> Iterations | None:
-    """Iterations by repeating kernels; None where nothing repeats throughout, or layers may be what does."""
+    """Return iterations by repeating kernels; None where nothing repeats throughout, or layers may be what does."""
     order = _in_order(timeline, work)
     name = work.name.codes[order].astype(np.int64)
     length = period(name)
@@ -51,7 +51,7 @@ def from_repeats(timeline: Timeline, work: Work) -> Iterations | None:
 
 
 def _in_order(timeline: Timeline, work: Work) -> IntArray:
-    """The kernels of the busiest device in the order in which they were asked for."""
+    """Return the kernels of the busiest device in the order in which they were asked for."""
     device = rows_of(timeline.activities["device"])
     kind = categories(timeline.activities["kind"])
     is_kernel = np.array([*(each == "kernel" for each in kind.values), False], np.bool_)[kind.codes]
@@ -61,7 +61,7 @@ def _in_order(timeline: Timeline, work: Work) -> IntArray:
 
 
 def period(codes: npt.NDArray[np.int64]) -> int | None:
-    """The length of the sequence that repeats; None where none does.
+    """Return the length of the sequence that repeats; None where none does.
 
     >>> period(np.tile([1, 2, 2, 3], 5)), period(np.arange(40)), period(np.array([9, *[1, 2] * 3, 8] * 4))
     (4, None, 8)
@@ -77,8 +77,9 @@ def period(codes: npt.NDArray[np.int64]) -> int | None:
 
 
 def _distances(codes: npt.NDArray[np.int64]) -> Iterator[int]:
-    """How far apart the rarest kernels that repeat are, where that is the same nearly always: one after the next, or,
-    where a round has several of them, after so many."""
+    """Return how far apart the rarest kernels that repeat are, where that is nearly always the same: one after the
+    next, or, where a round has several of them, after so many.
+    """
     order = np.argsort(codes, kind="stable")
     bounds = np.concatenate(([0], np.flatnonzero(np.diff(codes[order])) + 1, [len(codes)]))
     count = np.diff(bounds)
@@ -93,7 +94,7 @@ def _distances(codes: npt.NDArray[np.int64]) -> Iterator[int]:
 
 
 def _is_all(codes: npt.NDArray[np.int64], length: int) -> bool:
-    """Whether nothing is run that is no part of the sequence, and each round is like its neighbours.
+    """Return whether nothing is run that is no part of the sequence, and each round is like its neighbours.
 
     >>> _is_all(np.tile([1, 2, 3], 4), 3), _is_all(np.array([0, *[1, 2, 3] * 32, 4]), 3)
     (True, False)
@@ -106,7 +107,7 @@ def _is_all(codes: npt.NDArray[np.int64], length: int) -> bool:
 
 
 def _same_modules(timeline: Timeline, order: IntArray, length: int) -> bool | None:
-    """Whether what runs a round later belongs to the same module: layers have their own. None: too few are recorded."""
+    """Return whether what runs a round later is of the same module: layers have their own. None: too few recorded."""
     op_row = rows_of(timeline.activities["op_row"])[order]
     module = take(categories(timeline.ops["module"]), op_row).codes
     left, right = module[length:], module[:-length]
@@ -117,7 +118,7 @@ def _same_modules(timeline: Timeline, order: IntArray, length: int) -> bool | No
 
 
 def _first_of_a_round(work: Work, order: IntArray, length: int) -> int:
-    """Which kernel of the sequence a round begins with: the one before which the host pauses longest, usually."""
+    """Return which kernel a round begins with: the one before which the host pauses longest, usually."""
     moment = work.moment_ns[order]
     pause = np.diff(moment, prepend=moment[:1])
     rounds = len(order) // length
@@ -125,7 +126,7 @@ def _first_of_a_round(work: Work, order: IntArray, length: int) -> int:
 
 
 def _is_loop(timeline: Timeline, work: Work, order: IntArray, length: int, at: int) -> bool:
-    """Whether each round does what a program does once an iteration, and there are three at least."""
+    """Return whether each round does what a program does once an iteration, and there are three at least."""
     if len(order) < _FEWEST_UNNAMED * length:
         return False
     if any(_named_once(names, order[: 2 * length]) for names in (work.name, _operators(timeline))):

@@ -22,7 +22,7 @@ _FEWEST = 3  # runs of replays that are said to repeat
 
 
 def from_replays(timeline: Timeline, work: Work) -> Iterations | None:
-    """Iterations by graph replays with exchanges between them; None where fewer than three runs are alike."""
+    """Return iterations by graph replays with exchanges between them; None where fewer than three runs are alike."""
     call = categories(timeline.api["name"])
     begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)
     replays = np.sort(begun[is_graph_launch(call)])
@@ -43,7 +43,7 @@ def from_replays(timeline: Timeline, work: Work) -> Iterations | None:
 
 
 def exchanges(timeline: Timeline, work: Work) -> tuple[IntArray, IntArray]:
-    """When the host took results (waited, or copied from a device), and when it handed over inputs. Sorted."""
+    """Return when the host took results (waited, or copied from a device), and when it handed over inputs. Sorted."""
     call = categories(timeline.api["name"])
     begun = numbers(timeline.api["start_ns"]).values.astype(np.int64)
     waits = begun[np.array([*(bool(_WAITS.search(each)) for each in call.values), False], np.bool_)[call.codes]]
