@@ -94,7 +94,7 @@ def _units(kernels: Categories) -> Categories:
 
 
 def _rates(rates: Rates, kinds: Sequence[tuple[str | None, ...]]) -> Iterator[Rate | None]:
-    """Return the rates of library calls by class, operator, dtype and unit; of float32 on matrix units, TF32's."""
+    """Yield the rates of library calls by class, operator, dtype and unit; of float32 on matrix units, TF32's."""
     for op_class, name, dtype, unit in kinds:
         operation, arithmetic = OPERATIONS.get(op_class or "", ""), ARITHMETIC.get(dtype or "", "")
         backward = "_backward" if "backward" in (name or "") else ""

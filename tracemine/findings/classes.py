@@ -17,7 +17,7 @@ _SPREAD_OUT, _OUT_OF_LINE = 100, 10
 
 
 def classes_of(book: Book, found: Matches) -> Iterable[tuple[IntArray, Evidence]]:
-    """Return the classes of a rule's matches, each a matrix of row numbers, with the weakest evidence of its matches.
+    """Yield the classes of a rule's matches, each a matrix of row numbers, with the weakest evidence of its matches.
 
     Each row is in one match at most; occurrences that are spread out are dropped.
     """
@@ -66,7 +66,7 @@ def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) 
 def _classes(
     book: Book, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
 ) -> Iterable[IntArray]:
-    """Return matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
+    """Yield matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
     facts, rows = book.facts[rule.rows], book.rows[rule.rows]

@@ -58,7 +58,7 @@ def _comes_in(name: str, shapes: str | None, types: str | None) -> bool:
 
 
 def _large(shapes: str | None, types: str | None) -> Iterable[str]:
-    """Return the types of the tensors of a call that have more than a few elements."""
+    """Yield the types of the tensors of a call that have more than a few elements."""
     inputs = decoded_inputs(shapes, types, None, None)
     sizes, kinds = (each if isinstance(each, list) else [] for each in (inputs or ((), ()))[:2])
     for shape, kind in zip(sizes, kinds, strict=False):

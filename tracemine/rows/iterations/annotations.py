@@ -76,7 +76,7 @@ def _of_kind(timeline: Timeline, kind: str) -> BoolArray:
 
 
 def _apart(mark: Mark, codes: list[int], of_row: npt.NDArray[np.int32], among: BoolArray) -> Iterator[list[int]]:
-    """Return sets of names to look at together: all, or, where the row says so, each alone, the rarest first."""
+    """Yield sets of names to look at together: all, or, where the row says so, each alone, the rarest first."""
     if not mark.apart:
         yield from [codes] if codes else []
         return

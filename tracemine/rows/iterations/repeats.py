@@ -77,7 +77,7 @@ def period(codes: npt.NDArray[np.int64]) -> int | None:
 
 
 def _distances(codes: npt.NDArray[np.int64]) -> Iterator[int]:
-    """Return how far apart the rarest kernels that repeat are, where that is nearly always the same: one after the
+    """Yield how far apart the rarest kernels that repeat are, where that is nearly always the same: one after the
     next, or, where a round has several of them, after so many.
     """
     order = np.argsort(codes, kind="stable")
