@@ -9,7 +9,7 @@ import msgspec
 
 from tests.report.scans import SCAN
 from tracemine.findings.accounting import measure
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.record import UnprofiledTime
 from tracemine.perfmodel import Unprofiled
 from tracemine.perfmodel.unprofiled import as_recorded, estimated
@@ -24,8 +24,8 @@ def unprofiled(trace: str, alone_step_ns: int | None = None) -> tuple[Unprofiled
     timeline = replace(
         analysis.timeline, meta=msgspec.structs.replace(analysis.timeline.meta, alone_step_ns=alone_step_ns)
     )
-    book = Book(timeline, analysis.rows, analysis.device, measure(timeline), analysis.groups)
-    return book.unprofiled, None if book.accounts.per_step is None else book.accounts.per_step.span_ns
+    context = ScanContext(timeline, analysis.rows, analysis.device, measure(timeline), analysis.groups)
+    return context.unprofiled, None if context.accounts.per_step is None else context.accounts.per_step.span_ns
 
 
 def test_a_step_that_a_capture_timed_alone_is_taken_as_it_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, Parts, Share
 from tracemine.perfmodel import Unprofiled
@@ -30,20 +30,20 @@ BOUND_BY = {
 }
 
 
-def bound_of(book: Book, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
+def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bound | None:
     """Return what bounds the unprofiled step; None where no activity takes any time.
 
     gaps_ns: how long each gap is then.
     """
-    accounts = book.accounts
+    accounts = context.accounts
     whole = accounts.gpu_busy_ns + accounts.gpu_idle_ns
     if not accounts.gpu_busy_ns:
         return None
-    cause, share = _cause(book, gaps_ns)
-    kind = category(book.rows["activities"], "op_class")
+    cause, share = _cause(context, gaps_ns)
+    kind = category(context.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
-    bare_ns = accounts.gpu_busy_ns - _busy_ns(book, ~collective)
-    idle = idle_share(book.unprofiled, book.busy_ns)
+    bare_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
+    idle = idle_share(context.unprofiled, context.busy_ns)
     by = _bound_by(idle, BOUND_BY.get(cause or "", "unknown"), communication_share(parts))
     among = ~collective if by == "communication" else np.ones(len(collective), np.bool_)
     work, work_ns = _largest(kind, accounts.exclusive_ns, among)
@@ -81,11 +81,11 @@ def communication_share(parts: Parts | None) -> float:
     )
 
 
-def _cause(book: Book, gaps_ns: IntArray) -> tuple[str | None, float | None]:
+def _cause(context: ScanContext, gaps_ns: IntArray) -> tuple[str | None, float | None]:
     """Return the cause of most of the idle time, and its share of it; none where gaps do not explain half of it."""
-    cause, cause_ns = _largest(category(book.rows["gaps"], "cause"), gaps_ns)
-    step, devices = book.accounts.per_step, max(book.accounts.devices, 1)
-    idle_ns = (book.unprofiled.mid_ns - book.busy_ns) * devices * (1 if step is None else step.count)
+    cause, cause_ns = _largest(category(context.rows["gaps"], "cause"), gaps_ns)
+    step, devices = context.accounts.per_step, max(context.accounts.devices, 1)
+    idle_ns = (context.unprofiled.mid_ns - context.busy_ns) * devices * (1 if step is None else step.count)
     if cause not in BOUND_BY or not cause_ns or 2 * int(gaps_ns.sum()) < idle_ns:
         return None, None
     return cause, round(cause_ns / int(gaps_ns.sum()), 4)
@@ -118,7 +118,7 @@ def _is(categories: Categories, value: str) -> BoolArray:
     return np.array([*(each == value for each in categories.values), False], np.bool_)[categories.codes]
 
 
-def _busy_ns(book: Book, among: BoolArray) -> int:
+def _busy_ns(context: ScanContext, among: BoolArray) -> int:
     """Return for how long devices ran some of these activities, a device at a time."""
-    start, dur, device = (rows_of(book.timeline.activities[each]) for each in ("start_ns", "dur_ns", "device"))
+    start, dur, device = (rows_of(context.timeline.activities[each]) for each in ("start_ns", "dur_ns", "device"))
     return covered_ns(device, start, start + dur, among)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.devices import Device
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.record import Finding
 from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import OPERATIONS
@@ -36,17 +36,17 @@ class Least:
     known: BoolArray
 
 
-def least_times(book: Book, findings: Sequence[Finding]) -> Least | None:
+def least_times(context: ScanContext, findings: Sequence[Finding]) -> Least | None:
     """Return the least time of each activity; None where the device is not known."""
-    if book.device is None:
+    if context.device is None:
         return None
-    rows, dur = book.rows["activities"], book.accounts.dur_ns
-    moved_ns = _moved_ns(book, book.device)
-    counted_ns = _counted_ns(book)
+    rows, dur = context.rows["activities"], context.accounts.dur_ns
+    moved_ns = _moved_ns(context, context.device)
+    counted_ns = _counted_ns(context)
     over_link = _is(category(rows, "copy_kind"), _TO_HOST)
     counted = _is(category(rows, "op_class"), tuple(_COUNTED))
     known = np.where(counted, counted_ns >= 0, moved_ns >= 0) & ~over_link
-    floor = np.maximum(np.maximum(moved_ns, counted_ns), book.device.launch_floor_ns[0])
+    floor = np.maximum(np.maximum(moved_ns, counted_ns), context.device.launch_floor_ns[0])
     least = np.where(known, np.minimum(np.ceil(floor), dur), dur).astype(np.int64)
     for finding in findings:
         if finding.on_gpu and finding.measured_ns:
@@ -57,30 +57,30 @@ def least_times(book: Book, findings: Sequence[Finding]) -> Least | None:
     return Least(least, known)
 
 
-def _moved_ns(book: Book, device: Device) -> FloatArray:
+def _moved_ns(context: ScanContext, device: Device) -> FloatArray:
     """Return how long each activity's bytes take at the device's bandwidth; −1 where they are not known."""
-    nbytes = number(book.rows["activities"], "bytes", null=-1)
+    nbytes = number(context.rows["activities"], "bytes", null=-1)
     return np.where(nbytes >= 0, nbytes * (_S / device.achieved_bytes_per_s), -1.0)
 
 
-def _counted_ns(book: Book) -> FloatArray:
+def _counted_ns(context: ScanContext) -> FloatArray:
     """Return how long each activity of a library's call takes at the rate that libraries reach; −1 where its FLOPs or
     that rate are not known. A call's time is shared among its kernels by how long they took.
     """
-    rows, dur = book.rows["activities"], book.accounts.dur_ns
+    rows, dur = context.rows["activities"], context.accounts.dur_ns
     flops, nbytes, together = (number(rows, f"call_{name}", null=-1) for name in ("flops", "bytes", "dur_ns"))
     found = np.full(len(dur), -1.0)
-    if book.rates is None:
+    if context.rates is None:
         return found
     kinds, of = distinct(
-        category(rows, "op_class"), category(rows, "operation"), category(rows, "dtype"), _units(book.kernel_names)
+        category(rows, "op_class"), category(rows, "operation"), category(rows, "dtype"), _units(context.kernel_names)
     )
     known_rates = [
-        (0, 0, 0) if one is None else (one.launch_ns, one.flops_per_s, one.low) for one in _rates(book.rates, kinds)
+        (0, 0, 0) if one is None else (one.launch_ns, one.flops_per_s, one.low) for one in _rates(context.rates, kinds)
     ]
     launch_ns, flops_per_s, low = np.array([*known_rates, (0, 0, 0)], np.float64)[of].T
     known = np.flatnonzero((flops_per_s > 0) & (flops >= 0) & (together > 0))
-    moved_ns = nbytes[known] * (_S / book.rates.device.achieved_bytes_per_s)
+    moved_ns = nbytes[known] * (_S / context.rates.device.achieved_bytes_per_s)
     work_ns = np.maximum(flops[known] * (_S / flops_per_s[known]), moved_ns)
     found[known] = low[known] * (launch_ns[known] + work_ns) * dur[known] / together[known]
     return found

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.flow import Evidence
 from tracemine.matching.rule import Matches, Rule
 from tracemine.rows.table import IntArray, category, number
@@ -16,16 +16,16 @@ from tracemine.rows.table import IntArray, category, number
 _SPREAD_OUT, _OUT_OF_LINE = 100, 10
 
 
-def classes_of(book: Book, found: Matches) -> Iterable[tuple[IntArray, Evidence]]:
+def classes_of(context: ScanContext, found: Matches) -> Iterable[tuple[IntArray, Evidence]]:
     """Yield the classes of a rule's matches, each a matrix of row numbers, with the weakest evidence of its matches.
 
     Each row is in one match at most; occurrences that are spread out are dropped.
     """
-    weakest = _weakest(found, book.rows[found.rule.rows].count)
-    members, offsets = apart(*_whole_groups(book, found.rule, found.rows, found.offsets))
-    for matrix in _classes(book, found.rule, members, offsets, weakest):
-        together = _together(book, found.rule, matrix)
-        book.drop("spread_out", len(matrix) - len(together))
+    weakest = _weakest(found, context.rows[found.rule.rows].count)
+    members, offsets = apart(*_whole_groups(context, found.rule, found.rows, found.offsets))
+    for matrix in _classes(context, found.rule, members, offsets, weakest):
+        together = _together(context, found.rule, matrix)
+        context.drop("spread_out", len(matrix) - len(together))
         if len(together):
             yield together, Evidence(int(weakest[together].min()))
 
@@ -40,9 +40,9 @@ def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:
     return weakest
 
 
-def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+def _whole_groups(context: ScanContext, rule: Rule, members: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
     """Replace a match in a fusion group by the whole group, once; leave matches elsewhere as they are."""
-    groups = book.groups
+    groups = context.groups
     if groups is None or rule.saving != "fuse" or len(offsets) < 2:
         return members, offsets
     group = groups.activity_group[members[offsets[:-1]]]
@@ -50,7 +50,7 @@ def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) 
     first[np.unique(group, return_index=True)[1]] = True
     # A user's rule may have claimed part of a group as neighbours: what is left of it is no kernel of its own.
     taken = np.zeros(len(groups), dtype=bool)
-    taken[groups.activity_group[book.claimed[rule.rows] & (groups.activity_group >= 0)]] = True
+    taken[groups.activity_group[context.claimed[rule.rows] & (groups.activity_group >= 0)]] = True
     kept = np.flatnonzero(np.where(group >= 0, first & ~np.append(taken, False)[group], True))
     if not len(kept):
         return members[:0], offsets[:1]
@@ -64,12 +64,12 @@ def _whole_groups(book: Book, rule: Rule, members: IntArray, offsets: IntArray) 
 
 
 def _classes(
-    book: Book, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
+    context: ScanContext, rule: Rule, members: IntArray, offsets: IntArray, weakest: npt.NDArray[np.int8]
 ) -> Iterable[IntArray]:
     """Yield matches that are alike, a matrix of row numbers for each class, in order of first appearance."""
     if len(offsets) < 2:
         return
-    facts, rows = book.facts[rule.rows], book.rows[rule.rows]
+    facts, rows = context.facts[rule.rows], context.rows[rule.rows]
     of_op = (facts.op, facts.shapes, facts.dtypes, facts.strides, facts.dtype, facts.module, facts.optimizer)
     columns: list[npt.NDArray[np.integer]] = [column.codes for column in of_op]
     columns += [facts.source.codes] if {"source", "line"} & set(rule.group_by) else []
@@ -77,14 +77,14 @@ def _classes(
     columns += [weakest] if rule.match else []
     columns += [number(rows, "bytes_moved")] if rule.saving == "pin_memory" else []
     columns += [category(rows, "invariant_evidence").codes] if rule.of_invariants else []
-    if rule.saving == "fuse" and book.groups is not None:
-        kind = (book.groups.kernel + 1) * len(Evidence) + book.groups.evidence
+    if rule.saving == "fuse" and context.groups is not None:
+        kind = (context.groups.kernel + 1) * len(Evidence) + context.groups.evidence
         figures = (
-            *(kind, book.groups.bytes_before, book.groups.bytes_after),
-            *(book.groups.intermediate_bytes, book.groups.product_bytes),
-            *(book.groups.more_reads, book.groups.more_writes),
+            *(kind, context.groups.bytes_before, context.groups.bytes_after),
+            *(context.groups.intermediate_bytes, context.groups.product_bytes),
+            *(context.groups.more_reads, context.groups.more_writes),
         )
-        columns += [np.append(each, -1)[book.groups.activity_group] for each in figures]
+        columns += [np.append(each, -1)[context.groups.activity_group] for each in figures]
     op_row = facts.op_row[members]
     follows = np.concatenate(([False], (op_row[1:] == op_row[:-1]) & (op_row[1:] >= 0)))
     follows[offsets[:-1]] = False  # the first of a match continues nothing
@@ -97,13 +97,13 @@ def _classes(
         yield members[offsets[block][:, None] + np.arange(length)]
 
 
-def _together(book: Book, rule: Rule, matrix: IntArray) -> IntArray:
+def _together(context: ScanContext, rule: Rule, matrix: IntArray) -> IntArray:
     """Drop occurrences that lie far apart: over a hundred times their own time, alone or ten times what another one
     takes. A module was loaded in between, or a model warmed up: one kernel does not win that back.
     """
     if rule.saving != "fuse":
         return matrix
-    rows = book.rows[rule.rows]
+    rows = context.rows[rule.rows]
     start, dur = (number(rows, name)[matrix] for name in ("start_ns", "dur_ns"))
     span = (start + dur).max(axis=1) - start.min(axis=1)
     out_of_line = span > _OUT_OF_LINE * span.min() if len(span) > 1 else np.ones(1, np.bool_)

@@ -21,7 +21,7 @@ from tracemine.timeline import Timeline
 
 
 @dataclass(slots=True)
-class Book:
+class ScanContext:
     """State of a scan: the facts, what is claimed so far, what was left out and why."""
 
     timeline: Timeline

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.findings.attention import eager_attention, fused_attention
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
 from tracemine.findings.turns import turned
@@ -66,34 +66,36 @@ class Estimated:
     label: Label
 
 
-def _fuse(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
-    groups, members = book.groups, matrix[0]
+    groups, members = context.groups, matrix[0]
     group = -1 if groups is None else int(groups.activity_group[members[0]])
-    mean_ns = book.facts["activities"].dur_ns[matrix].mean(axis=0)
+    mean_ns = context.facts["activities"].dur_ns[matrix].mean(axis=0)
     if groups is None or group < 0:
-        return _on_gpu(book, matrix, fused_run(_neighbours(book, members, mean_ns), book.curves), Evidence.ADJACENT)
+        return _on_gpu(
+            context, matrix, fused_run(_neighbours(context, members, mean_ns), context.curves), Evidence.ADJACENT
+        )
     if groups.kernel[group] < 0:  # its bytes are not known
-        estimate = fused_run(_neighbours(book, members, mean_ns), book.curves, legal=True)
+        estimate = fused_run(_neighbours(context, members, mean_ns), context.curves, legal=True)
     else:
-        estimate = _one_kernel(book, groups, group, members, mean_ns)
-    return _on_gpu(book, matrix, estimate, Evidence(int(groups.evidence[group])))
+        estimate = _one_kernel(context, groups, group, members, mean_ns)
+    return _on_gpu(context, matrix, estimate, Evidence(int(groups.evidence[group])))
 
 
-def _fuse_or_remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _fuse_or_remove(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """Estimate one kernel in place of several; where that saves less, the work that a fold leaves."""
-    fused = _fuse(book, rule, matrix)
+    fused = _fuse(context, rule, matrix)
     if rule.left is None:
         return fused
-    folded = _remove(book, rule, matrix)
+    folded = _remove(context, rule, matrix)
     if isinstance(fused, Abstained) or isinstance(folded, Abstained):
         return folded
     return max(fused, folded, key=lambda one: one.gpu_saving_ns.mid)
 
 
 def _one_kernel(
-    book: Book, groups: Groups, group: int, members: IntArray, durations_ns: FloatArray
+    context: ScanContext, groups: Groups, group: int, members: IntArray, durations_ns: FloatArray
 ) -> Estimate | Abstained:
     """Estimate a fusion group, from the mean durations of its activities in all instances."""
     own = slice(int(groups.begin[group]), int(groups.begin[group + 1]))
@@ -107,9 +109,9 @@ def _one_kernel(
             Unfused(reads=int(groups.node_reads[node]), writes=int(groups.node_writes[node]), dur_ns=dur)
             for node, dur in spent.items()
         ],
-        book.curves,
+        context.curves,
         sure=groups.evidence[group] != Evidence.ADJACENT,
-        in_model=book.has_products,
+        in_model=context.has_products,
         product_bytes=int(groups.product_bytes[group]),
         more=(int(groups.more_reads[group]), int(groups.more_writes[group])),
     )
@@ -124,143 +126,145 @@ def _one_kernel(
     )
 
 
-def _pass(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """Estimate one pass over lists in place of an optimizer's step or a loop over tensors."""
-    rows, members = book.rows["activities"], matrix[0]
-    durations = book.facts["activities"].dur_ns[matrix]
-    operands = _of_operands(book, members, durations.mean(axis=0))
+    rows, members = context.rows["activities"], matrix[0]
+    durations = context.facts["activities"].dur_ns[matrix]
+    operands = _of_operands(context, members, durations.mean(axis=0))
     if operands is not None:
-        return _on_gpu(book, matrix, operands)
+        return _on_gpu(context, matrix, operands)
     measured_ns = float(durations.sum(axis=1).mean())
-    optimizer = text_at(book.facts["activities"].optimizer, members[0])
+    optimizer = text_at(context.facts["activities"].optimizer, members[0])
     style = text_at(category(rows, "update_style"), members[0])
-    compiled = optimizer is not None and not book.environment.has_fused_step(optimizer)
+    compiled = optimizer is not None and not context.environment.has_fused_step(optimizer)
     if compiled and style == "lists" and rule.call == "operator":  # lists are what PyTorch has for this class
         return Abstained("no_fused_step")
     if number(rows, "zeroing", null=-1)[members[0]] >= 0:
         added = [text_at(category(rows, "operation"), row) == "add" for row in members]
-        return _on_gpu(book, matrix, without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum())))
+        return _on_gpu(context, matrix, without_zeros(measured_ns, float(durations.mean(axis=0)[added].sum())))
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
-    calls = _calls(book, members)
-    work = _work(book, calls, optimizer, text_at(category(rows, "sweep_kind"), members[0]))
+    calls = _calls(context, members)
+    work = _work(context, calls, optimizer, text_at(category(rows, "sweep_kind"), members[0]))
     if work is not None:
         traffic, alike = work.traffic, style == "lists"
         estimate = one_pass(
-            work.passes, traffic, measured_ns, book.curves, sure=work.sure, compiled=compiled, alike=alike
+            work.passes, traffic, measured_ns, context.curves, sure=work.sure, compiled=compiled, alike=alike
         )
-        return _on_gpu(book, matrix, estimate, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
+        return _on_gpu(context, matrix, estimate, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
     if optimizer is None:
         return Abstained("bytes_unknown")
     after, before = step_share(calls, optimizer)
-    estimate = share_of(measured_ns, after, before, book.curves, loop=style == "loop")
-    return _on_gpu(book, matrix, estimate, Evidence.CONSISTENT)
+    estimate = share_of(measured_ns, after, before, context.curves, loop=style == "loop")
+    return _on_gpu(context, matrix, estimate, Evidence.CONSISTENT)
 
 
-def _work(book: Book, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> Work | None:
+def _work(context: ScanContext, calls: Sequence[Call], optimizer: str | None, loop: str | None) -> Work | None:
     """Return what an optimizer's step, or a loop of this kind, must move."""
     if optimizer is not None:
-        return step_work(book.lists, calls, optimizer)
-    return None if loop is None else loop_work(book.lists, calls, loop)
+        return step_work(context.lists, calls, optimizer)
+    return None if loop is None else loop_work(context.lists, calls, loop)
 
 
-def _calls(book: Book, members: IntArray) -> list[Call]:
-    names = [text_at(book.kernel_names, row) or "" for row in members]
-    return book.lists.calls(book.facts["activities"].op_row[members], names)
+def _calls(context: ScanContext, members: IntArray) -> list[Call]:
+    names = [text_at(context.kernel_names, row) or "" for row in members]
+    return context.lists.calls(context.facts["activities"].op_row[members], names)
 
 
-def _of_operands(book: Book, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
+def _of_operands(context: ScanContext, members: IntArray, durations_ns: FloatArray) -> Estimate | Abstained | None:
     """Estimate the rest of casts of weights, growing caches and bags of many tables; None: it is none of these."""
-    rows, facts = book.rows["activities"], book.facts["activities"]
+    rows, facts = context.rows["activities"], context.facts["activities"]
     casts, grows = (flags(rows, name)[members].all() for name in ("weight_cast", "appended"))
     bags = number(rows, "bags", null=-1)[members[0]] >= 0
     if not (casts or grows or bags):
         return None
-    calls = book.lists.calls(facts.op_row[members], [""] * len(members))
+    calls = context.lists.calls(facts.op_row[members], [""] * len(members))
     if grows:  # a call may launch several kernels, for parts of the axis
         parts = by_operator(facts, members)
         if len(calls) < len(parts):
             return Abstained("bytes_unknown")
         spent = [float(durations_ns[part].sum()) for part in parts]
-        return rows_written(row_bytes(calls), spent, book.curves)
+        return rows_written(row_bytes(calls), spent, context.curves)
     if len(calls) < len(members):
         return Abstained("bytes_unknown")
     if casts:
-        copied, moved_bytes = cast_pass(book.lists, calls)
-        return cast_once(copied, moved_bytes, float(durations_ns.sum()), book.curves, training=book.training)
-    moved = [bag_bytes(call, book.lists.shapes(call.row)) for call in calls if call.name != "arange"]
+        copied, moved_bytes = cast_pass(context.lists, calls)
+        return cast_once(copied, moved_bytes, float(durations_ns.sum()), context.curves, training=context.training)
+    moved = [bag_bytes(call, context.lists.shapes(call.row)) for call in calls if call.name != "arange"]
     if any(each is None for each in moved):
         return Abstained("bytes_unknown")
     reads, writes = (sum(each[at] for each in moved if each is not None) for at in (0, 1))
-    return one_table(reads, writes, float(durations_ns.sum()), book.curves)
+    return one_table(reads, writes, float(durations_ns.sum()), context.curves)
 
 
-def _attention(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _attention(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """Estimate one fused call in place of eager attention."""
-    facts, members = book.facts["activities"], np.sort(matrix[0])
-    eager = eager_attention(book.lists, facts.op_row[members].tolist())
-    if eager is None or book.rates is None:
+    facts, members = context.facts["activities"], np.sort(matrix[0])
+    eager = eager_attention(context.lists, facts.op_row[members].tolist())
+    if eager is None or context.rates is None:
         return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
-    capability = next((each.compute_capability for each in book.timeline.meta.devices), None)
-    written = number(book.rows["activities"], "bytes_written", null=0)[members]
+    capability = next((each.compute_capability for each in context.timeline.meta.devices), None)
+    written = number(context.rows["activities"], "bytes_written", null=0)[members]
     scores = int(written[written >= eager.call.score_bytes].sum())
-    environment = book.environment
-    estimate = fused_attention(eager, book.rates, capability, environment.torch, scores, amd=environment.amd)
-    return _on_gpu(book, matrix, estimate)
+    environment = context.environment
+    estimate = fused_attention(eager, context.rates, capability, environment.torch, scores, amd=environment.amd)
+    return _on_gpu(context, matrix, estimate)
 
 
-def _pin(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    nbytes = number(book.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
-    estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), book.device)
-    return _on_gpu(book, matrix, estimate)
+def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    nbytes = number(context.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
+    estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), context.device)
+    return _on_gpu(context, matrix, estimate)
 
 
-def _remove(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
-    durations = book.facts["activities"].dur_ns[matrix]
+    durations = context.facts["activities"].dur_ns[matrix]
     estimate, evidence = removed(float(durations.sum(axis=1).mean()), rule.left), Evidence.PROVEN
     if rule.of_invariants:
-        told = text_at(category(book.rows["activities"], "invariant_evidence"), int(matrix[0, 0]))
+        told = text_at(category(context.rows["activities"], "invariant_evidence"), int(matrix[0, 0]))
         evidence = Evidence[(told or "adjacent").upper()]
     if evidence < Evidence.PROVEN:
         estimate = replace(estimate, assumptions=(*estimate.assumptions, _TAKEN_AS_SAME))
-    return _on_gpu(book, matrix, estimate, evidence)
+    return _on_gpu(context, matrix, estimate, evidence)
 
 
-def _reach(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """Estimate alike calls of a library, each of them whole: what another rule has a part of is that rule's."""
-    rows, durations = book.rows["activities"], book.facts["activities"].dur_ns[matrix]
+    rows, durations = context.rows["activities"], context.facts["activities"].dur_ns[matrix]
     first = matrix[:, 0]
     if (durations.sum(axis=1) != number(rows, "call_dur_ns")[first]).any():
         return Abstained("claimed_by_another_rule")
-    call = recorded_call(book.timeline, int(book.facts["activities"].op_row[first[0]]))
+    call = recorded_call(context.timeline, int(context.facts["activities"].op_row[first[0]]))
     cause = text_at(category(rows, "call_cause"), int(first[0])) or ""
-    estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), book.rates)
-    return _on_gpu(book, matrix, estimate)
+    estimate = at_its_rate(call, cause, float(durations.sum(axis=1).mean()), context.rates)
+    return _on_gpu(context, matrix, estimate)
 
 
-def _batch(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
     """Estimate one call of each operator in place of a loop's turns."""
-    rows, members = book.rows["activities"], np.sort(matrix[0])
-    durations = book.facts["activities"].dur_ns[matrix]
+    rows, members = context.rows["activities"], np.sort(matrix[0])
+    durations = context.facts["activities"].dur_ns[matrix]
     if rows.graph is None:
         return Abstained("bytes_unknown")
     written = number(rows, "bytes_written", null=-1)[members]
-    kernels = [text_at(book.kernel_names, row) or "" for row in members]
+    kernels = [text_at(context.kernel_names, row) or "" for row in members]
     turns = int(number(rows, "turns")[members[0]])
     mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
-    operators = turned(book.timeline, rows.graph, members, mean_ns, written, kernels, turns)
-    estimate = Abstained("bytes_unknown") if operators is None else batched(operators, turns, book.curves, book.rates)
-    return _on_gpu(book, matrix, estimate)
+    operators = turned(context.timeline, rows.graph, members, mean_ns, written, kernels, turns)
+    estimate = (
+        Abstained("bytes_unknown") if operators is None else batched(operators, turns, context.curves, context.rates)
+    )
+    return _on_gpu(context, matrix, estimate)
 
 
 def _on_gpu(
-    book: Book, matrix: IntArray, estimate: Estimate | Abstained, evidence: Evidence = Evidence.PROVEN
+    context: ScanContext, matrix: IntArray, estimate: Estimate | Abstained, evidence: Evidence = Evidence.PROVEN
 ) -> Estimated | Abstained:
     """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed."""
     if isinstance(estimate, Abstained):
         return estimate
-    measured, count = int(book.facts["activities"].dur_ns[matrix].sum()), len(matrix)
+    measured, count = int(context.facts["activities"].dur_ns[matrix].sum()), len(matrix)
     after = (estimate.after_ns * count).at_most(measured)
     saving = Range(measured - after.high, measured - after.mid, measured - after.low)
     traffic_bytes = estimate.traffic_bytes
@@ -277,12 +281,12 @@ def _on_gpu(
         flops=None if estimate.flops is None else estimate.flops * count,
         assumptions=estimate.assumptions,
         evidence=evidence.name.lower(),
-        label=label_of(book.timeline, book.facts["activities"], matrix[0]),
+        label=label_of(context.timeline, context.facts["activities"], matrix[0]),
     )
 
 
-def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
-    rows, facts = book.rows["gaps"], book.facts["gaps"]
+def _close(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+    rows, facts = context.rows["gaps"], context.facts["gaps"]
     causes = category(rows, "cause")
     cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
     most = facts.dur_ns[matrix].reshape(-1)
@@ -290,14 +294,14 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         most = np.minimum(most, number(rows, "blocked_ns")[matrix].reshape(-1))
     if rule.saving == "close_break":  # a graph in one piece closes what passed between its pieces
         most = np.minimum(most, number(rows, "break_ns")[matrix].reshape(-1))
-    if cause == "data_loading" and not _has_workers(book, matrix):
+    if cause == "data_loading" and not _has_workers(context, matrix):
         saving, assumptions = hidden_by_workers(
-            most, number(rows, "host_work_ns")[matrix].reshape(-1), _rest(book, matrix)
+            most, number(rows, "host_work_ns")[matrix].reshape(-1), _rest(context, matrix)
         )
     else:
-        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in book.alone_ns)
-        saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), book.steps.slowdown)
-    devices = max(book.accounts.devices, 1)
+        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.alone_ns)
+        saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), context.steps.slowdown)
+    devices = max(context.accounts.devices, 1)
     return Estimated(
         matrix=matrix,
         measured_ns=int(facts.dur_ns[matrix].sum()),
@@ -310,19 +314,19 @@ def _close(book: Book, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
         assumptions=assumptions,
         # The cause follows from recorded call times, or it is called unknown.
         evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",
-        label=label_of(book.timeline, facts, matrix[0]),
+        label=label_of(context.timeline, facts, matrix[0]),
     )
 
 
-def _has_workers(book: Book, matrix: IntArray) -> bool:
+def _has_workers(context: ScanContext, matrix: IntArray) -> bool:
     """Return whether the loop that a gap waits for has workers already: how much faster more are is not known."""
-    op = category(book.rows["gaps"], "op")
+    op = category(context.rows["gaps"], "op")
     return _WITH_WORKERS in (text_at(op, int(matrix[0, 0])) or "")
 
 
-def _rest(book: Book, matrix: IntArray) -> IntArray:
+def _rest(context: ScanContext, matrix: IntArray) -> IntArray:
     """Return, for each gap, how long the step around it takes without it: up to the next such gap."""
-    rows = book.rows["gaps"]
+    rows = context.rows["gaps"]
     begin, dur = number(rows, "start_ns")[matrix[:, 0]], number(rows, "dur_ns")[matrix].sum(axis=1)
     if len(begin) < 2:
         rest: IntArray = number(rows, "busy_before_ns")[matrix].sum(axis=1)
@@ -331,7 +335,7 @@ def _rest(book: Book, matrix: IntArray) -> IntArray:
     return rest
 
 
-ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = {
+ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], Estimated | Abstained]] = {
     "fuse": _fuse_or_remove,
     "one_pass": _pass,
     "attention": _attention,
@@ -344,9 +348,9 @@ ESTIMATES: dict[str, Callable[[Book, Rule, IntArray], Estimated | Abstained]] = 
 }
 
 
-def _neighbours(book: Book, members: IntArray, durations_ns: FloatArray) -> list[Neighbour]:
+def _neighbours(context: ScanContext, members: IntArray, durations_ns: FloatArray) -> list[Neighbour]:
     """Return the operators of one match, neighbours that one operator launched taken together."""
-    facts, bound = book.facts["activities"], category(book.rows["activities"], "bound")
+    facts, bound = context.facts["activities"], category(context.rows["activities"], "bound")
     return [
         Neighbour(
             dur_ns=math.ceil(durations_ns[part].sum()),  # a part of a nanosecond is no saving

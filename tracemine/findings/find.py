@@ -17,7 +17,7 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import measure, summarise
 from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, waited_in
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.grouping import grouped
@@ -71,69 +71,69 @@ def find(
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan.
     """
-    book = Book(timeline, rows, device, measure(timeline), groups, curves)
-    gaps_ns = book.alone_ns[1]  # before anything is fixed
+    context = ScanContext(timeline, rows, device, measure(timeline), groups, curves)
+    gaps_ns = context.alone_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:
-        threshold_ns = max(_DEFAULT_LEAST_NS, book.accounts.span_ns // _DEFAULT_SHARE)
+        threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.span_ns // _DEFAULT_SHARE)
     if groups is not None:
-        book.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
+        context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
     by_priority = sorted(matches, key=lambda m: (m.rule.priority, m.rule.id))
-    variants, places = _variants(book, by_priority, judge, threshold_ns)
-    findings = _advised(book, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
-    findings = _ranked(book, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
-    parts = parts_of(book, findings)
+    variants, places = _variants(context, by_priority, judge, threshold_ns)
+    findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
+    findings = _ranked(context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0)
+    parts = parts_of(context, findings)
     return Scan(
         trace=TraceSummary(
             path=timeline.meta.source if path is None else path,
             format=timeline.meta.format,
             gpu=gpu_name(timeline),
-            steps=book.accounts.steps,
+            steps=context.accounts.steps,
             activities=timeline.activities.num_rows,
             unattributed=timeline.activities["op_row"].null_count,
             estimated_for=None if device is None else device.title,
         ),
         summary=replace(
-            summarise(book.accounts, findings, book.unprofiled),
-            bound=bound_of(book, parts, gaps_ns),
+            summarise(context.accounts, findings, context.unprofiled),
+            bound=bound_of(context, parts, gaps_ns),
             parts=parts,
-            peak_memory=peak_memory(book, findings),
+            peak_memory=peak_memory(context, findings),
             payback=payback(findings),
         ),
         findings=tuple(findings),
-        dropped=dict(sorted(book.dropped.items())),
-        warnings=warnings_of(timeline, rows["gaps"], book.accounts, book.curves, book.steps.slowdown),
-        recorded=recorded(timeline, book.accounts),
-        spent=spent(book),
+        dropped=dict(sorted(context.dropped.items())),
+        warnings=warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown),
+        recorded=recorded(timeline, context.accounts),
+        spent=spent(context),
     )
 
 
 def _variants(
-    book: Book, by_priority: Sequence[Matches], judge: Judge | None, threshold_ns: int
+    context: ScanContext, by_priority: Sequence[Matches], judge: Judge | None, threshold_ns: int
 ) -> tuple[list[Finding], dict[str, Placed]]:
     """Return the variants of all findings, with what the step gains of each; and where each is, by its fingerprint."""
     reported: list[Reported] = []
     little: list[Reported] = []
     for found in by_priority:
-        for variants in _by_finding(_of_rule(book, found)):
+        for variants in _by_finding(_of_rule(context, found)):
             if _saves_enough(variants, threshold_ns):
-                claim(book, variants)
+                claim(context, variants)
                 reported += variants
             else:
                 little += variants
     places = {one.finding.fingerprint: one.placed for one in (*reported, *little)}
-    more, unfelt = felt(book, reported, little, threshold_ns)
+    more, unfelt = felt(context, reported, little, threshold_ns)
     reported += more
     if judge is not None:
         reported = [_judged(one, judge) for one in reported]
-    return with_steps(book, reported, unfelt, threshold_ns), places
+    return with_steps(context, reported, unfelt, threshold_ns), places
 
 
-def _ranked(book: Book, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
-    accounts = book.accounts
+def _ranked(context: ScanContext, findings: Sequence[Finding], threshold_ns: int, least_share: float) -> list[Finding]:
+    accounts = context.accounts
     scale = Scale(
         steps=accounts.steps,
-        unprofiled_ns=book.unprofiled.mid_ns,
+        unprofiled_ns=context.unprofiled.mid_ns,
         gpu_time_ns=accounts.gpu_time_ns,
         least_ns=threshold_ns,
         least_share=least_share,
@@ -142,42 +142,44 @@ def _ranked(book: Book, findings: Sequence[Finding], threshold_ns: int, least_sh
     return ranked(findings, scale, inside)
 
 
-def _of_rule(book: Book, found: Matches) -> Iterator[Reported]:
+def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
     """Yield the variants of a rule's findings, of what no rule before it has claimed."""
-    left = _left(book, found)
-    named = np.zeros(book.rows[found.rule.rows].count, np.bool_)  # rows that the rule's pattern names
+    left = _left(context, found)
+    named = np.zeros(context.rows[found.rule.rows].count, np.bool_)  # rows that the rule's pattern names
     named[left.rows] = True
     variants: dict[str, list[tuple[Identity, Estimated]]] = {}
-    for estimated in _estimated(book, left):
+    for estimated in _estimated(context, left):
         identity = variant_of(found.rule, estimated.label)
         variants.setdefault(identity.finding, []).append((identity, estimated))
     for mark, members in variants.items():
         classes = [estimated for _, estimated in members]
         first = members[first_class(classes)][0]
         aliases = dict.fromkeys(alias for each in (first, *(each for each, _ in members)) for alias in each.aliases)
-        yield _variant(book, found.rule, Identity(mark, tuple(aliases)), classes, named)
+        yield _variant(context, found.rule, Identity(mark, tuple(aliases)), classes, named)
 
 
-def _estimated(book: Book, found: Matches) -> Iterator[Estimated]:
+def _estimated(context: ScanContext, found: Matches) -> Iterator[Estimated]:
     """Yield the estimate of each class of matches that saves anything; count the others as dropped."""
-    for matrix, evidence in classes_of(book, found):
-        estimated = ESTIMATES[found.rule.saving](book, found.rule, matrix)
+    for matrix, evidence in classes_of(context, found):
+        estimated = ESTIMATES[found.rule.saving](context, found.rule, matrix)
         if isinstance(estimated, Abstained):
-            book.drop(estimated.reason, len(matrix))
+            context.drop(estimated.reason, len(matrix))
         elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:
-            book.drop("nothing_to_win", len(matrix))
+            context.drop("nothing_to_win", len(matrix))
         else:
             sure = min(Evidence[estimated.evidence.upper()], evidence)
             yield dataclasses.replace(estimated, evidence=sure.name.lower())
 
 
-def _variant(book: Book, rule: Rule, identity: Identity, classes: list[Estimated], named: BoolArray) -> Reported:
+def _variant(
+    context: ScanContext, rule: Rule, identity: Identity, classes: list[Estimated], named: BoolArray
+) -> Reported:
     """Return a variant with the title and the call of the advice that fits it."""
-    facts = _facts(book, rule, classes, named)
-    chosen = fitting(rule.advice, book.environment.facts | facts)
+    facts = _facts(context, rule, classes, named)
+    chosen = fitting(rule.advice, context.environment.facts | facts)
     titled = rule if chosen is None or chosen.title is None else dataclasses.replace(rule, title=chosen.title)
     return Reported(
-        finding=variant_finding(book, titled, identity, classes),
+        finding=variant_finding(context, titled, identity, classes),
         rule=rule,
         matrices=[one.matrix for one in classes],
         savings=[one.gpu_saving_ns for one in classes],
@@ -187,7 +189,7 @@ def _variant(book: Book, rule: Rule, identity: Identity, classes: list[Estimated
     )
 
 
-def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArray) -> dict[str, Fact]:
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[Estimated], named: BoolArray) -> dict[str, Fact]:
     """Return the facts that advice may ask of a variant. `named`: rows that the rule's pattern names."""
     labels = [one.label for one in classes]
     found = merged(
@@ -202,21 +204,21 @@ def _facts(book: Book, rule: Rule, classes: Sequence[Estimated], named: BoolArra
     )
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     if rule.rows != "gaps":
-        found["training"] = book.training
-        found["loop"] = text_at(category(book.rows["activities"], "sweep_kind"), int(rows[0]))
-        found["invariant"] = text_at(category(book.rows["activities"], "invariant_kind"), int(rows[0]))
-        found["fused_step"] = any(book.environment.has_fused_step(label.optimizer) for label in labels)
-        return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(book, classes)}
-    waited = waited_in(book.timeline, book.rows["gaps"], rows.tolist())
-    optimizer = book.facts["gaps"].optimizer
-    spent = np.bincount(optimizer.codes[rows] + 1, weights=book.facts["gaps"].dur_ns[rows])
+        found["training"] = context.training
+        found["loop"] = text_at(category(context.rows["activities"], "sweep_kind"), int(rows[0]))
+        found["invariant"] = text_at(category(context.rows["activities"], "invariant_kind"), int(rows[0]))
+        found["fused_step"] = any(context.environment.has_fused_step(label.optimizer) for label in labels)
+        return found | {"widened": not named[rows].all(), "slow_norm": _slow_norm(context, classes)}
+    waited = waited_in(context.timeline, context.rows["gaps"], rows.tolist())
+    optimizer = context.facts["gaps"].optimizer
+    spent = np.bincount(optimizer.codes[rows] + 1, weights=context.facts["gaps"].dur_ns[rows])
     most = int(spent.argmax()) - 1  # by idle time
     return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | ({waited: True} if waited else {})
 
 
-def _slow_norm(book: Book, classes: Sequence[Estimated]) -> bool:
+def _slow_norm(context: ScanContext, classes: Sequence[Estimated]) -> bool:
     """Return whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
-    curves, groups = book.curves, book.groups
+    curves, groups = context.curves, context.groups
     if curves is None or groups is None:
         return False
     of_first = groups.activity_group[np.array([one.matrix[0, 0] for one in classes])]
@@ -225,13 +227,13 @@ def _slow_norm(book: Book, classes: Sequence[Estimated]) -> bool:
 
 
 def _advised(
-    book: Book, findings: Iterable[Finding], rules: dict[str, Rule], places: dict[str, Placed]
+    context: ScanContext, findings: Iterable[Finding], rules: dict[str, Rule], places: dict[str, Placed]
 ) -> list[Finding]:
     """Return the findings, each with the advice that fits the trace and its place."""
     advice = []
     for finding in findings:
         own = merged(places[variant.identity.finding].facts for variant in finding.variants)
-        rule, of_trace = rules[finding.rule], book.environment
+        rule, of_trace = rules[finding.rule], context.environment
         fix = advised(rule.advice, rule.fix, of_trace.facts | own, of_trace.blockers_text)
         advice.append(replace(finding, fix=fix))
     return advice
@@ -263,15 +265,15 @@ def _judged(one: Reported, judge: Judge) -> Reported:
     return dataclasses.replace(one, finding=finding, savings=savings)
 
 
-def _left(book: Book, found: Matches) -> Matches:
+def _left(context: ScanContext, found: Matches) -> Matches:
     """Return a rule's matches among the rows that are not claimed; where some are claimed, it is matched anew."""
-    claimed = book.claimed[found.rule.rows]
+    claimed = context.claimed[found.rule.rows]
     if not claimed[found.rows].any():
         return found
-    again = match(found.rule, book.rows[found.rule.rows], without=claimed)
+    again = match(found.rule, context.rows[found.rule.rows], without=claimed)
     kept = np.zeros(len(claimed), dtype=bool)
     kept[again.rows] = True
     # A run that was cut is still there; what left nothing behind was another's altogether.
     left = np.bincount(np.repeat(np.arange(len(found)), np.diff(found.offsets)), kept[found.rows], len(found))
-    book.drop("claimed_by_another_rule", int((left == 0).sum()))
+    context.drop("claimed_by_another_rule", int((left == 0).sum()))
     return again

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.findings.ceiling import least_times
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, category
@@ -50,22 +50,22 @@ class Shared(NamedTuple):
     covered_ns: int  # of communication beside other work
 
 
-def parts_of(book: Book, findings: Sequence[Finding]) -> Parts | None:
+def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     """Return the parts of the usual unprofiled step, mean of steps and devices; None where nothing ran.
 
     Where no steps are known, of the whole span.
     """
-    accounts, step = book.accounts, book.accounts.per_step
-    part = part_of_activities(book, findings)
+    accounts, step = context.accounts, context.accounts.per_step
+    part = part_of_activities(context, findings)
     chosen = np.ones(len(part), np.bool_) if step is None else accounts.in_step
     if not accounts.gpu_busy_ns or not chosen.any():
         return None
-    shared = shared_among(*_places(book), np.where(chosen, part, -1))
+    shared = shared_among(*_places(context), np.where(chosen, part, -1))
     times = max(accounts.devices, 1) * (1 if step is None else max(step.count, 1))
     busy_ns = sum(shared.busy_ns) // times
-    whole_ns = max(book.unprofiled.mid_ns, busy_ns)
+    whole_ns = max(context.unprofiled.mid_ns, busy_ns)
     spent = _by_part(part, accounts.dur_ns, chosen)
-    least = least_times(book, findings)
+    least = least_times(context, findings)
     known = [0] * len(_NAMES) if least is None else _by_part(part, accounts.dur_ns, chosen & least.known)
     bottom = [0] * len(_NAMES) if least is None else _by_part(part, least.ns, chosen)
     found = [
@@ -88,7 +88,7 @@ def parts_of(book: Book, findings: Sequence[Finding]) -> Parts | None:
         least_gpu_time_ns=sum(bottom) // times if known_share >= _MOST_OF_IT else None,
         least_known_share=round(known_share, 4),
     )
-    return fixed(made, book.unprofiled.mid_ns, findings, devices=accounts.devices)
+    return fixed(made, context.unprofiled.mid_ns, findings, devices=accounts.devices)
 
 
 def fixed(parts: Parts, unprofiled_ns: int, findings: Sequence[Finding], *, devices: int) -> Parts:
@@ -117,11 +117,11 @@ def _by_part(part: IntArray, ns: IntArray, chosen: BoolArray) -> list[int]:
     return found
 
 
-def part_of_activities(book: Book, findings: Sequence[Finding]) -> IntArray:
+def part_of_activities(context: ScanContext, findings: Sequence[Finding]) -> IntArray:
     """Return the part of each activity, as a position in PARTS."""
-    rows = book.rows["activities"]
+    rows = context.rows["activities"]
     part = parts_by_class(category(rows, "op_class"))
-    part[book.facts["activities"].optimizer.codes >= 0] = _NAMES.index("optimizer")
+    part[context.facts["activities"].optimizer.codes >= 0] = _NAMES.index("optimizer")
     for finding in findings:
         if (name := OF_RULE.get(finding.rule)) is not None and finding.on_gpu:
             part[[row for occurrence in finding.activities for row in occurrence]] = _NAMES.index(name)
@@ -168,7 +168,7 @@ def covered_ns(device: IntArray, start: IntArray, end: IntArray, among: BoolArra
     return covered
 
 
-def _places(book: Book) -> tuple[IntArray, IntArray, IntArray]:
+def _places(context: ScanContext) -> tuple[IntArray, IntArray, IntArray]:
     """Return the device, start and end of each activity."""
-    device, start = (rows_of(book.timeline.activities[name]) for name in ("device", "start_ns"))
-    return device, start, start + book.accounts.dur_ns
+    device, start = (rows_of(context.timeline.activities[name]) for name in ("device", "start_ns"))
+    return device, start, start + context.accounts.dur_ns

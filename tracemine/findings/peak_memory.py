@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.record import Finding, PeakMemory
 from tracemine.fusion import Groups
 from tracemine.rows.ancestors import nearest
@@ -36,13 +36,13 @@ class Events:
     op_row: IntArray
 
 
-def peak_memory(book: Book, findings: Sequence[Finding]) -> PeakMemory | None:
+def peak_memory(context: ScanContext, findings: Sequence[Finding]) -> PeakMemory | None:
     """Return the largest peak of a step; None where allocations were not recorded, or dataflow is not known."""
-    groups, events = book.groups, events_of(book.timeline)
+    groups, events = context.groups, events_of(context.timeline)
     if groups is None or events is None or not len(groups.node_group):
         return None
-    there, missing = gone_bytes(book.timeline, events, groups, _claimed(groups, findings))
-    inside = _in_steps(book.timeline, events.start_ns)
+    there, missing = gone_bytes(context.timeline, events, groups, _claimed(groups, findings))
+    inside = _in_steps(context.timeline, events.start_ns)
     if not inside.any():
         return None
     return PeakMemory(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.findings.accounting import Accounts
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Recorded, Spent
 from tracemine.rows.arrow import rows_of
@@ -35,15 +35,15 @@ def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
     )
 
 
-def spent(book: Book) -> Spent:
+def spent(context: ScanContext) -> Spent:
     """Return the GPU time of each operator, and the idle time spent waiting for it: a step, or over the trace."""
-    accounts, gaps = book.accounts, book.facts["gaps"]
+    accounts, gaps = context.accounts, context.facts["gaps"]
     steps, kept = accounts.steps, accounts.in_step
     if not steps:
         kept = np.ones_like(kept)
-    kept_gaps = kept[number(book.rows["gaps"], "next_row")]
+    kept_gaps = kept[number(context.rows["gaps"], "next_row")]
     return Spent(
-        gpu_ns=_by_operator(book.facts["activities"], accounts.dur_ns, kept, max(steps, 1)),
+        gpu_ns=_by_operator(context.facts["activities"], accounts.dur_ns, kept, max(steps, 1)),
         idle_ns=_by_operator(gaps, gaps.dur_ns, kept_gaps, max(steps, 1)),
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tracemine.findings.accounting import most_saved
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import ESTIMATES, Estimated
 from tracemine.findings.identity import Placed
 from tracemine.findings.record import Finding
@@ -46,7 +46,7 @@ class Reported:
 
 
 def felt(
-    book: Book, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int
+    context: ScanContext, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int
 ) -> tuple[list[Reported], list[Reported]]:
     """Divide variants that save little GPU time into those that the step feels, by launches that go, and others.
 
@@ -54,35 +54,35 @@ def felt(
     variants of a finding. The others save too little to be reported.
     """
     on_gpu = [one for one in reported if one.finding.on_gpu]
-    tried = _untouched(book, [one for one in little if one.finding.on_gpu])
-    tried = _most_launches(tried, min(_MOST_TRIED, _MOST_TIMES // max(len(book.accounts.dur_ns), 1) - len(on_gpu)))
+    tried = _untouched(context, [one for one in little if one.finding.on_gpu])
+    tried = _most_launches(tried, min(_MOST_TRIED, _MOST_TIMES // max(len(context.accounts.dur_ns), 1) - len(on_gpu)))
     if tried:
         both = [*on_gpu, *tried]
-        gains = book.steps.usual_gains([one.fix for one in both])
+        gains = context.steps.usual_gains([one.fix for one in both])
         gained = Counter[str]()
         for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
             gained[one.placed.place.mark] += ns
         tried = [one for one in tried if gained[one.placed.place.mark] >= threshold_ns]
     kept = {id(one) for one in tried}
-    claim(book, tried)
+    claim(context, tried)
     left = [one for one in little if id(one) not in kept]
     for one in left:
-        book.drop("below_threshold", one.finding.occurrences)
-    left = _untouched(book, left)
-    claim(book, left)
+        context.drop("below_threshold", one.finding.occurrences)
+    left = _untouched(context, left)
+    claim(context, left)
     return tried, left
 
 
-def claim(book: Book, variants: Sequence[Reported]) -> None:
+def claim(context: ScanContext, variants: Sequence[Reported]) -> None:
     """Claim the rows of variants, so that no finding after them has them."""
     for one in variants:
         for matrix in one.matrices:
-            book.claimed[one.rule.rows][matrix] = True
+            context.claimed[one.rule.rows][matrix] = True
 
 
-def _untouched(book: Book, little: Sequence[Reported]) -> list[Reported]:
+def _untouched(context: ScanContext, little: Sequence[Reported]) -> list[Reported]:
     """Return the variants of which nothing is claimed, and that have nothing of one before them."""
-    taken = {kind: claimed.copy() for kind, claimed in book.claimed.items()}
+    taken = {kind: claimed.copy() for kind, claimed in context.claimed.items()}
     found = []
     for one in little:
         claimed = taken[one.rule.rows]
@@ -101,7 +101,7 @@ def _most_launches(little: Sequence[Reported], most: int) -> list[Reported]:
 
 
 def with_steps(
-    book: Book, reported: Sequence[Reported], unfelt: Sequence[Reported], threshold_ns: int
+    context: ScanContext, reported: Sequence[Reported], unfelt: Sequence[Reported], threshold_ns: int
 ) -> list[Finding]:
     """Return the variants with what the step gains, all done at once: on the GPU first, then gaps that are still there.
 
@@ -111,44 +111,44 @@ def with_steps(
     on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
     idle = [one for one in (*reported, *unfelt) if not one.finding.on_gpu]
     gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
-    left = most_saved(book.accounts, book.unprofiled, gpu)
-    given = taken([*_gains_on_gpu(book, on_gpu), *(_gain_of_gaps(book, one) for one in idle)], left)
+    left = most_saved(context.accounts, context.unprofiled, gpu)
+    given = taken([*_gains_on_gpu(context, on_gpu), *(_gain_of_gaps(context, one) for one in idle)], left)
     counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
         *(_refuted(one.finding) for one in reported if one.finding.refuted),
         *(_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)),
-        *_still_idle(book, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
+        *_still_idle(context, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
     ]
 
 
-def _gains_on_gpu(book: Book, on_gpu: Sequence[Reported]) -> list[Range]:
+def _gains_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Range]:
     """Return what the step gains of fixes on the GPU; from here on gaps are as long as these leave them."""
     if not on_gpu:
         return []
-    gains = book.steps.gains([one.fix for one in on_gpu])
-    book.alone_ns = book.steps.gaps_ns([book.steps.change(one.fix) for one in on_gpu])
+    gains = context.steps.gains([one.fix for one in on_gpu])
+    context.alone_ns = context.steps.gaps_ns([context.steps.change(one.fix) for one in on_gpu])
     # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
-    idle_ns = book.accounts.gpu_idle_ns
+    idle_ns = context.accounts.gpu_idle_ns
     return [gained.at_most(one.finding.measured_ns + idle_ns) for one, gained in zip(on_gpu, gains, strict=True)]
 
 
-def _gain_of_gaps(book: Book, one: Reported) -> Range:
+def _gain_of_gaps(context: ScanContext, one: Reported) -> Range:
     """Estimate gaps again, as long as they are now."""
-    again = [ESTIMATES[one.rule.saving](book, one.rule, matrix) for matrix in one.matrices]
+    again = [ESTIMATES[one.rule.saving](context, one.rule, matrix) for matrix in one.matrices]
     return sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING)
 
 
 def _still_idle(
-    book: Book, idle: Iterable[tuple[Reported, Range]], counted: set[str], threshold_ns: int
+    context: ScanContext, idle: Iterable[tuple[Reported, Range]], counted: set[str], threshold_ns: int
 ) -> Iterable[Finding]:
     """Yield the gaps that something is left of; `counted` are below the threshold already."""
     for one, step in idle:
         if not step.mid:
-            book.drop("nothing_to_win", one.finding.occurrences)
+            context.drop("nothing_to_win", one.finding.occurrences)
             continue
         if step.mid < threshold_ns and one.finding.fingerprint not in counted:
-            book.drop("below_threshold", one.finding.occurrences)
+            context.drop("below_threshold", one.finding.occurrences)
         yield msgspec.structs.replace(one.finding, step_saving_ns=step)
 
 

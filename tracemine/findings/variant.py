@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracemine.findings.context import Book
+from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import Estimated
 from tracemine.findings.facts import Facts
 from tracemine.findings.labels import common_module, text_at
@@ -20,12 +20,12 @@ _MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
 
-def variant_finding(book: Book, rule: Rule, identity: Identity, classes: Sequence[Estimated]) -> Finding:
+def variant_finding(context: ScanContext, rule: Rule, identity: Identity, classes: Sequence[Estimated]) -> Finding:
     """Return the variant as a finding; a shape or dtype that is not the same in all classes is null."""
     label = _most_measured(classes).label
     sums = totals(classes)
     dtype, first = common(one.label.dtype for one in classes), classes[first_class(classes)]
-    ridge = None if book.device is None else book.device.ridge(dtype)
+    ridge = None if context.device is None else context.device.ridge(dtype)
     return Finding(
         fingerprint=identity.finding,
         identity=identity,
@@ -34,14 +34,14 @@ def variant_finding(book: Book, rule: Rule, identity: Identity, classes: Sequenc
         title=rule.title,
         severity="low",  # until it is ranked
         occurrences=sum(len(one.matrix) for one in classes),
-        activities=_occurrences(book, rule, classes),
-        ops=label.ops if "ops" in rule.group_by else _most_time(book.facts[rule.rows], classes),
-        kernels=() if rule.rows == "gaps" else _kernels(book, min(one.matrix[0].tolist() for one in classes)),
+        activities=_occurrences(context, rule, classes),
+        ops=label.ops if "ops" in rule.group_by else _most_time(context.facts[rule.rows], classes),
+        kernels=() if rule.rows == "gaps" else _kernels(context, min(one.matrix[0].tolist() for one in classes)),
         shapes=common(one.label.shapes for one in classes),
         dtype=dtype,
         # Of paths that end in one class that where the most is; of those that the rule takes as one, what they share.
         module=label.module if "module" in rule.group_by else common_module([one.label.module for one in classes]),
-        source=_source(book, rule, classes),
+        source=_source(context, rule, classes),
         arithmetic_intensity=intensity(sums["flops"], sums["traffic_bytes"], ridge),
         why=rule.why,
         fix=rule.fix,
@@ -63,17 +63,17 @@ def _alike(one: Estimated) -> Alike:
     return Alike(occurrences=len(one.matrix), measured_ns=one.measured_ns, gpu_saving_ns=one.gpu_saving_ns)
 
 
-def _occurrences(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:
+def _occurrences(context: ScanContext, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:
     """Return activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
     matrices = [one.matrix for one in classes]
     if rule.rows == "gaps":
-        following = number(book.rows["gaps"], "next_row")
+        following = number(context.rows["gaps"], "next_row")
         matrices = [following[matrix] for matrix in matrices]
     return tuple(sorted(row for matrix in matrices for row in zip(*matrix.T.tolist(), strict=True)))
 
 
-def _kernels(book: Book, members: Sequence[int]) -> tuple[str, ...]:
-    return tuple((text_at(book.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
+def _kernels(context: ScanContext, members: Sequence[int]) -> tuple[str, ...]:
+    return tuple((text_at(context.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
 
 
 def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
@@ -84,14 +84,14 @@ def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
     return tuple(facts.op.values[code] for code in largest.tolist() if spent[code] > 0)
 
 
-def _source(book: Book, rule: Rule, classes: Sequence[Estimated]) -> tuple[Source, ...]:
+def _source(context: ScanContext, rule: Rule, classes: Sequence[Estimated]) -> tuple[Source, ...]:
     """Return where a finding is: of gaps with different lines, the line at which the most was idle."""
     if rule.rows != "gaps":
         return _most_measured(classes).label.source
-    facts = book.facts["gaps"]
+    facts = context.facts["gaps"]
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     rows = rows[facts.stack_row[rows] >= 0]
     if not len(rows):
         return ()
     idle = np.bincount(facts.source.codes[rows] + 1, weights=facts.dur_ns[rows])
-    return sources(book.timeline, int(facts.stack_row[rows[facts.source.codes[rows] + 1 == idle.argmax()][0]]))
+    return sources(context.timeline, int(facts.stack_row[rows[facts.source.codes[rows] + 1 == idle.argmax()][0]]))
