@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.causes.program import PARTS, Label, labels
 from benchmarks.score_causes import BACKWARD, FOUND_AS
 from tracemine.errors import TracemineError
-from tracemine.findings.grouping import apart
+from tracemine.findings.grouping import variants_of
 from tracemine.findings.record import Finding
 from tracemine.pipeline import analyse, mined
 from tracemine.verdicts.levels import Measured
@@ -79,7 +79,7 @@ def made_ready(path: Path, label: Label, done: set[str]) -> Iterator[tuple[Row, 
     for finding in mined(analysis).findings:
         causes = causes_of(finding) & set(label.causes)
         told |= causes
-        for number, variant in enumerate(apart(finding)[:MOST_VARIANTS] if causes else ()):
+        for number, variant in enumerate(variants_of(finding)[:MOST_VARIANTS] if causes else ()):
             key = f"{label.name} {finding.rule} {number}"
             if key in done:
                 continue

@@ -30,7 +30,7 @@ from tracemine.formats import open_trace
 from tracemine.formats.format import Progress
 from tracemine.fusion import Groups, groups
 from tracemine.matching import Rule, load_rules, mine
-from tracemine.perfmodel import GPU, Measured, chosen, of_this_user
+from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 from tracemine.units import Threshold
@@ -71,7 +71,7 @@ class Options:
     threshold: Threshold | None = None  # below which nothing is reported; None: as `find` says
     evidence: Evidence | None = None  # verdicts, whose measured savings take the place of predicted ones
     why_not: bool = False  # also what shares data and is not one kernel
-    calibrations: Sequence[Measured] | None = None  # not the package's; None: those of the user's data folder
+    calibrations: Sequence[UserCalibration] | None = None  # not the package's; None: those of the user's data folder
 
 
 def analyse(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
 from tracemine.findings import Scan, device_of, find
-from tracemine.findings.classes import apart, combined, groups_of_sequences
+from tracemine.findings.classes import combined, groups_of_sequences, without_overlaps
 from tracemine.matching import find as match
 from tracemine.matching import load_rule
 from tracemine.matching.rule import Matches, Rule
@@ -103,7 +103,7 @@ def test_a_gap_is_claimed_by_one_rule() -> None:
 
 def test_matches_without_rows_and_no_matches_at_all_leave_nothing() -> None:
     nothing = np.zeros(0, dtype=np.int64)
-    rows, offsets = apart(nothing, np.array([0]))
+    rows, offsets = without_overlaps(nothing, np.array([0]))
     assert (len(rows), offsets.tolist()) == (0, [0])
     assert groups_of_sequences(nothing, np.array([0])).tolist() == []
 

@@ -12,7 +12,7 @@ import pytest
 from tests.findings.build import BIG, kernel, matches, rows_of_timeline, rule, timeline_of
 from tracemine import pipeline
 from tracemine.findings import Finding, Scan, device_of, find
-from tracemine.findings.grouping import all_apart, apart, together
+from tracemine.findings.grouping import scan_of_variants, variants_of, with_variants
 from tracemine.findings.version1 import decoded
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING
@@ -57,14 +57,14 @@ def test_another_class_of_module_is_another_finding() -> None:
 
 def test_a_finding_is_the_sum_of_its_variants_and_lists_their_occurrences_in_turn() -> None:
     (finding,) = norms("A_0.Norm_0", "A_0.Norm_1", "A_0.B_0.Norm_2").findings
-    parts = apart(finding)
+    parts = variants_of(finding)
     assert [one.fingerprint for one in parts] == [v.identity.finding for v in finding.variants]
     assert finding.measured_ns == sum(v.measured_ns for v in finding.variants)
     assert finding.gpu_saving_ns == sum((v.gpu_saving_ns for v in finding.variants), NOTHING)
     assert finding.step_saving_ns == sum((v.step_saving_ns for v in finding.variants), NOTHING)
     assert tuple(once for one in parts for once in one.activities) == finding.activities
     assert [len(one.activities[0]) for one in parts] == [len(one.kernels) for one in parts]
-    assert together(finding, parts) == finding
+    assert with_variants(finding, parts) == finding
 
 
 def test_a_recording_without_modules_is_found_by_the_alias() -> None:
@@ -187,7 +187,7 @@ def test_one_optimizer_is_one_finding_however_many_shapes_its_parameters_have() 
 
 def test_findings_of_version_1_are_read_each_as_a_finding_of_its_own() -> None:
     scan = norms("A_0.Norm_0", "A_0.Norm_1")
-    old = msgspec.to_builtins(all_apart(scan))
+    old = msgspec.to_builtins(scan_of_variants(scan))
     old["schema_version"] = 1
     for finding in old["findings"]:
         for name in ("identity", "cause", "per_step", "variants", "reported"):
@@ -197,7 +197,7 @@ def test_findings_of_version_1_are_read_each_as_a_finding_of_its_own() -> None:
     assert read.schema_version == 2
     assert [f.fingerprint for f in read.findings] == [f["fingerprint"] for f in old["findings"]]
     assert all(f.reported and f.cause == f.rule for f in read.findings)
-    assert all(apart(f) == (f,) for f in read.findings)
+    assert all(variants_of(f) == (f,) for f in read.findings)
 
 
 @pytest.mark.parametrize(("capture", "count"), [("chain", 1), ("decoder_decode", 2), ("decoder_prefill", 2)])
@@ -213,11 +213,11 @@ def test_verdicts_that_name_findings_of_version_1_count_for_variants(capture: st
 
 
 def random_parts(finding: Finding, seed: int) -> list[Finding]:
-    parts = list(apart(finding))
+    parts = list(variants_of(finding))
     random.Random(seed).shuffle(parts)
     return parts
 
 
 def test_the_order_of_variants_does_not_matter_to_what_they_are_together() -> None:
     (finding,) = norms("A_0.Norm_0", "A_0.Norm_1", shapes=(BIG, BIG)).findings
-    assert {together(finding, random_parts(finding, seed)) == finding for seed in range(4)} == {True}
+    assert {with_variants(finding, random_parts(finding, seed)) == finding for seed in range(4)} == {True}

@@ -14,7 +14,7 @@ from tests.findings.build import H200
 from tests.timelines import Trace
 from tracemine.findings.accounting import Accounts, most_saved
 from tracemine.findings.record import Range, Scan
-from tracemine.findings.step_savings import taken
+from tracemine.findings.step_savings import share_out
 from tracemine.findings.steps import slowdown_of
 from tracemine.formats import open_trace
 from tracemine.matching import load_rules
@@ -60,7 +60,7 @@ ranges = st.tuples(ns, ns, ns).map(lambda each: Range(*sorted(each)))
 
 @given(st.lists(ranges, max_size=6), ranges)
 def test_no_more_is_taken_than_is_left_at_any_end(savings: list[Range], left: Range) -> None:
-    claimed = taken(savings, left)
+    claimed = share_out(savings, left)
     for one, saving in zip(claimed, savings, strict=True):
         assert 0 <= one.low <= one.mid <= one.high
         assert one.low <= saving.low and one.mid <= saving.mid and one.high <= saving.high

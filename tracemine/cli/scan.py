@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracemine.counters import Report
     from tracemine.devices import Device
     from tracemine.findings import Scan
-    from tracemine.perfmodel import Measured
+    from tracemine.perfmodel import UserCalibration
     from tracemine.pipeline import Options
     from tracemine.verdicts.evidence import Evidence
 
@@ -269,7 +269,7 @@ def reports_in(paths: Sequence[Path], *, quiet: bool) -> Sequence[Report]:
     return [report for path in paths for report in said_reports(path, quiet=quiet)]
 
 
-def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[Measured]:
+def calibrations_in(named: Path | None, *, quiet: bool) -> Sequence[UserCalibration]:
     """The calibrations that did not come with the package, read once; what is none in the user's folder is said."""
     from tracemine.perfmodel import of_this_user, read_measured
 

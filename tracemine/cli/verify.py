@@ -152,7 +152,7 @@ def _read(
     quiet: bool,
 ) -> _Given:
     """The findings of a file and their trace, or those of a trace."""
-    from tracemine.findings.grouping import all_apart
+    from tracemine.findings.grouping import scan_of_variants
     from tracemine.findings.identity import identities
     from tracemine.matching import load_rules
     from tracemine.pipeline import Options, analyse, mined
@@ -169,10 +169,10 @@ def _read(
         analysis = analyse(trace, execution_trace=execution_trace, progress=progress)
     known = load_rules(*rules)
     if given is None:
-        scan = all_apart(mined(analysis, Options(rules=known)))
+        scan = scan_of_variants(mined(analysis, Options(rules=known)))
         return _Given(trace=trace, analysis=analysis, scan=scan, stem=stem)
     identity = identities(analysis.timeline, analysis.rows["activities"], known)
-    return _Given(trace=trace, analysis=analysis, scan=all_apart(given), stem=stem, identity=identity)
+    return _Given(trace=trace, analysis=analysis, scan=scan_of_variants(given), stem=stem, identity=identity)
 
 
 def _selected(

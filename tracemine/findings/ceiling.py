@@ -29,14 +29,14 @@ _S = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class LeastTimes:
     """The least time of each activity, nanoseconds, and whether it is known; where it is not, the time it took."""
 
     ns: IntArray
     known: BoolArray
 
 
-def least_times(context: ScanContext, findings: Sequence[Finding]) -> Least | None:
+def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes | None:
     """Return the least time of each activity; None where the device is not known."""
     if context.device is None:
         return None
@@ -54,7 +54,7 @@ def least_times(context: ScanContext, findings: Sequence[Finding]) -> Least | No
             left = 1 - finding.gpu_saving_ns.high / finding.measured_ns
             least[members] = np.ceil(dur[members] * left).astype(np.int64)
             known[members] = True
-    return Least(least, known)
+    return LeastTimes(least, known)
 
 
 def _moved_ns(context: ScanContext, device: Device) -> FloatArray:

@@ -22,12 +22,12 @@ def classes_of(context: ScanContext, found: Matches) -> Iterable[tuple[IntArray,
     Each row is in one match at most; occurrences that are spread out are dropped.
     """
     weakest = _weakest(found, context.rows[found.rule.rows].count)
-    members, offsets = apart(*_whole_groups(context, found.rule, found.rows, found.offsets))
+    members, offsets = without_overlaps(*_whole_groups(context, found.rule, found.rows, found.offsets))
     for matrix in _classes(context, found.rule, members, offsets, weakest):
-        together = _together(context, found.rule, matrix)
-        context.drop("spread_out", len(matrix) - len(together))
-        if len(together):
-            yield together, Evidence(int(weakest[together].min()))
+        kept = _without_spread_out(context, found.rule, matrix)
+        context.drop("spread_out", len(matrix) - len(kept))
+        if len(kept):
+            yield kept, Evidence(int(weakest[kept].min()))
 
 
 def _weakest(found: Matches, count: int) -> npt.NDArray[np.int8]:
@@ -97,7 +97,7 @@ def _classes(
         yield members[offsets[block][:, None] + np.arange(length)]
 
 
-def _together(context: ScanContext, rule: Rule, matrix: IntArray) -> IntArray:
+def _without_spread_out(context: ScanContext, rule: Rule, matrix: IntArray) -> IntArray:
     """Drop occurrences that lie far apart: over a hundred times their own time, alone or ten times what another one
     takes. A module was loaded in between, or a model warmed up: one kernel does not win that back.
     """
@@ -144,10 +144,10 @@ def groups_of_sequences(values: IntArray, offsets: IntArray) -> IntArray:
     return groups
 
 
-def apart(rows: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+def without_overlaps(rows: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
     """Keep matches of one rule that do not overlap, as rows and offsets: of two that share a row, the earlier.
 
-    >>> [x.tolist() for x in apart(np.array([0, 1, 1, 2, 2, 3]), np.array([0, 2, 4, 6]))]
+    >>> [x.tolist() for x in without_overlaps(np.array([0, 1, 1, 2, 2, 3]), np.array([0, 2, 4, 6]))]
     [[0, 1, 2, 3], [0, 2, 4]]
     """
     if np.bincount(rows).max(initial=0) <= 1:

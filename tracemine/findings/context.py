@@ -43,7 +43,7 @@ class ScanContext:
     busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
     unprofiled: Unprofiled = field(init=False)  # the unprofiled step; the span where no steps are known
     # Of each gap, unprofiled: least, usual, most.
-    alone_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
+    unprofiled_gaps_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
 
     def __post_init__(self) -> None:
         self.facts = {
@@ -65,7 +65,7 @@ class ScanContext:
         self.lists = Lists(self.timeline)
         self.training = bool(self.facts["activities"].backward.any() or (optimizer.codes >= 0).any())
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of)
-        self.alone_ns = self.steps.gaps_ns()
+        self.unprofiled_gaps_ns = self.steps.gaps_ns()
         step = self.accounts.per_step
         self.busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(
             self.accounts.devices, 1

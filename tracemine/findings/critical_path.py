@@ -56,7 +56,7 @@ def replay_of(timeline: Timeline) -> Replay:
         launch=np.where(waits.inner, -1, launch),
         launch_delay=delays,
         held_by=held_by,
-        alone=(launch == launch_row)
+        exclusive=(launch == launch_row)
         & (launch >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
         work=work,

@@ -12,7 +12,7 @@ from tracemine.findings.attention import eager_attention, fused_attention
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import Label, by_operator, label_of, text_at
 from tracemine.findings.lists import Call, Work, bag_bytes, cast_pass, loop_work, row_bytes, step_share, step_work
-from tracemine.findings.turns import turned
+from tracemine.findings.turns import loop_operators
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
 from tracemine.matching.rule import Rule
@@ -50,7 +50,7 @@ _RECORDED_CAUSES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimated:
+class ClassEstimate:
     """A class of matches that are alike in everything an estimate depends on. Totals over them, nanoseconds."""
 
     matrix: IntArray  # [matches, rows of each]
@@ -66,7 +66,7 @@ class Estimated:
     label: Label
 
 
-def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
     groups, members = context.groups, matrix[0]
@@ -83,7 +83,7 @@ def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abs
     return _on_gpu(context, matrix, estimate, Evidence(int(groups.evidence[group])))
 
 
-def _fuse_or_remove(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _fuse_or_remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate one kernel in place of several; where that saves less, the work that a fold leaves."""
     fused = _fuse(context, rule, matrix)
     if rule.left is None:
@@ -126,7 +126,7 @@ def _one_kernel(
     )
 
 
-def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _pass(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate one pass over lists in place of an optimizer's step or a loop over tensors."""
     rows, members = context.rows["activities"], matrix[0]
     durations = context.facts["activities"].dur_ns[matrix]
@@ -197,7 +197,7 @@ def _of_operands(context: ScanContext, members: IntArray, durations_ns: FloatArr
     return one_table(reads, writes, float(durations_ns.sum()), context.curves)
 
 
-def _attention(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _attention(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate one fused call in place of eager attention."""
     facts, members = context.facts["activities"], np.sort(matrix[0])
     eager = eager_attention(context.lists, facts.op_row[members].tolist())
@@ -211,13 +211,13 @@ def _attention(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated 
     return _on_gpu(context, matrix, estimate)
 
 
-def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _pin(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     nbytes = number(context.rows["activities"], "bytes_moved", null=-1)[matrix[0]]
     estimate = pinned(None if nbytes.min() < 0 else int(nbytes.sum()), context.device)
     return _on_gpu(context, matrix, estimate)
 
 
-def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     assert rule.left is not None  # noqa: S101 - as the rule was read
     durations = context.facts["activities"].dur_ns[matrix]
     estimate, evidence = removed(float(durations.sum(axis=1).mean()), rule.left), Evidence.PROVEN
@@ -229,7 +229,7 @@ def _remove(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | A
     return _on_gpu(context, matrix, estimate, evidence)
 
 
-def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate alike calls of a library, each of them whole: what another rule has a part of is that rule's."""
     rows, durations = context.rows["activities"], context.facts["activities"].dur_ns[matrix]
     first = matrix[:, 0]
@@ -241,7 +241,7 @@ def _reach(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Ab
     return _on_gpu(context, matrix, estimate)
 
 
-def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate one call of each operator in place of a loop's turns."""
     rows, members = context.rows["activities"], np.sort(matrix[0])
     durations = context.facts["activities"].dur_ns[matrix]
@@ -251,7 +251,7 @@ def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Ab
     kernels = [text_at(context.kernel_names, row) or "" for row in members]
     turns = int(number(rows, "turns")[members[0]])
     mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
-    operators = turned(context.timeline, rows.graph, members, mean_ns, written, kernels, turns)
+    operators = loop_operators(context.timeline, rows.graph, members, mean_ns, written, kernels, turns)
     estimate = (
         Abstained("bytes_unknown") if operators is None else batched(operators, turns, context.curves, context.rates)
     )
@@ -260,7 +260,7 @@ def _batch(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Ab
 
 def _on_gpu(
     context: ScanContext, matrix: IntArray, estimate: Estimate | Abstained, evidence: Evidence = Evidence.PROVEN
-) -> Estimated | Abstained:
+) -> ClassEstimate | Abstained:
     """Return a class with its saving of GPU time. What the step gains is known when every rule has claimed."""
     if isinstance(estimate, Abstained):
         return estimate
@@ -268,7 +268,7 @@ def _on_gpu(
     after = (estimate.after_ns * count).at_most(measured)
     saving = Range(measured - after.high, measured - after.mid, measured - after.low)
     traffic_bytes = estimate.traffic_bytes
-    return Estimated(
+    return ClassEstimate(
         matrix=matrix,
         measured_ns=measured,
         fused_ns=after,
@@ -285,7 +285,7 @@ def _on_gpu(
     )
 
 
-def _close(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Abstained:
+def _close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     rows, facts = context.rows["gaps"], context.facts["gaps"]
     causes = category(rows, "cause")
     cause = causes.values[causes.codes[matrix[0, 0]]] if causes.codes[matrix[0, 0]] >= 0 else None
@@ -299,10 +299,10 @@ def _close(context: ScanContext, rule: Rule, matrix: IntArray) -> Estimated | Ab
             most, number(rows, "host_work_ns")[matrix].reshape(-1), _rest(context, matrix)
         )
     else:
-        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.alone_ns)
+        shortest, usual, longest = (np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns)
         saving, assumptions = closed_gaps(most, cause, (shortest, usual, longest), context.steps.slowdown)
     devices = max(context.accounts.devices, 1)
-    return Estimated(
+    return ClassEstimate(
         matrix=matrix,
         measured_ns=int(facts.dur_ns[matrix].sum()),
         fused_ns=None,
@@ -335,7 +335,7 @@ def _rest(context: ScanContext, matrix: IntArray) -> IntArray:
     return rest
 
 
-ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], Estimated | Abstained]] = {
+ESTIMATES: dict[str, Callable[[ScanContext, Rule, IntArray], ClassEstimate | Abstained]] = {
     "fuse": _fuse_or_remove,
     "one_pass": _pass,
     "attention": _attention,

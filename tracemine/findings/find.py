@@ -19,7 +19,7 @@ from tracemine.findings.bound import bound_of
 from tracemine.findings.classes import classes_of
 from tracemine.findings.context import ScanContext
 from tracemine.findings.environment import library_of, waited_in
-from tracemine.findings.estimates import ESTIMATES, Estimated
+from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.grouping import grouped
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.labels import text_at
@@ -30,7 +30,7 @@ from tracemine.findings.peak_memory import peak_memory
 from tracemine.findings.ranking import SHOWN_SHARE, Scale, inside_steps, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
-from tracemine.findings.step_savings import Reported, claim, felt, with_steps
+from tracemine.findings.step_savings import Reported, claim, split_by_gain, with_steps
 from tracemine.findings.variant import first_class, variant_finding
 from tracemine.findings.verdicts import Judge, judged, judged_ns
 from tracemine.flow import Evidence
@@ -72,7 +72,7 @@ def find(
     `path` is only repeated in the scan.
     """
     context = ScanContext(timeline, rows, device, measure(timeline), groups, curves)
-    gaps_ns = context.alone_ns[1]  # before anything is fixed
+    gaps_ns = context.unprofiled_gaps_ns[1]  # before anything is fixed
     threshold_ns = min_saving_ns
     if threshold_ns is None:
         threshold_ns = max(_DEFAULT_LEAST_NS, context.accounts.span_ns // _DEFAULT_SHARE)
@@ -122,7 +122,7 @@ def _variants(
             else:
                 little += variants
     places = {one.finding.fingerprint: one.placed for one in (*reported, *little)}
-    more, unfelt = felt(context, reported, little, threshold_ns)
+    more, unfelt = split_by_gain(context, reported, little, threshold_ns)
     reported += more
     if judge is not None:
         reported = [_judged(one, judge) for one in reported]
@@ -147,7 +147,7 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
     left = _left(context, found)
     named = np.zeros(context.rows[found.rule.rows].count, np.bool_)  # rows that the rule's pattern names
     named[left.rows] = True
-    variants: dict[str, list[tuple[Identity, Estimated]]] = {}
+    variants: dict[str, list[tuple[Identity, ClassEstimate]]] = {}
     for estimated in _estimated(context, left):
         identity = variant_of(found.rule, estimated.label)
         variants.setdefault(identity.finding, []).append((identity, estimated))
@@ -158,7 +158,7 @@ def _of_rule(context: ScanContext, found: Matches) -> Iterator[Reported]:
         yield _variant(context, found.rule, Identity(mark, tuple(aliases)), classes, named)
 
 
-def _estimated(context: ScanContext, found: Matches) -> Iterator[Estimated]:
+def _estimated(context: ScanContext, found: Matches) -> Iterator[ClassEstimate]:
     """Yield the estimate of each class of matches that saves anything; count the others as dropped."""
     for matrix, evidence in classes_of(context, found):
         estimated = ESTIMATES[found.rule.saving](context, found.rule, matrix)
@@ -172,7 +172,7 @@ def _estimated(context: ScanContext, found: Matches) -> Iterator[Estimated]:
 
 
 def _variant(
-    context: ScanContext, rule: Rule, identity: Identity, classes: list[Estimated], named: BoolArray
+    context: ScanContext, rule: Rule, identity: Identity, classes: list[ClassEstimate], named: BoolArray
 ) -> Reported:
     """Return a variant with the title and the call of the advice that fits it."""
     facts = _facts(context, rule, classes, named)
@@ -189,7 +189,7 @@ def _variant(
     )
 
 
-def _facts(context: ScanContext, rule: Rule, classes: Sequence[Estimated], named: BoolArray) -> dict[str, Fact]:
+def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
     """Return the facts that advice may ask of a variant. `named`: rows that the rule's pattern names."""
     labels = [one.label for one in classes]
     found = merged(
@@ -216,7 +216,7 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[Estimated], named
     return found | {"optimizer": optimizer.values[most] if most >= 0 else None} | ({waited: True} if waited else {})
 
 
-def _slow_norm(context: ScanContext, classes: Sequence[Estimated]) -> bool:
+def _slow_norm(context: ScanContext, classes: Sequence[ClassEstimate]) -> bool:
     """Return whether, for rows of any of these, one kernel is clearly faster than PyTorch's own for a norm."""
     curves, groups = context.curves, context.groups
     if curves is None or groups is None:

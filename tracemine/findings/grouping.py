@@ -36,10 +36,10 @@ def grouped(variants: Iterable[Finding], places: Mapping[str, Placed]) -> list[F
         aliases = {alias for one in parts for alias in places[one.fingerprint].place.aliases}
         title = _title(parts[0], place.name)
         found.append(_finding_of(parts, Identity(place.mark, tuple(sorted(aliases))), title))
-    return _told_apart(found)
+    return _distinguished(found)
 
 
-def apart(finding: Finding) -> tuple[Finding, ...]:
+def variants_of(finding: Finding) -> tuple[Finding, ...]:
     """Return the variants of a finding, each as a finding under its own identity; itself where it has none."""
     found, start = [], 0
     for variant in finding.variants:
@@ -60,13 +60,13 @@ def apart(finding: Finding) -> tuple[Finding, ...]:
     return tuple(found) or (finding,)
 
 
-def all_apart(scan: Scan) -> Scan:
+def scan_of_variants(scan: Scan) -> Scan:
     """Return a scan whose findings are the variants of all, in the same order."""
-    return replace(scan, findings=tuple(one for finding in scan.findings for one in apart(finding)))
+    return replace(scan, findings=tuple(one for finding in scan.findings for one in variants_of(finding)))
 
 
-def together(finding: Finding, parts: Sequence[Finding]) -> Finding:
-    """Return a finding of which `parts` are the variants now, as `apart` gives them."""
+def with_variants(finding: Finding, parts: Sequence[Finding]) -> Finding:
+    """Return a finding of which `parts` are the variants now, as `variants_of` gives them."""
     if not finding.variants:
         return parts[0]
     whole = _finding_of(sorted(parts, key=_worth), finding.identity, finding.title)
@@ -117,7 +117,7 @@ def _title(first: Finding, place: str | None) -> str:
     return first.title if place is None else f"{first.title}: {place or _operators(first)}"
 
 
-def _told_apart(findings: Sequence[Finding]) -> list[Finding]:
+def _distinguished(findings: Sequence[Finding]) -> list[Finding]:
     """Distinguish equal titles by operators, by data type, in the end by fingerprint."""
     found = list(findings)
     for more in (_operators, lambda f: f.dtype or "", lambda f: f.fingerprint[:6]):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tracemine.counters import Counters
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
-from tracemine.findings.grouping import apart, together
+from tracemine.findings.grouping import variants_of, with_variants
 from tracemine.findings.record import Counted, Finding, Intensity, Scan, Traffic
 from tracemine.ops.classes import MEMORY_BOUND_CLASSES
 from tracemine.rows import Numbers, Rows
@@ -75,8 +75,8 @@ def match_texts(counters: Counters) -> tuple[str, ...]:
 
 def _with_all(finding: Finding, activities: Rows) -> Finding:
     """Return a finding and each of its variants, with what was counted of their kernels."""
-    variants = [_with(one, activities) for one in apart(finding)]
-    return replace(_with(finding, activities), variants=together(finding, variants).variants)
+    variants = [_with(one, activities) for one in variants_of(finding)]
+    return replace(_with(finding, activities), variants=with_variants(finding, variants).variants)
 
 
 def _with(finding: Finding, activities: Rows) -> Finding:

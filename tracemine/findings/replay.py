@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ReplayResult:
     """The timeline run again: scenarios are the last axis of each."""
 
     done: Floats  # how long all takes from the first start on
@@ -83,7 +83,7 @@ class Replay:
     launch: IntArray  # of each activity, −1 where the one before it in its graph is all that it waits for
     launch_delay: IntArray  # from that call's begin
     held_by: tuple[tuple[tuple[int, int], ...], ...]  # of each activity: others, and the delays after their ends
-    alone: BoolArray  # of each activity: nothing else was launched by its call
+    exclusive: BoolArray  # of each activity: nothing else was launched by its call
     work: dict[Event, int]  # of each host event: the host's own time since the one before
     loading: dict[Event, int]  # how much of that went into loading data, which recording stretches little
     operators: Operators
@@ -92,7 +92,7 @@ class Replay:
     interval_ns: float  # from one launch call to the next, the host's own time: mean
     step: HostStep | None = None  # the first one, as the host goes through it
 
-    def run(self, pace: Floats, changes: Sequence[Change] = ()) -> Ran:
+    def run(self, pace: Floats, changes: Sequence[Change] = ()) -> ReplayResult:
         """Run the timeline with other times: [scenarios], and twice [activities, scenarios].
 
         In scenario k the host takes 1/pace[k] of its time. Where there is one scenario more than changes, the first k
@@ -110,7 +110,7 @@ class Replay:
         done = simulation.done() - starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
         around = 0.0 if step is None else step.around_ns * simulation.faster
         host_step = None if step is None else reached[step.last] - reached[step.first] + around
-        return Ran(done, starts, simulation.ends, host_step)
+        return ReplayResult(done, starts, simulation.ends, host_step)
 
     def _edits(self, changes: Sequence[Change], *, in_turn: bool) -> _Edits:
         """Spread changes over the activities and calls that they concern."""
@@ -128,7 +128,7 @@ class Replay:
 
     def _calls(self, rows: IntArray) -> list[int]:
         """Return the calls that launched activities, of those that launched nothing else."""
-        calls: list[int] = self.launch[rows[self.alone[rows]]].tolist()
+        calls: list[int] = self.launch[rows[self.exclusive[rows]]].tolist()
         return calls
 
     def takes(self, changes: Sequence[Change], pace: float) -> Floats:

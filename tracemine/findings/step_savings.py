@@ -10,7 +10,7 @@ import msgspec
 
 from tracemine.findings.accounting import most_saved
 from tracemine.findings.context import ScanContext
-from tracemine.findings.estimates import ESTIMATES, Estimated
+from tracemine.findings.estimates import ESTIMATES, ClassEstimate
 from tracemine.findings.identity import Placed
 from tracemine.findings.record import Finding
 from tracemine.findings.steps import Fix
@@ -45,7 +45,7 @@ class Reported:
         return Fix(self.matrices, self.savings, self.call, self.rule.saving == "pin_memory")
 
 
-def felt(
+def split_by_gain(
     context: ScanContext, reported: Sequence[Reported], little: Sequence[Reported], threshold_ns: int
 ) -> tuple[list[Reported], list[Reported]]:
     """Divide variants that save little GPU time into those that the step feels, by launches that go, and others.
@@ -112,7 +112,7 @@ def with_steps(
     idle = [one for one in (*reported, *unfelt) if not one.finding.on_gpu]
     gpu = sum((one.finding.gpu_saving_ns for one in on_gpu), NOTHING)
     left = most_saved(context.accounts, context.unprofiled, gpu)
-    given = taken([*_gains_on_gpu(context, on_gpu), *(_gain_of_gaps(context, one) for one in idle)], left)
+    given = share_out([*_gains_on_gpu(context, on_gpu), *(_gain_of_gaps(context, one) for one in idle)], left)
     counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
@@ -127,7 +127,7 @@ def _gains_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Rang
     if not on_gpu:
         return []
     gains = context.steps.gains([one.fix for one in on_gpu])
-    context.alone_ns = context.steps.gaps_ns([context.steps.change(one.fix) for one in on_gpu])
+    context.unprofiled_gaps_ns = context.steps.gaps_ns([context.steps.change(one.fix) for one in on_gpu])
     # Streams that then overlap more can gain more than is idle or measured: that much is not claimed.
     idle_ns = context.accounts.gpu_idle_ns
     return [gained.at_most(one.finding.measured_ns + idle_ns) for one, gained in zip(on_gpu, gains, strict=True)]
@@ -136,7 +136,7 @@ def _gains_on_gpu(context: ScanContext, on_gpu: Sequence[Reported]) -> list[Rang
 def _gain_of_gaps(context: ScanContext, one: Reported) -> Range:
     """Estimate gaps again, as long as they are now."""
     again = [ESTIMATES[one.rule.saving](context, one.rule, matrix) for matrix in one.matrices]
-    return sum((each.step_saving_ns for each in again if isinstance(each, Estimated)), NOTHING)
+    return sum((each.step_saving_ns for each in again if isinstance(each, ClassEstimate)), NOTHING)
 
 
 def _still_idle(
@@ -152,13 +152,13 @@ def _still_idle(
         yield msgspec.structs.replace(one.finding, step_saving_ns=step)
 
 
-def taken(savings: Sequence[Range], left: Range) -> list[Range]:
+def share_out(savings: Sequence[Range], left: Range) -> list[Range]:
     """Cut savings, one after another, to what is left at each end; the high end leaves what those behind usually save
     to them.
 
-    >>> taken([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 8, 12))
+    >>> share_out([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 8, 12))
     [Range(low=1, mid=5, high=9), Range(low=0, mid=3, high=3)]
-    >>> taken([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 3, 3))
+    >>> share_out([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 3, 3))
     [Range(low=1, mid=3, high=3), Range(low=0, mid=0, high=0)]
     """
     mids, found = list[int](), list[Range]()

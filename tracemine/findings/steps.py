@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracemine.findings.critical_path import replay_of
-from tracemine.findings.replay import Change, Floats, Ran, Replay, gained
+from tracemine.findings.replay import Change, Floats, Replay, ReplayResult, gained
 from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
@@ -103,7 +103,7 @@ class Steps:
         """Return how long the whole takes on hosts so many times as fast, without the profiler's work between steps."""
         return self.without_profiler(self.replay.run(paces))
 
-    def without_profiler(self, ran: Ran) -> Floats:
+    def without_profiler(self, ran: ReplayResult) -> Floats:
         """Return how long the whole took where it ran again, without the profiler's work between steps."""
         waited: Floats = idle_before(ran.starts, ran.ends, self.device)[self.between].sum(axis=0)
         return ran.done - waited

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from tracemine.findings.estimates import Estimated
+from tracemine.findings.estimates import ClassEstimate
 from tracemine.findings.record import NOTHING, Finding, Intensity, Traffic
 
 _T = TypeVar("_T")
 _EVIDENCE = ("adjacent", "consistent", "proven")
 
 
-def totals(parts: Sequence[Estimated] | Sequence[Finding]) -> dict[str, Any]:
+def totals(parts: Sequence[ClassEstimate] | Sequence[Finding]) -> dict[str, Any]:
     """Return the fields of a finding that its parts add up to."""
     fused_ns = _known(one.fused_ns for one in parts)
     intermediate_bytes = _known(one.intermediate_bytes for one in parts)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracemine.ops.arithmetic import unit_of
-from tracemine.perfmodel import Turned
+from tracemine.perfmodel import LoopOperator
 from tracemine.rows.graph import Graph
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import FloatArray, IntArray
 from tracemine.timeline import Timeline
 
 
-def turned(
+def loop_operators(
     timeline: Timeline,
     graph: Graph,
     members: IntArray,
@@ -22,7 +22,7 @@ def turned(
     written: IntArray,
     kernels: Sequence[str],
     turns: int,
-) -> list[Turned] | None:
+) -> list[LoopOperator] | None:
     """Return each operator of a loop's turns; None where they are not so many turns, or shapes do not tell. `members`:
     activities of all turns in time order, beside them what each takes and writes (−1: not known) and its kernel's name.
     """
@@ -46,7 +46,9 @@ def turned(
             if (written[at[slot::period]] < 0).any():
                 return None
         tf32 = any(unit_of(kernels[k]) == "matrix" for k in np.flatnonzero(node_of == own[0]).tolist())
-        found.append(Turned(dur_ns=float(spent[slot::period].sum()), reads=reads, writes=writes, call=call, tf32=tf32))
+        found.append(
+            LoopOperator(dur_ns=float(spent[slot::period].sum()), reads=reads, writes=writes, call=call, tf32=tf32)
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracemine.findings.context import ScanContext
-from tracemine.findings.estimates import Estimated
+from tracemine.findings.estimates import ClassEstimate
 from tracemine.findings.facts import Facts
 from tracemine.findings.labels import common_module, text_at
 from tracemine.findings.record import Alike, Finding, Identity, Source
@@ -20,7 +20,7 @@ _MOST_OPS = 8
 _NAME_LIMIT = 512  # characters of a kernel's name in a finding; templates go on for pages
 
 
-def variant_finding(context: ScanContext, rule: Rule, identity: Identity, classes: Sequence[Estimated]) -> Finding:
+def variant_finding(context: ScanContext, rule: Rule, identity: Identity, classes: Sequence[ClassEstimate]) -> Finding:
     """Return the variant as a finding; a shape or dtype that is not the same in all classes is null."""
     label = _most_measured(classes).label
     sums = totals(classes)
@@ -50,20 +50,20 @@ def variant_finding(context: ScanContext, rule: Rule, identity: Identity, classe
     )
 
 
-def first_class(classes: Sequence[Estimated]) -> int:
+def first_class(classes: Sequence[ClassEstimate]) -> int:
     """Return which class has the first occurrence."""
     return min(range(len(classes)), key=lambda i: int(classes[i].matrix[:, 0].min()))
 
 
-def _most_measured(classes: Sequence[Estimated]) -> Estimated:
+def _most_measured(classes: Sequence[ClassEstimate]) -> ClassEstimate:
     return max(classes, key=lambda one: (one.measured_ns, one.label.ops))
 
 
-def _alike(one: Estimated) -> Alike:
+def _alike(one: ClassEstimate) -> Alike:
     return Alike(occurrences=len(one.matrix), measured_ns=one.measured_ns, gpu_saving_ns=one.gpu_saving_ns)
 
 
-def _occurrences(context: ScanContext, rule: Rule, classes: Sequence[Estimated]) -> tuple[tuple[int, ...], ...]:
+def _occurrences(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate]) -> tuple[tuple[int, ...], ...]:
     """Return activities of each occurrence in time order; of a gap, the activity that it kept waiting."""
     matrices = [one.matrix for one in classes]
     if rule.rows == "gaps":
@@ -76,7 +76,7 @@ def _kernels(context: ScanContext, members: Sequence[int]) -> tuple[str, ...]:
     return tuple((text_at(context.kernel_names, row) or "")[:_NAME_LIMIT] for row in members)
 
 
-def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
+def _most_time(facts: Facts, classes: Sequence[ClassEstimate]) -> tuple[str, ...]:
     """Return the operators that took most of a finding's time, eight at most."""
     rows = np.concatenate([one.matrix.reshape(-1) for one in classes])
     spent = np.bincount(facts.op.codes[rows] + 1, weights=facts.dur_ns[rows], minlength=len(facts.op.values) + 1)[1:]
@@ -84,7 +84,7 @@ def _most_time(facts: Facts, classes: Sequence[Estimated]) -> tuple[str, ...]:
     return tuple(facts.op.values[code] for code in largest.tolist() if spent[code] > 0)
 
 
-def _source(context: ScanContext, rule: Rule, classes: Sequence[Estimated]) -> tuple[Source, ...]:
+def _source(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate]) -> tuple[Source, ...]:
     """Return where a finding is: of gaps with different lines, the line at which the most was idle."""
     if rule.rows != "gaps":
         return _most_measured(classes).label.source

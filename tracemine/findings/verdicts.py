@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from tracemine.findings.grouping import apart, together
+from tracemine.findings.grouping import variants_of, with_variants
 from tracemine.findings.parts import fixed
 from tracemine.findings.payback import payback
 from tracemine.findings.ranking import ranked_again
@@ -85,7 +85,7 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     did. What gap findings gain stays, also where a fusion that was to close part of them is refuted.
     """
     findings = ranked_again(
-        scan, [together(finding, [_with(one, judge) for one in apart(finding)]) for finding in scan.findings]
+        scan, [with_variants(finding, [_with(one, judge) for one in variants_of(finding)]) for finding in scan.findings]
     )
     gpu = sum((f.gpu_saving_ns for f in findings), NOTHING)
     step = sum((f.step_saving_ns for f in findings), NOTHING)

@@ -25,7 +25,7 @@ calibration for a device that was not measured.
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
-from tracemine.perfmodel.batching import Turned, batched
+from tracemine.perfmodel.batching import LoopOperator, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
 from tracemine.perfmodel.copies import pinned
 from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
@@ -49,8 +49,8 @@ from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
     GPU,
-    Chosen,
-    Measured,
+    ChosenCalibration,
+    UserCalibration,
     chosen,
     data_folder,
     of_this_user,
@@ -67,10 +67,10 @@ __all__ = [
     "Abstained",
     "Attention",
     "Calibration",
-    "Chosen",
+    "ChosenCalibration",
     "Curves",
     "Estimate",
-    "Measured",
+    "LoopOperator",
     "Neighbour",
     "Pass",
     "Prediction",
@@ -79,9 +79,9 @@ __all__ = [
     "Rates",
     "Slowdown",
     "Traffic",
-    "Turned",
     "Unfused",
     "Unprofiled",
+    "UserCalibration",
     "at_its_rate",
     "attention_ns",
     "backend_of",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tracemine.ops.dtypes import itemsize
-from tracemine.perfmodel.intervals import together
+from tracemine.perfmodel.intervals import combined
 from tracemine.perfmodel.library_rates import ASSUMED, Rate, Rates
 from tracemine.perfmodel.ranges import Abstained, Range, outwards
 
@@ -192,7 +192,7 @@ def _interval(call: Attention, rate: Rate) -> tuple[float, float]:
     """Return the interval: wider where no call of this device was measured, and for a mask and dropout."""
     low, high = _INTERVAL[call.backward]
     if not rate.points:
-        low, high = together(low, ASSUMED[0]), together(high, ASSUMED[1])
+        low, high = combined(low, ASSUMED[0]), combined(high, ASSUMED[1])
     if call.mask or call.dropout:
-        low, high = together(low, ASSUMED[0]), together(high, ASSUMED[1])
+        low, high = combined(low, ASSUMED[0]), combined(high, ASSUMED[1])
     return low, high

@@ -17,7 +17,7 @@ _POINTWISE: Final = (0.8, 1.5)  # of the bytes at the device's rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turned:
+class LoopOperator:
     """One operator of a loop, in all turns."""
 
     dur_ns: float
@@ -28,7 +28,7 @@ class Turned:
 
 
 def batched(
-    operators: Sequence[Turned], turns: int, curves: Curves | None, rates: Rates | None
+    operators: Sequence[LoopOperator], turns: int, curves: Curves | None, rates: Rates | None
 ) -> Estimate | Abstained:
     """Estimate one call of each operator for all turns of a loop.
 
@@ -37,7 +37,7 @@ def batched(
     >>> from tracemine.perfmodel.library_rates import rates_of
     >>> device = find_device("NVIDIA H200")
     >>> one = library_call("aten::mm", [[4096, 1024], [1024, 32]], ["c10::BFloat16"] * 2)
-    >>> product = Turned(dur_ns=32 * 4_000, reads=10_485_760, writes=8_388_608, call=one)
+    >>> product = LoopOperator(dur_ns=32 * 4_000, reads=10_485_760, writes=8_388_608, call=one)
     >>> batched([product], 32, Curves.of(device), rates_of(device)).after_ns.mid < 30_000
     True
     """
@@ -66,13 +66,13 @@ def batched(
     )
 
 
-def _product(one: Turned, call: LibraryCall, turns: int, rates: Rates) -> tuple[float, float, float] | None:
+def _product(one: LoopOperator, call: LibraryCall, turns: int, rates: Rates) -> tuple[float, float, float] | None:
     arithmetic = "tf32" if one.tf32 and call.dtype == "float32" else ARITHMETIC.get(call.dtype, call.dtype)
     found = rates.ns(call.operation, arithmetic, turns * call.flops, one.reads + one.writes)
     return None if found is None else (found.low, found.mid, found.high)
 
 
-def _memory(one: Turned, curves: Curves) -> tuple[float, float, float]:
+def _memory(one: LoopOperator, curves: Curves) -> tuple[float, float, float]:
     mid = min(curves.memory_ns(one.reads, one.writes, 0.0), one.dur_ns)
     less, more = _POINTWISE
     return less * mid, mid, math.ceil(min(more * mid, one.dur_ns))

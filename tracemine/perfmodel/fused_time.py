@@ -17,7 +17,7 @@ from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, item_bytes
 from tracemine.perfmodel.interpolation import ReductionOverhead
-from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, together
+from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, combined
 from tracemine.perfmodel.scaled_device import scaled
 
 _WHOLE = 1024  # a row up to here is held by one program, and read once
@@ -126,10 +126,10 @@ class Curves(DeviceCurves):
             low, high = min(low, OUTSIDE[0]), max(high, OUTSIDE[1])
             notes = (*notes, f"{kernel.nbytes} bytes are beyond what was calibrated")
         if self.scaled_from is not None:
-            low, high = together(low, SCALED[0]), together(high, SCALED[1])
+            low, high = combined(low, SCALED[0]), combined(high, SCALED[1])
             notes = (*notes, f"not calibrated: the curves of {self.scaled_from}, scaled by the data sheets")
         elif self.calibration.gpu != FITTED_ON:
-            low, high = together(low, ELSEWHERE[0]), together(high, ELSEWHERE[1])
+            low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
             notes = (*notes, f"what arithmetic takes beside this GPU's own curves was set on an {FITTED_ON}")
         least = self.least_ns(kernel.nbytes, kernels)
         low_ns, mid_ns, high_ns = (max(ns, least) for ns in (mid * low, mid, mid * high))

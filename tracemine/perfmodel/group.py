@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tracemine.fusion.kernel import FINISH, FusedKernel, Unfused
 from tracemine.perfmodel import Curves
-from tracemine.perfmodel.intervals import Prediction, together
+from tracemine.perfmodel.intervals import Prediction, combined
 from tracemine.perfmodel.ranges import Abstained, Estimate, outwards
 
 # How far the interval reaches in a model's step for what a kernel alone does not show: kernels are off together there,
@@ -85,7 +85,7 @@ def one_kernel(
 def _ends(found: Prediction, in_model: bool) -> tuple[float, float]:
     """Return the interval of a kernel where it runs."""
     less, more = IN_A_STEP if in_model else (1.0, 1.0)
-    low, high = (together(end / found.mid_ns, by) for end, by in ((found.low_ns, less), (found.high_ns, more)))
+    low, high = (combined(end / found.mid_ns, by) for end, by in ((found.low_ns, less), (found.high_ns, more)))
     return found.mid_ns * low, found.mid_ns * high
 
 

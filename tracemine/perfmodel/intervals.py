@@ -18,10 +18,10 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
 
-def together(*factors: float) -> float:
+def combined(*factors: float) -> float:
     """Combine intervals whose reasons are independent: in logarithms, squares add up.
 
-    >>> together(1.42, 1.0), round(together(1.42, 1.4), 3), together(0.8, 1.0)
+    >>> combined(1.42, 1.0), round(combined(1.42, 1.4), 3), combined(0.8, 1.0)
     (1.42, 1.626, 0.8)
     """
     apart = math.hypot(*map(math.log, factors))

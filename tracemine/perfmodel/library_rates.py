@@ -26,7 +26,7 @@ import numpy as np
 
 from tracemine.devices import Device, find_device
 from tracemine.perfmodel.calibration import Calibration, LibraryPoint
-from tracemine.perfmodel.intervals import together
+from tracemine.perfmodel.intervals import combined
 from tracemine.perfmodel.ranges import Range, outwards
 
 # The device table's types that each arithmetic may be stated as.
@@ -142,8 +142,8 @@ class Rates:
         return replace(
             known,
             flops_per_s=share * peak,
-            low=together(known.low, ASSUMED[0]),
-            high=together(known.high, ASSUMED[1]),
+            low=combined(known.low, ASSUMED[0]),
+            high=combined(known.high, ASSUMED[1]),
             points=0,
             source=f"not measured: {share:.0%} of the data sheet's peak, as in half precision",
         )
@@ -228,8 +228,8 @@ def _of_another(operation: str, arithmetic: str, peak: float) -> Rate | None:
     return replace(
         rate,
         flops_per_s=rate.flops_per_s * peak / most,
-        low=together(rate.low, ASSUMED[0]),
-        high=together(rate.high, ASSUMED[1]),
+        low=combined(rate.low, ASSUMED[0]),
+        high=combined(rate.high, ASSUMED[1]),
         points=0,
         source=f"not measured: {rate.source}, scaled by the data sheets",
     )

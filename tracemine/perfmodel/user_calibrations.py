@@ -32,7 +32,7 @@ class GPU:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class UserCalibration:
     """A calibration made ready, and the file that it was read from."""
 
     curves: Curves
@@ -59,7 +59,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenCalibration:
     """Calibration that fused times of one trace are read off."""
 
     curves: Curves | None = None  # None: nothing is known of its GPU
@@ -87,16 +87,16 @@ def file_name(gpu: str) -> str:
     return f"{re.sub('[^a-z0-9]+', '_', gpu.casefold()).strip('_')[:100] or 'gpu'}.json"
 
 
-def read_measured(path: Path, *, named: bool = True) -> Measured:
+def read_measured(path: Path, *, named: bool = True) -> UserCalibration:
     """Read the calibration in a file. Raise InputError, also where a pattern that predictions need is missing in it."""
     calibration = read_calibration(path)
     try:
-        return Measured(curves=Curves(calibration, file=path_text(path.name)), path=path_text(path), named=named)
+        return UserCalibration(curves=Curves(calibration, file=path_text(path.name)), path=path_text(path), named=named)
     except InputError as error:
         raise InputError(str(error.message), where=Location(str(path)), hint=CALIBRATE_HINT) from None
 
 
-def of_this_user(folder: Path | None = None) -> tuple[tuple[Measured, ...], tuple[str, ...]]:
+def of_this_user(folder: Path | None = None) -> tuple[tuple[UserCalibration, ...], tuple[str, ...]]:
     """Return the calibrations of the data folder, by name, and a note for each file there that is none."""
     folder = data_folder() if folder is None else folder
     found, notes = [], []
@@ -108,21 +108,21 @@ def of_this_user(folder: Path | None = None) -> tuple[tuple[Measured, ...], tupl
     return tuple(found), tuple(notes)
 
 
-def chosen(gpu: GPU, own: Sequence[Measured]) -> Chosen:
+def chosen(gpu: GPU, own: Sequence[UserCalibration]) -> ChosenCalibration:
     """Return the calibration for a trace's GPU: the most specific of `own`, else what the package has.
 
     >>> from tracemine.devices import find_device
     >>> chosen(GPU("NVIDIA H200", 132, find_device("NVIDIA H200")), ()).curves.calibration.gpu
     'NVIDIA H200'
     >>> chosen(GPU("Brand New"), ())
-    Chosen(curves=None, path=None, notes=())
+    ChosenCalibration(curves=None, path=None, notes=())
     """
     notes = tuple(_not_used(one, gpu) for one in own if one.named and not one.fit(gpu))
     best = max((one for one in own if one.fit(gpu)), key=lambda one: (one.named, one.fit(gpu)), default=None)
     if best is not None:
-        return Chosen(curves=best.curves, path=best.path, notes=notes)
-    return Chosen(curves=None if gpu.device is None else Curves.of(gpu.device), notes=notes)
+        return ChosenCalibration(curves=best.curves, path=best.path, notes=notes)
+    return ChosenCalibration(curves=None if gpu.device is None else Curves.of(gpu.device), notes=notes)
 
 
-def _not_used(one: Measured, gpu: GPU) -> str:
+def _not_used(one: UserCalibration, gpu: GPU) -> str:
     return f"{one.path} was measured on {one.calibration.gpu} and not used: this trace is of {gpu.name}."

@@ -34,7 +34,7 @@ CAUSES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class Causes:
     """Cause of each gap, and what that rests on. Rows are −1 where there is none."""
 
     cause: IntArray  # position in CAUSES
@@ -55,7 +55,7 @@ class Why:
         return (self.sync >= 0) | (self.work_call >= 0)
 
 
-def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> Why:
+def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> Causes:
     """Return the cause of each gap between the activities `previous` and `following`, from `begin` on for `gap` ns."""
     launch_row = rows_of(timeline.activities.column("launch_row"))
     call_thread, op_thread = threads(timeline)
@@ -102,7 +102,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     by_work = (works >= 0) & (sync < 0) & ~(cause == CAUSES.index("graph_launch"))
     of_op = by_work & np.array([*(kind.calls is None for kind in WORK), False], np.bool_)[works]
     work_call = np.where(by_work & ~of_op, row, -1)
-    return Why(
+    return Causes(
         cause=cause,
         launch=launch,
         late_ns=late,

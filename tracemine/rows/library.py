@@ -42,7 +42,7 @@ _PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class KnownCall:
     """Known facts of calls alike."""
 
     call: LibraryCall
@@ -54,20 +54,20 @@ class Seen:
     converts_float64: bool  # something in the trace becomes float64, or is turned back
 
 
-def _is_product(seen: Seen) -> bool:
+def _is_product(seen: KnownCall) -> bool:
     return seen.call.operation == "product"
 
 
-def _is_convolution(seen: Seen) -> bool:
+def _is_convolution(seen: KnownCall) -> bool:
     return seen.call.operation.startswith("convolution")
 
 
-def _tf32_is_off(seen: Seen) -> bool:
+def _tf32_is_off(seen: KnownCall) -> bool:
     """Return whether TF32 is off: of products it is unless asked for; of convolutions the record says."""
     return not seen.runs_tf32 if _is_product(seen) else seen.call.allow_tf32 is False
 
 
-_Condition = Callable[[Seen], bool]
+_Condition = Callable[[KnownCall], bool]
 _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "float64": (lambda one: one.call.dtype == "float64", lambda one: one.converts_float64),
     "float64_throughout": (lambda one: one.call.dtype == "float64",),  # meant so: no rule asks for it
@@ -92,7 +92,7 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
 CAUSES: Final = (*_CAUSES, "unknown")
 
 
-def cause_of(seen: Seen) -> str:
+def cause_of(seen: KnownCall) -> str:
     """Return why such a call may be slow; `unknown` where nothing says it."""
     found = (name for name, conditions in _CAUSES.items() if all(holds(seen) for holds in conditions))
     return next(found, "unknown")
@@ -149,7 +149,7 @@ class _Calls:
         self.inputs = [take(categories(timeline.ops[each]), op_row) for each in _INPUTS]
         self._dur = dur
 
-    def kinds(self, timeline: Timeline, device: Device | None) -> tuple[list[Seen | None], IntArray]:
+    def kinds(self, timeline: Timeline, device: Device | None) -> tuple[list[KnownCall | None], IntArray]:
         """Return each distinct kind of call, None where its inputs tell nothing, and the index of each row's kind."""
         names = categories(timeline.activities["name"])
         order = np.lexsort((self._dur, self.number))
@@ -172,7 +172,7 @@ class _Calls:
         return [
             None
             if call is None
-            else Seen(
+            else KnownCall(
                 call=call,
                 unit=unit_of(kernel),
                 narrow=is_narrow(kernel),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
 from tracemine.files import read_file, read_head
-from tracemine.findings.grouping import all_apart
+from tracemine.findings.grouping import scan_of_variants
 from tracemine.findings.record import CALL, GRAPH, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
@@ -81,7 +81,7 @@ class Evidence:
         """What became of the verdicts in a scan that was made with them: keys of ACCOUNTS, which add up to all."""
         counts = Counter[str]()
         left = dict(self.items)
-        for finding in all_apart(scan).findings:
+        for finding in scan_of_variants(scan).findings:
             items = [item for mark in _marks(finding) for item in left.get(mark, ())]
             if not any(item.suits(finding) for item in items):
                 continue

@@ -22,7 +22,7 @@ from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.operators import ulp_of
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import TracemineError, UsageError
-from tracemine.findings.grouping import apart
+from tracemine.findings.grouping import variants_of
 from tracemine.findings.record import CALL, PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
@@ -102,7 +102,7 @@ def gpu_name() -> str | None:
 
 def fusable(findings: Sequence[Finding]) -> list[Finding]:
     """The variants that one kernel would mend; the others close gaps or change copies."""
-    variants = [variant for finding in findings for variant in apart(finding)]
+    variants = [variant for finding in findings for variant in variants_of(finding)]
     return [v for v in variants if v.fused_ns is not None and v.activities and v.gpu_saving_ns.high > 0]
 
 

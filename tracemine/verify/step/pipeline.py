@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tracemine.columns import string_ids
-from tracemine.findings.grouping import all_apart
+from tracemine.findings.grouping import scan_of_variants
 from tracemine.findings.record import GRAPH, Finding, Scan
 from tracemine.flow.record import Flow
 from tracemine.pipeline import Analysis
@@ -100,7 +100,7 @@ def gaps_closed(scan: Scan, step: StepVerdict) -> tuple[Verdict, ...]:
     They are closed together, so each verdict is of all. None where no graph was timed.
     """
     change = next((c for c in step.changes if c.change == "graph"), None)
-    gaps = [f for f in all_apart(scan).reported if f.rule in _CLOSED_BY_A_GRAPH and not f.on_gpu]
+    gaps = [f for f in scan_of_variants(scan).reported if f.rule in _CLOSED_BY_A_GRAPH and not f.on_gpu]
     if change is None or not gaps:
         return ()
     shorter = change.low_ns > 0
