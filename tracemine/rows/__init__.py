@@ -32,11 +32,7 @@ __all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Flags", "Numbers", 
 
 
 def row_sets(
-    timeline: Timeline,
-    groups: Groups | None = None,
-    *,
-    counters: Counters | None = None,
-    dataflow: Flow | None = None,
+    timeline: Timeline, groups: Groups | None = None, *, counters: Counters | None = None, dataflow: Flow | None = None
 ) -> dict[str, Rows]:
     """Return every row set of a timeline, by name: with fusion groups and def-use edges where dataflow is known, and
     what Nsight Compute counted, where a report was joined.

@@ -12,7 +12,6 @@ from tracemine.ops import classify, is_custom, lookup
 from tracemine.rows.ancestors import first_known, taken, within
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
 from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling_on, find_breaks, is_marked
-from tracemine.rows.handwritten import of_engine
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
@@ -20,6 +19,7 @@ from tracemine.timeline import Timeline
 # Families and namespaces of kernels that are fused by hand, where no operator says whose they are.
 _LIBRARIES = frozenset({"fbgemm", "apex", "transformer_engine", "liger"})
 _OF_LIBRARY = re.compile(r"(?:void )?(?:vllm|flashinfer|sglang|sgl_kernel|tensorrt_llm|aiter)::|_ZN5aiter")
+_ENGINES = frozenset({"moe", "kv_cache", "sampling", "batch_inputs"})  # families of kernels.toml, whoever launched them
 _C_NAME = re.compile(r"[A-Za-z_]\w*$")
 
 
@@ -80,7 +80,7 @@ def activity_columns(timeline: Timeline, found: Compiled) -> dict[str, Column]:
     return {
         "region": found.region,
         "compiled": Flags(found.compiled),
-        "handwritten": Flags(_handwritten(timeline) | of_engine(timeline)),
+        "handwritten": Flags(_handwritten(timeline) | _of_engine(timeline)),
         "island": Numbers(np.maximum(found.island, 0), found.island >= 0),
     }
 
@@ -104,6 +104,12 @@ def gap_columns(timeline: Timeline, found: Compiled, gaps: Rows) -> dict[str, Co
         "break_source": take(source_lines(timeline.stacks), stack),
         "break_stack_row": Numbers(np.maximum(stack, 0), stack >= 0),
     }
+
+
+def _of_engine(timeline: Timeline) -> BoolArray:
+    """Return kernels that serving engines wrote by hand: for experts, caches, sampling and the next batch's inputs."""
+    name = categories(timeline.activities.column("name"))
+    return np.array([*(each.family in _ENGINES for each in classify(name.values)), False], np.bool_)[name.codes]
 
 
 def _handwritten(timeline: Timeline) -> BoolArray:

@@ -76,10 +76,7 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
         lambda one: one.call.dtype in _HALF and one.call.misaligned is True,
         lambda one: one.narrow or one.unit == "vector",
     ),
-    "group_by_group": (
-        _is_convolution,
-        lambda one: one.call.groups > 1 and one.kernels >= one.call.groups,
-    ),
+    "group_by_group": (_is_convolution, lambda one: one.call.groups > 1 and one.kernels >= one.call.groups),
     "depthwise": (lambda one: one.call.depthwise,),  # limited by memory, whatever computes it: no rule asks for it
     "patches": (lambda one: one.call.patches,),
     "no_tf32": (

@@ -17,17 +17,7 @@ from tracemine.ops import lookup
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, coded, mapped, rows_of, take
 from tracemine.rows.gradients import zeroed_gradients
-from tracemine.rows.table import (
-    BoolArray,
-    Categories,
-    Column,
-    IntArray,
-    Numbers,
-    Rows,
-    category,
-    flags,
-    number,
-)
+from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows, category, flags, number
 from tracemine.rows.turns import repeating
 from tracemine.timeline import Timeline
 
