@@ -23,7 +23,6 @@ calibration for a device that was not measured.
 """
 
 from tracemine.fusion.kernel import Unfused
-from tracemine.perfmodel.adjacent_run import Neighbour, fused_run
 from tracemine.perfmodel.attention import Attention, attention_ns, backend_of
 from tracemine.perfmodel.batching import LoopOperator, batched
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
@@ -38,7 +37,7 @@ from tracemine.perfmodel.gaps import (
     closed_gaps,
     fitted_slowdown,
 )
-from tracemine.perfmodel.group import one_kernel
+from tracemine.perfmodel.group import Neighbour, fused_run, one_kernel
 from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_call import at_its_rate
 from tracemine.perfmodel.library_norm import rms_norm_loses

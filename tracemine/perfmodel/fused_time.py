@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from tracemine.devices import Device, find_device
 from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
-from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
+from tracemine.perfmodel.calibration import Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, item_bytes
 from tracemine.perfmodel.interpolation import ReductionOverhead
 from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, combined
@@ -61,19 +62,12 @@ class Curves(DeviceCurves):
     247
     """
 
-    def __init__(
-        self,
-        calibration: Calibration,
-        scaled_from: str | None = None,
-        device: Device | None = None,
-        file: str | None = None,
-    ) -> None:
-        super().__init__(calibration, scaled_from, device, file)
-        self._beyond = {
-            (name, item): ReductionOverhead(
-                [p for p in points if item_bytes(p) == item], self._own_ns, self._missed(item)
-            )
-            for name, points in self._points.items()
+    @cached_property
+    def _overhead(self) -> dict[tuple[str, int], ReductionOverhead]:
+        """By row pattern and item size."""
+        return {
+            (name, item): ReductionOverhead([p for p in of if item_bytes(p) == item], self._own_ns, self._missed(item))
+            for name, of in self._points.items()
             if name in NEEDED and name.startswith("row_")
             for item in (2, 4)
         }
@@ -259,7 +253,7 @@ class Curves(DeviceCurves):
         pattern = _pattern(reductions, kernel.passes, kernel.length, full_output)
         item = 2 if kernel.item_bytes <= 2 else 4
         length = min(kernel.length, _WHOLE) if held else kernel.length
-        beyond = self._beyond[pattern, item].at(kernel.elements, length, warm)
+        beyond = self._overhead[pattern, item].at(kernel.elements, length, warm)
         passes = 1 if held else max(kernel.passes + full_output, 2)
         arithmetic = self._walks_ns(kernel, kernel.walks, passes)
         arithmetic += self._function_ns(kernel, 1 if held else kernel.passes + full_output)

@@ -1,24 +1,28 @@
 """One kernel in place of a fusion group: its bytes are known, its time is read off the device's calibrated curves.
 
 The unfused time is never modelled: it is what the trace measured. How warm the inputs are, the members themselves tell.
+Of a run of neighbours whose reads are not known, durations are all there is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from tracemine.fusion.kernel import FINISH, FusedKernel, Unfused
-from tracemine.perfmodel import Curves
+from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.intervals import Prediction, combined
-from tracemine.perfmodel.ranges import Abstained, Estimate, outwards
+from tracemine.perfmodel.ranges import Abstained, Estimate, Range, outwards
 
 # How far the interval reaches in a model's step for what a kernel alone does not show: kernels are off together there,
 # by what runs beside them and by where a compiler draws its borders, and slower more often than faster. Of 12 models of
 # an H100 1.6 to the slow side would hold 85 % (benchmarks/in_a_step.py), but of those left out in turn 75 %, and of the
 # 53 of an H200 about 79 %; 1.8 holds about 86 % of both.
 IN_A_STEP = (1 / 1.42, 1.8)
+# The share of the time beyond the longest member that the mid estimate saves.
+_SHARE_OF_THE_REST = 0.5
 
 
 def one_kernel(
@@ -94,3 +98,48 @@ def _source(curves: Curves) -> str:
         return f"the fused time is read off the calibration of {curves.scaled_from}, scaled by the data sheets"
     own = "" if curves.file is None else f" in {curves.file}"
     return f"the fused time is read off the calibration of {curves.calibration.gpu}{own}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """One operator of a run with all the kernels that it launched there."""
+
+    dur_ns: int  # mean over the instances
+    compute: bool = False  # its time is arithmetic (a matrix product, a convolution), which fusing does not shorten
+
+
+def fused_run(run: Sequence[Neighbour], curves: Curves | None, *, legal: bool = False) -> Estimate | Abstained:
+    """Estimate one kernel for each stretch of a run that no product or convolution interrupts; those keep their time.
+
+    `legal`: that they are one fusion group is known, only its bytes are not.
+
+    >>> from tracemine.devices import find_device
+    >>> curves = Curves.of(find_device("NVIDIA H200"))
+    >>> fused_run([Neighbour(dur_ns=3000), Neighbour(dur_ns=5000), Neighbour(dur_ns=2000)], curves).after_ns
+    Range(low=5000, mid=7500, high=10000)
+    >>> fused_run([Neighbour(dur_ns=3000)], None)
+    Abstained(reason='device_unknown')
+    """
+    if curves is None:
+        return Abstained("device_unknown")
+    stretches = [[one.dur_ns for one in part] for compute, part in groupby(run, key=lambda n: n.compute) if not compute]
+    if not stretches:
+        return Abstained("compute_bound")
+    kept = sum(one.dur_ns for one in run if one.compute)
+    total, longest = sum(map(sum, stretches)), sum(map(max, stretches))
+    mid = total - sum(round((sum(part) - max(part)) * _SHARE_OF_THE_REST) for part in stretches)
+    unknown = (
+        "the dataflow is known, dtypes and so bytes are not"
+        if legal
+        else "what each kernel reads and writes is not known"
+    )
+    assumptions = [
+        f"{unknown}: one kernel takes as long as the longest of them (low), as all of them (high), or half-way between",
+    ]
+    if kept:
+        assumptions.append("products and convolutions keep their time; only the low end lets the rest ride on them")
+        longest = 0
+    # What each stretch moves is not known, so of its floor the launch alone is; it never took longer than it did.
+    least = math.ceil(len(stretches) * curves.least_ns(0))
+    rest = Range(longest, mid, total).at_least(least).at_most(total)
+    return Estimate(after_ns=Range(kept + rest.low, kept + rest.mid, kept + rest.high), assumptions=tuple(assumptions))
