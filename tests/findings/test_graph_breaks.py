@@ -11,7 +11,7 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.findings import Scan, find
-from tracemine.findings.sources import sources
+from tracemine.findings.labels import sources
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups

@@ -13,7 +13,7 @@ from tests.findings.build import BIG, kernel, matches, rows_of_timeline, rule, t
 from tracemine import pipeline
 from tracemine.findings import Finding, Scan, device_of, find
 from tracemine.findings.grouping import scan_of_variants, variants_of, with_variants
-from tracemine.findings.version1 import decoded
+from tracemine.findings.stored import decoded
 from tracemine.matching.rule import Matches
 from tracemine.perfmodel import NOTHING
 from tracemine.timeline import Timeline

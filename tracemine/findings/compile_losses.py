@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from tracemine.findings.environment import library_of
+from tracemine.findings.labels import sources
 from tracemine.findings.payback import COMPILE
 from tracemine.findings.record import Finding
-from tracemine.findings.sources import sources
 from tracemine.flow import Flow
 from tracemine.flow.record import Source
 from tracemine.rows.arrow import categories, rows_of

@@ -287,13 +287,7 @@ class _Loading:
 
 def _host(
     calls: Calls, start: IntArray, dur: IntArray, launch_row: IntArray, loader: _Loading
-) -> tuple[
-    tuple[Event, ...],
-    dict[Event, int],
-    dict[Event, int],
-    dict[int, tuple[int, int, int]],
-    float,
-]:
+) -> tuple[tuple[Event, ...], dict[Event, int], dict[Event, int], dict[int, tuple[int, int, int]], float]:
     """Return the events in order, the host's own time before each of its own, how much of it went into loading data,
     what blocking calls wait for, and the host's begin.
     """

@@ -10,9 +10,8 @@ import msgspec
 import numpy as np
 
 from tracemine.findings.facts import activity_facts
-from tracemine.findings.labels import Label, label_of
+from tracemine.findings.labels import Label, label_of, short
 from tracemine.findings.record import Finding, Identity
-from tracemine.findings.sources import short
 from tracemine.matching.advice import Fact
 from tracemine.matching.rule import Rule
 from tracemine.rows.table import Rows

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Source
-from tracemine.findings.sources import short, sources
-from tracemine.findings.tensors import first_shape, read_dtype
+from tracemine.ops import dtype, lookup
+from tracemine.rows.signature import texts
 from tracemine.rows.table import Categories, IntArray
+from tracemine.rows.user_frames import written_name
 from tracemine.timeline import Timeline
 
 # What reduces makes a chain what it is: its module and line are the chain's own, a residual addition's are not.
 _ANCHORS = frozenset({"reduction", "norm", "softmax", "loss", "scan"})
 _MOVES = frozenset({"copy", "fill"})  # first and last layers differ in these
+
+
+_MOST_FRAMES = 5
+# Frames that say how a call was dispatched and not who made it: the framework's and the interpreter's own.
+_NOT_THE_USERS = re.compile(
+    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
+    r"|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +150,76 @@ def _shapes_text(recorded: Sequence[str | None]) -> str | None:
     """Return each distinct shape of a first tensor input, in order; None where none was recorded."""
     firsts = dict.fromkeys(shape for text in recorded if text is not None and (shape := first_shape(text)) is not None)
     return ", ".join(firsts) or None
+
+
+# --- recorded inputs, for people --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16384)
+def read_dtype(op: str, dtypes: str) -> str | None:
+    """Return the dtype of the first tensor that a call reads; None where no single tensor is read.
+
+    >>> read_dtype("aten::copy_", '["float", "c10::BFloat16", "Scalar"]')
+    'bfloat16'
+    """
+    types = texts(dtypes) or ()
+    operator = lookup(op)
+    overload = None if operator is None else operator.pick(types)
+    overwritten = () if overload is None else overload.overwrites
+    known = (dtype(recorded) for position, recorded in enumerate(types) if position not in overwritten)
+    return next((name for name in known if name is not None), None)
+
+
+def first_shape(shapes: str) -> str | None:
+    """Return the first shape with axes among the recorded inputs, as text; of a list of tensors, its first member's.
+
+    >>> first_shape("[[], [2, 3]]"), first_shape("[[[4], [5]]]"), first_shape("damaged")
+    ('[2, 3]', '[4]', None)
+    """
+    try:
+        dims = msgspec.json.decode(shapes)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    for dim in dims if isinstance(dims, list) else ():
+        shape = dim[0] if isinstance(dim, list) and dim and isinstance(dim[0], list) else dim
+        if isinstance(shape, list) and shape and all(isinstance(n, int) for n in shape):
+            return str(shape)
+    return None
+
+
+# --- Python lines that lead to a row ---------------------------------------------------------------------------------
+
+
+def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
+    """Return frames of a call path, innermost first, without torch's own, modules and built-ins; empty where no stack
+    is.
+
+    A function that torch.compile broke and resumed is one frame, at the line that broke it last.
+    """
+    stacks = timeline.stacks
+    begins = stacks["file"].null_count > 0  # built-ins are frames as well: events, not the text of older versions
+    found: list[Source] = []
+    row, resumes = stack_row, False
+    while row is not None and len(found) < _MOST_FRAMES:
+        file = stacks["file"][row].as_py()
+        if file is not None and not _NOT_THE_USERS.search(file):
+            line, function = stacks["line"][row].as_py(), stacks["function"][row].as_py()
+            if line is not None and function is not None:
+                frame = Source(file=file, line=line, function=written_name(function), begins=begins)
+                frame = frame if frame.function == function else replace(frame, begins=False)  # the line that broke it
+                resumed = found and resumes and (found[-1].file, found[-1].function) == (frame.file, frame.function)
+                found += [] if resumed else [frame]
+                resumes = frame.function != function
+        caller = stacks["parent_row"][row].as_py()
+        row = caller if caller is not None and 0 <= caller < row else None  # callers stand before callees
+    return tuple(found)
+
+
+def short(source: Source) -> str:
+    """Return a frame without what differs between machines and edits: the file's last two names, and the function.
+
+    >>> short(Source(file="/home/x/site-packages/models/llama.py", line=71, function="forward"))
+    'models/llama.py: forward'
+    """
+    names = source.file.replace("\\", "/").split("/")
+    return f"{'/'.join(names[-2:])}: {source.function}"

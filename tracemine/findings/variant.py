@@ -9,9 +9,8 @@ import numpy as np
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import ClassEstimate
 from tracemine.findings.facts import Facts
-from tracemine.findings.labels import common_module, text_at
+from tracemine.findings.labels import common_module, sources, text_at
 from tracemine.findings.record import Alike, Finding, Identity, Source
-from tracemine.findings.sources import sources
 from tracemine.findings.totals import common, intensity, totals
 from tracemine.matching.rule import Rule
 from tracemine.rows.table import number
