@@ -22,33 +22,10 @@ from tracemine.findings.summary import (
 from tracemine.perfmodel import NOTHING, Range, Traffic
 
 __all__ = [
-    "NOTHING",
-    "Alike",
-    "Bound",
-    "Counted",
-    "Finding",
-    "Identity",
-    "Intensity",
-    "Part",
-    "Parts",
-    "Payback",
-    "PeakMemory",
-    "PerStep",
-    "Range",
-    "Recorded",
-    "Scan",
-    "Share",
-    "Source",
-    "Spent",
-    "StepKind",
-    "StepSummary",
-    "Summary",
-    "TraceSummary",
-    "Traffic",
-    "UnprofiledTime",
-    "Variant",
-    "Verified",
-]
+    "NOTHING", "Alike", "Bound", "Counted", "Finding", "Identity", "Intensity", "Part", "Parts", "Payback",
+    "PeakMemory", "PerStep", "Range", "Recorded", "Scan", "Share", "Source", "Spent", "StepKind", "StepSummary",
+    "Summary", "TraceSummary", "Traffic", "UnprofiledTime", "Variant", "Verified",
+]  # fmt: skip
 
 FINDINGS_SCHEMA_VERSION = 2
 
