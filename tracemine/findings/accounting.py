@@ -101,8 +101,7 @@ _ALL_IN_STEPS = Fraction(5, 4)  # a span of as many times its steps has nothing 
 
 
 def most_saved(accounts: Accounts, unprofiled: Unprofiled, gpu: Range) -> Range:
-    """Return the most by which all findings together can shorten the steps, over the trace: all but the GPU time that
-    is left.
+    """Return the most by which all findings together can shorten the steps: all but the GPU time that is left.
 
     gpu: what they save of it. Steps take no less than the devices work, so unprofiled time − savings ≥ GPU time left;
     at the high end that is what it is without gaps between. Nanoseconds.

@@ -1,7 +1,6 @@
 """The critical path: what each activity and host call of a recorded timeline waited for.
 
-What is made of it is run again with other times (`replay.py`). Run again with the host as much faster as it is without
-a profiler, the timeline is production's.
+`replay.py` runs it again with other times: with the host as fast as without a profiler, it is production's.
 
 Limits. Threads that launch are taken to take turns. Which event a stream waited for is not recorded: it is taken to be
 the last that ended on each other stream, so that a wait holds up too much rather than too little. An activity whose
@@ -11,7 +10,7 @@ launch is not recorded follows the host as it did. Other ranks are taken to be a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,7 +40,8 @@ def replay_of(timeline: Timeline) -> Replay:
     start, dur, launch_row = (rows_of(activities[name]) for name in ("start_ns", "dur_ns", "launch_row"))
     origin = int(start[0]) if len(start) else 0
     start = start - origin
-    calls = _since(origin, Calls.of(timeline, launch_row, threads(timeline)[0]))
+    calls = Calls.of(timeline, launch_row, threads(timeline)[0])
+    calls = replace(calls, begin=calls.begin - origin, end=calls.end - origin)
     place = np.stack([rows_of(activities[name]) for name in ("device", "stream")])
     stream = np.unique(place, axis=1, return_inverse=True)[1].reshape(-1)
     launch = _launches(calls, launch_row, start)
@@ -64,7 +64,7 @@ def replay_of(timeline: Timeline) -> Replay:
         operators=_operators(timeline, origin, calls, launch_row, work),
         waits=blocked,
         last=waits.last(delays),
-        interval_ns=_interval(work),
+        interval_ns=sum(work.values()) / max(sum(kind == LAUNCHES for kind, _ in work) - 1, 1),
         step=_first_step(timeline, origin, events, calls),
     )
 
@@ -126,18 +126,6 @@ def _first_step(timeline: Timeline, origin: int, events: Sequence[Event], calls:
     return HostStep(first, last, began - begin + end - ended)
 
 
-def _interval(work: dict[Event, int]) -> float:
-    """Return the host's own time from one launch call to the next: the mean."""
-    launches = sum(kind == LAUNCHES for kind, _ in work)
-    return sum(work.values()) / max(launches - 1, 1)
-
-
-def _since(origin: int, calls: Calls) -> Calls:
-    return Calls(
-        calls.begin - origin, calls.end - origin, calls.thread, calls.launches, calls.blocks, calls.stream_waits
-    )
-
-
 def _launches(calls: Calls, launch_row: IntArray, start: IntArray) -> IntArray:
     """Return the call that each activity waits for: its own, else the last one before it; −1: none."""
     rows = np.flatnonzero(calls.launches)
@@ -156,7 +144,8 @@ class _Waits:
         self, start: IntArray, dur: IntArray, stream: IntArray, launch: IntArray, calls: Calls, launch_row: IntArray
     ) -> None:
         self.start, self.end, self.stream, self.launch, self.calls = start, start + dur, stream, launch, calls
-        self.streams = [np.flatnonzero(stream == each) for each in _largest(stream)]
+        largest = np.argsort(-np.bincount(stream), kind="stable")[:_MOST_STREAMS]
+        self.streams = [np.flatnonzero(stream == each) for each in largest]
         self.before = np.full(len(start), -1, np.int64)
         order = np.argsort(stream, kind="stable")
         same = stream[order][1:] == stream[order][:-1]
@@ -232,11 +221,6 @@ class _Waits:
             delay = int(delays[first]) + (0 if own else took)  # what the host did meanwhile is not known
             found.append((at, int(self.launch[at]), delay, took if own else 0))
         return tuple(found)
-
-
-def _largest(stream: IntArray) -> IntArray:
-    counts = np.bincount(stream)
-    return np.argsort(-counts, kind="stable")[:_MOST_STREAMS]
 
 
 def _usual(delays: IntArray, otherwise: int, most: int) -> int:

@@ -55,12 +55,12 @@ class ClassEstimate:
 
     matrix: IntArray  # [matches, rows of each]
     measured_ns: int
-    fused_ns: Range | None
+    fused_ns: Range | None = None
     gpu_saving_ns: Range
     step_saving_ns: Range  # of idle time; of GPU time it is not known yet
-    traffic_bytes: Traffic | None
-    intermediate_bytes: int | None
-    flops: int | None
+    traffic_bytes: Traffic | None = None
+    intermediate_bytes: int | None = None
+    flops: int | None = None
     assumptions: tuple[str, ...]
     evidence: str
     label: Label
@@ -305,12 +305,8 @@ def _close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate 
     return ClassEstimate(
         matrix=matrix,
         measured_ns=int(facts.dur_ns[matrix].sum()),
-        fused_ns=None,
         gpu_saving_ns=NOTHING,
         step_saving_ns=saving // devices,
-        traffic_bytes=None,
-        intermediate_bytes=None,
-        flops=None,
         assumptions=assumptions,
         # The cause follows from recorded call times, or it is called unknown.
         evidence="proven" if cause in _RECORDED_CAUSES else "adjacent",

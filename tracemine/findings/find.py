@@ -60,8 +60,7 @@ def find(
 ) -> Scan:
     """Find everything there is to say about a trace, the most worth first: by what the step gains, then by GPU time.
 
-    So on a trace whose device is mostly idle the gaps lead, on one whose device is busy the fusions, and of two fusions
-    the one that the step feels.
+    So where the device is mostly idle gaps lead, where it is busy fusions, and of two the one that the step feels.
 
     `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
     `device` is the trace's GPU (see `device_of`), and `curves` what fused times are read off, by default what the

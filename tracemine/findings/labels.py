@@ -191,8 +191,7 @@ def first_shape(shapes: str) -> str | None:
 
 
 def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
-    """Return frames of a call path, innermost first, without torch's own, modules and built-ins; empty where no stack
-    is.
+    """Return frames of a call path, innermost first, without torch's own, modules and built-ins.
 
     A function that torch.compile broke and resumed is one frame, at the line that broke it last.
     """

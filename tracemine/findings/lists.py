@@ -206,8 +206,7 @@ def _operators_over_lists(lists: Lists, call: Call) -> int:
 def cast_pass(lists: Lists, calls: Sequence[Call]) -> tuple[Pass, int]:
     """Return copies of weights from float32 to half width as one pass over lists, and the bytes that are moved now.
 
-    Autocast that is entered several times a step copies a weight as often: it is in the pass once where tensors were
-    recorded.
+    Autocast entered several times a step copies a weight as often: recorded tensors put it in the pass once.
     """
     sizes = [call.sizes[0][0] if call.sizes else 0 for call in calls]
     sources = [_source(lists, call) for call in calls]

@@ -71,8 +71,7 @@ def events_of(timeline: Timeline) -> Events | None:
 
 
 def gone_bytes(timeline: Timeline, events: Events, groups: Groups, claimed: BoolArray) -> tuple[IntArray, int]:
-    """Return, after each event, how many bytes are there of tensors that need not be; and how many of these were not
-    found.
+    """Return the bytes, after each event, of tensors that need not be; and how many of these were not found.
 
     claimed: the groups that findings make one kernel of.
     """

@@ -13,8 +13,7 @@ _LIST, _FEWEST_TENSORS = "TensorList", 16
 
 
 def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
-    """Return the gaps that passed mostly within an operator that takes a list of many tensors, where such a trace was
-    written.
+    """Return the gaps that passed mostly within an operator on a list of many tensors, where such a trace was written.
 
     torch gives operators ids of their own only while it writes an execution trace.
     """

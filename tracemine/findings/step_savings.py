@@ -105,8 +105,7 @@ def with_steps(
 ) -> list[Finding]:
     """Return the variants with what the step gains, all done at once: on the GPU first, then gaps that are still there.
 
-    A gap that the fusions leave nothing of is left out. What is `unfelt` gains the step nothing where it is on the GPU:
-    the gaps around it are others'.
+    A gap that the fusions leave nothing of is left out. What is `unfelt` on the GPU gains the step nothing.
     """
     on_gpu = [one for one in reported if one.finding.on_gpu and not one.finding.refuted]
     idle = [one for one in (*reported, *unfelt) if not one.finding.on_gpu]
@@ -116,7 +115,7 @@ def with_steps(
     counted = {one.finding.fingerprint for one in unfelt}  # below the threshold before
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
-        *(_refuted(one.finding) for one in reported if one.finding.refuted),
+        *(msgspec.structs.replace(one.finding, step_saving_ns=NOTHING) for one in reported if one.finding.refuted),
         *(_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)),
         *_still_idle(context, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
     ]
@@ -153,8 +152,7 @@ def _still_idle(
 
 
 def share_out(savings: Sequence[Range], left: Range) -> list[Range]:
-    """Cut savings, one after another, to what is left at each end; the high end leaves what those behind usually save
-    to them.
+    """Cut savings, one after another, to what is left; the high end leaves those behind their usual.
 
     >>> share_out([Range(1, 5, 9), Range(0, 5, 9)], Range(2, 8, 12))
     [Range(low=1, mid=5, high=9), Range(low=0, mid=3, high=3)]
@@ -172,10 +170,6 @@ def share_out(savings: Sequence[Range], left: Range) -> list[Range]:
         low_left, high_left = low_left - low, high_left - high
         found.append(Range(low, mid, high))
     return found
-
-
-def _refuted(finding: Finding) -> Finding:
-    return msgspec.structs.replace(finding, step_saving_ns=NOTHING)
 
 
 def _unfelt(finding: Finding) -> Finding:

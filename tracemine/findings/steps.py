@@ -1,5 +1,4 @@
-"""Step model: what the step gains of GPU time saved and launches removed, by the critical path; of idle time, what is
-left then.
+"""Step model: gains of GPU time and launches saved, by the critical path; of idle time, what is left then.
 
 The findings on the GPU are made one after another, in the order in which their rules claim, each for what it adds to
 those before it. Then the gaps are closed that are still there. So nothing is gained twice: an idle nanosecond that went

@@ -16,8 +16,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float
 
     def of(self, ns: int) -> Range:
-        """Return this share of a time, nanoseconds, rounded outwards: never less than nothing and never more than all
-        of it.
+        """Return this share of a time, nanoseconds, rounded outwards: between nothing and all of it.
 
         >>> Share(-0.1, 0.25, 0.5).of(1_001)
         Range(low=0, mid=250, high=501)

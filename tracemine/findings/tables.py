@@ -132,8 +132,7 @@ OCCURRENCES = Table(
 
 
 def findings_table(scan: Scan, findings: Sequence[Finding] | None = None) -> pa.Table:
-    """Return a table of the schema `FINDINGS`: all findings of a scan, or those of them that are given, under their
-    rank.
+    """Return a table of the schema `FINDINGS`: all findings of a scan or the given ones, under their rank.
 
     Raise OverflowError for a number beyond 64 bits, which no scan has.
     """

@@ -24,6 +24,7 @@ def variant_finding(context: ScanContext, rule: Rule, identity: Identity, classe
     label = _most_measured(classes).label
     sums = totals(classes)
     dtype, first = common(one.label.dtype for one in classes), classes[first_class(classes)]
+    alike = Alike(occurrences=len(first.matrix), measured_ns=first.measured_ns, gpu_saving_ns=first.gpu_saving_ns)
     ridge = None if context.device is None else context.device.ridge(dtype)
     return Finding(
         fingerprint=identity.finding,
@@ -44,7 +45,7 @@ def variant_finding(context: ScanContext, rule: Rule, identity: Identity, classe
         arithmetic_intensity=intensity(sums["flops"], sums["traffic_bytes"], ridge),
         why=rule.why,
         fix=rule.fix,
-        alike=None if sums["fused_ns"] is None else _alike(first),
+        alike=None if sums["fused_ns"] is None else alike,
         **sums,
     )
 
@@ -56,10 +57,6 @@ def first_class(classes: Sequence[ClassEstimate]) -> int:
 
 def _most_measured(classes: Sequence[ClassEstimate]) -> ClassEstimate:
     return max(classes, key=lambda one: (one.measured_ns, one.label.ops))
-
-
-def _alike(one: ClassEstimate) -> Alike:
-    return Alike(occurrences=len(one.matrix), measured_ns=one.measured_ns, gpu_saving_ns=one.gpu_saving_ns)
 
 
 def _occurrences(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate]) -> tuple[tuple[int, ...], ...]:

@@ -34,8 +34,7 @@ ACCOUNTS = {
 
 
 def judged_ns(verified: Verified, measured_ns: int, predicted: Range) -> Range:
-    """Return the saving of GPU time of occurrences that a verdict speaks for: they took measured_ns, and predicted was
-    said.
+    """Return the GPU time saved by occurrences that a verdict speaks for: they took measured_ns.
 
     >>> from tracemine.findings.record import Share
     >>> one = Verified(basis="measured", level="L4", says="", device="G", state="cold", eager_ns=20, fused_ns=5,

@@ -151,8 +151,7 @@ def backend_of(call: Attention, capability: Capability, torch: tuple[int, int] |
 def attention_ns(
     call: Attention, rates: Rates, capability: Capability, torch: tuple[int, int] | None = None
 ) -> Range | Abstained:
-    """Return time of all kernels of one call, with its interval; none where the math backend takes it, or no rate is
-    known.
+    """Return the time of all kernels of one call; none where the math backend takes it, or no rate is known.
 
     >>> from tracemine.devices import find_device
     >>> from tracemine.perfmodel.library_rates import rates_of

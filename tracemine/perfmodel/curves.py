@@ -120,8 +120,7 @@ class DeviceCurves:
         return max(told) if slow else told[0]
 
     def residency(self, reads: int, writes: int, measured_ns: float) -> float:
-        """Return how far a plain unfused kernel's own duration lies on the way from the cold curve to the warm one, 0
-        to 1.
+        """Return how far an unfused kernel's duration lies from the cold curve to the warm one, 0 to 1.
 
         Within the L2 cache: the share of its inputs that it found there. A kernel can be slower than the curve for many
         reasons and faster for none: a low answer says little, a high one a lot. Beyond the cache warm is the slower
@@ -142,8 +141,7 @@ class DeviceCurves:
         return min(max(math.log(cold / max(measured_ns, 1.0)) / math.log(cold / warm), 0.0), 1.0)
 
     def least_ns(self, nbytes: float, kernels: int = 1) -> float:
-        """Return the least time of `kernels` launches that move so many bytes: launching, and what the L2 cache does
-        not hold at the memory's peak bandwidth.
+        """Return the least time of launches and of bytes beyond the L2 cache at the memory's peak bandwidth.
 
         >>> from tracemine.perfmodel.calibration import calibration_of
         >>> curves = DeviceCurves(calibration_of("NVIDIA H200 SXM"))
@@ -176,8 +174,7 @@ class DeviceCurves:
     def function_ps(self) -> dict[str, float]:
         """Picoseconds an element and function when memory hides nothing; `base` is loading, converting and storing.
 
-        No kernel does one thing alone: every pattern's time is base + its functions, and the pattern of three
-        functions says how much of that is base.
+        Every pattern's time is base + its functions; the pattern of three functions says how much is base.
         """
         upper = {
             name: min(

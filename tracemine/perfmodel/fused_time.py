@@ -74,8 +74,7 @@ class Curves(DeviceCurves):
 
     @classmethod
     def of(cls, device: Device) -> Curves | None:
-        """Return the curves of a row of the device table: measured, or scaled from the measured device with the nearest
-        bandwidth; None where nothing is.
+        """Return a device's curves, or those of the measured device with the nearest bandwidth, scaled; else None.
 
         >>> from tracemine.devices import find_device
         >>> Curves.of(find_device("NVIDIA H200")).scaled_from is None
@@ -134,8 +133,7 @@ class Curves(DeviceCurves):
         return self.floor_ns[1] + _FINISH_ROW_NS * min(rows, _FINISH_ROWS)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
-        """Predict a matrix product and what follows it: `kernel` is all of that as one, reading the product's
-        `product_bytes`.
+        """Predict a matrix product and what follows as one `kernel`, which reads the product's `product_bytes`.
 
         The middle keeps the library's product and makes one kernel of the rest, as torch.compile does. Only the low
         end puts the rest into the product's own kernel: that costs no less than reading what else is read, and the
@@ -235,14 +233,11 @@ class Curves(DeviceCurves):
 
     def _together(self, memory: float, arithmetic: float, elements: float, warm: float) -> float:
         """Overlap memory and arithmetic: all of the longer one, and of the shorter what the waves leave over."""
-        floor = min(self._floor(warm), memory)
+        cold, hot = self.floor_ns
+        floor = min(cold + (hot - cold) * warm, memory)
         moving = memory - floor
         waves = max(elements / self.wave, 1.0)
         return floor + max(moving, arithmetic) + min(moving, arithmetic) / waves
-
-    def _floor(self, warm: float) -> float:
-        cold, hot = self.floor_ns
-        return cold + (hot - cold) * warm
 
     def _one_row_kernel(self, kernel: FusedKernel, reductions: Sequence[str], warm: float) -> float:
         """Return the time of bytes and arithmetic, and what the nearest pattern took beyond its own."""
@@ -268,8 +263,7 @@ class Curves(DeviceCurves):
         return self._together(memory, self.row_ps(point.pattern) * PICO * point.elements, point.elements, warm)
 
     def _split(self, kernel: FusedKernel, reductions: Sequence[str], columns: bool, warm: float) -> tuple[float, int]:
-        """Return the time of few long rows: every reduction is two kernels, partial and final; a last one writes what
-        is full-size.
+        """Return the time of few long rows: each reduction is two kernels, and a last one writes what is full-size.
 
         The inputs are read again by each; what fits the L2 cache is warm from the second time on.
         """

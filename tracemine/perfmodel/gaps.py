@@ -92,8 +92,7 @@ def closed_gaps(
     alone_ns: tuple[IntArray, IntArray, IntArray] | None = None,
     slowdown: Slowdown | None = None,
 ) -> tuple[Range, tuple[str, ...]]:
-    """Return the sum over gaps of one cause of what closing them gives back, never more than they last, and the
-    assumptions.
+    """Return what closing gaps of one cause gives back, never more than they last, and the assumptions.
 
     `alone_ns`: how long each gap is unprofiled, with all done that was found before: least, usual, most.
     `slowdown` says what was taken off for that.

@@ -43,8 +43,7 @@ class BandwidthCurve:
 class ReductionOverhead:
     """Time of a row pattern beyond its own bytes and arithmetic, over row length and elements; cold and warm.
 
-    Interpolated is this difference and not the time: points are too few to show where the cache ends, and the curves
-    of bytes know it.
+    This difference is interpolated, not the time: points are too few to show where the cache ends.
     """
 
     def __init__(

@@ -127,8 +127,7 @@ def _arithmetic_of(call: LibraryCall, rates: Rates) -> str:
 
 
 def at_its_rate(call: LibraryCall | None, cause: str, measured_ns: float, rates: Rates | None) -> Estimate | Abstained:
-    """Estimate a call without its cause; Abstained where it is about as fast as it can be, or nothing is known to say
-    so.
+    """Estimate a call without its cause; Abstained where it is as fast as it can be, or nothing is known.
 
     >>> from tracemine.devices import find_device
     >>> from tracemine.ops.infer.library import library_call

@@ -162,11 +162,9 @@ def without_zeros(measured_ns: float, added_ns: float) -> Estimate:
 def cast_once(
     copied: Pass, moved_bytes: int, measured_ns: float, curves: Curves | None, *, training: bool
 ) -> Estimate | Abstained:
-    """Estimate weights that are kept at half width in place of being copied to it in every step, which moves so many
-    bytes.
+    """Estimate weights kept at half width in place of being copied in every step, which moves so many bytes.
 
-    In training they still change with every step: the optimizer writes them beside its own, in its own pass (low end),
-    or lists of them are copied (middle).
+    In training they change with every step: the optimizer writes them too (low end), or lists are copied (middle).
 
     >>> from tracemine.devices import find_device
     >>> curves = Curves.of(find_device("NVIDIA H200"))

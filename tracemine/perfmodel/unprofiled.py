@@ -65,8 +65,7 @@ def estimated(recorded_ns: int, shares: tuple[float, float, float], note: str, *
 
 
 def timing_spread(gained_ns: float, step_ns: float) -> float:
-    """Return the share by which what fixes gain of a step may differ from the difference of two timings, before and
-    after.
+    """Return the share of a step by which gains may differ from the difference of two timings.
 
     Each of these is off by 6 %, for reasons of its own.
 

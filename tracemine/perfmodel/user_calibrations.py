@@ -44,8 +44,7 @@ class UserCalibration:
         return self.curves.calibration
 
     def fit(self, gpu: GPU) -> int:
-        """Return how well it fits a trace's GPU: 0 not at all, 1 the same row of the device table, 2 the same name and
-        size.
+        """Return how well it fits a trace's GPU: 0 not, 1 the same row of the device table, 2 the same name and size.
 
         A named one fits a GPU that is not known, too.
         """

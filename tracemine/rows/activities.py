@@ -120,11 +120,9 @@ def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
 
 
 def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers) -> Numbers:
-    """Return the idle time of its own stream before each activity: start − latest end so far, at least 0; null for the
-    first.
+    """Return the idle time of each activity's stream before it: start − latest end so far, at least 0; first null.
 
-    Rows are in order of start. Activities of one stream can overlap (programmatic dependent launch): hence the running
-    maximum.
+    Rows are in order of start. Activities of one stream can overlap (programmatic dependent launch).
 
     >>> one = Numbers(np.zeros(3, np.int64))
     >>> gaps = stream_gaps(np.array([0, 10, 12]), np.array([5, 9, 1]), one, one)
@@ -238,8 +236,7 @@ def _what(
 
 
 def kernels_of_operator(op_row: IntArray, is_kernel: BoolArray) -> IntArray:
-    """Return how many kernels (not copies, not sets) the operator that owns each activity launched itself; 0 without
-    one.
+    """Return how many kernels the operator that owns each activity launched itself; 0 without one.
 
     >>> kernels_of_operator(np.array([3, 3, -1, 3]), np.array([True, False, True, True])).tolist()
     [2, 2, 0, 2]

@@ -10,8 +10,7 @@ from tracemine.rows.table import BoolArray, IntArray
 def nearest(parent: IntArray, marked: BoolArray) -> IntArray:
     """Return, for each row of a tree, the nearest marked row at or above it; −1 where there is none.
 
-    Paths are halved until all have ended, so that depth costs its logarithm. Parents stand before children; a damaged
-    row that says otherwise has none.
+    Paths are halved until all have ended. Parents stand before children; a damaged row that does not has none.
 
     >>> nearest(np.array([-1, 0, 1, 2]), np.array([False, True, False, False])).tolist()
     [-1, 1, 1, 1]
@@ -31,8 +30,7 @@ def above(marked: IntArray, parent: IntArray) -> IntArray:
 
 
 def outermost(marked: IntArray, parent: IntArray) -> IntArray:
-    """Return, for each row, the outermost marked row at or above it; −1 where there is none; `marked` is what `nearest`
-    found.
+    """Return, for each row, the outermost marked row at or above it; −1: none. `marked` is what `nearest` found.
 
     >>> outermost(np.array([0, 0, 2]), np.array([-1, 0, 1])).tolist()
     [0, 0, 0]

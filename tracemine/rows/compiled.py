@@ -86,10 +86,10 @@ def activity_columns(timeline: Timeline, found: Compiled) -> dict[str, Column]:
 
 
 def gap_columns(timeline: Timeline, found: Compiled, gaps: Rows) -> dict[str, Column]:
-    """Return the columns of torch.compile for the row set "gaps". A gap is a break's if what the break did ends it.
+    """Return the columns of torch.compile for the row set "gaps".
 
-    That is an activity launched in the break, or the first of the graph after it; and some of the gap must have passed
-    while the host was in the break.
+    A gap is a break's if an activity of the break, or the first of the graph after it, ends it; and if the host was in
+    the break for part of it.
     """
     begin, dur, following = (_int(gaps, name) for name in ("start_ns", "dur_ns", "next_row"))
     broken = first_known(taken(found.island, following), taken(found.resumed, following))

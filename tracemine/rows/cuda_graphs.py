@@ -22,8 +22,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def under_recorded(timeline: Timeline) -> IntArray:
-    """Return rows of `api` that launched a graph of which no activity was recorded, or fewer than of another replay of
-    it.
+    """Return rows of `api` that launched a graph with no activity recorded, or fewer than another replay of it.
 
     The second can be told only where the export numbers its graphs.
 

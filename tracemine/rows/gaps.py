@@ -122,11 +122,9 @@ def idle_intervals(start: IntArray, dur: IntArray, device: IntArray) -> tuple[In
 
 
 def _steps(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray) -> tuple[Numbers, BoolArray]:
-    """Return the step that the host was in throughout, null where it was in none or in several; and where it was in
-    several.
+    """Return the step that the host was in throughout, null where none or several; and where it was in several.
 
-    It was in the step of the next activity if the activity before is of that step, or if that step had begun on the
-    host when the device went idle.
+    It was in the next activity's step if the one before is of it too, or it had begun when the device went idle.
     """
     number = segments(numbers(timeline.activities.column("step_row")))
     begun = np.r_[np.iinfo(np.int64).max, numbers(timeline.steps.column("start_ns")).values.astype(np.int64)]

@@ -156,8 +156,7 @@ def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.i
 
 
 def _wanted(flow: Flow) -> tuple[BoolArray, bool]:
-    """Return which nodes' results are live-out of their step, or there while something with unknown reads runs; and
-    whether the memory tells.
+    """Return which results are live-out of their step, or may be read unrecorded; and whether memory tells.
 
     A kernel that no operator owns, a graph's replay and an operator without a schema may read whatever is there. Where
     memory is not used again, that a result is there says nothing: what was made in the recording and read is then taken
@@ -200,8 +199,7 @@ def _into_empty(flow: Flow) -> BoolArray:
 
 
 def _memory_is_used_again(flow: Flow, passing: BoolArray) -> bool:
-    """Return whether what steps before the last have made is taken by something else, as a GPU's caching allocator
-    does.
+    """Return whether memory of earlier steps is used again, as a GPU's caching allocator does.
 
     In recordings of GPUs all of it is; where memory comes from elsewhere a third and more is not.
     """

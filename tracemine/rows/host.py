@@ -116,8 +116,7 @@ def named(name: Categories, pattern: re.Pattern[str]) -> BoolArray:
 def blocking_call(
     calls: Calls, launch: IntArray, previous_launch: IntArray, idle_from: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return, for each gap, the call that had the host blocked when the device went idle (−1: none did), and for how
-    long.
+    """Return, for each gap, the call that blocked the host when the device went idle (−1: none), and for how long.
 
     It began before the device went idle, ended after that and before the next launch began, and its thread launched
     nothing in between. Looked for on the thread that launched next, then on the one that launched before (a backward

@@ -120,8 +120,7 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
 def _graph_may_run(timeline: Timeline, calls: Calls, holes: IntArray, since: IntArray, until: IntArray) -> BoolArray:
     """Return whether a graph of which kernels are missing may have run in each [since, until).
 
-    `holes`: calls within whose replay nothing is recorded for longer than a launch takes, where within a graph nothing
-    waits.
+    `holes`: calls whose replay is longer without a record than a launch takes; a graph does not wait inside.
     """
     incomplete = np.union1d(under_recorded(timeline), holes)
     return overlaps(*may_be_running(timeline, calls, incomplete), since, until)
@@ -172,11 +171,9 @@ def _allocates(timeline: Timeline) -> BoolArray:
 
 
 def _sets_up(timeline: Timeline) -> BoolArray:
-    """Return which rows of `api` lie directly in the first call of a library's operator, or below what says that it
-    warms up.
+    """Return which rows of `api` lie directly in a library operator's first call, or below a warm-up.
 
-    A library makes its handle and its workspace at its first call; the allocator's own calls lie in `aten::empty` and
-    the like.
+    A library makes its handle and workspace at its first call; the allocator's calls lie in `aten::empty`.
     """
     ops = timeline.ops
     name, op_row = categories(ops.column("name")), rows_of(timeline.api.column("op_row"))

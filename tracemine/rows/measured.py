@@ -120,8 +120,7 @@ def ungrouped_columns(activities: Rows) -> dict[str, Column]:
 
 
 def ridge_of(kernel: Kernel, device: Device | None) -> float | None:
-    """Return FLOP per byte from which on arithmetic limits this kernel: peak arithmetic ÷ peak bandwidth (the data
-    sheet's).
+    """Return the FLOP per byte from which arithmetic limits a kernel: the data sheet's peaks, divided.
 
     The peak is that of the data types that the kernel computes in, weighed by their FLOPs: Σ flops ÷ Σ (flops ÷ peak),
     single precision where it does none. S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52 (2009).

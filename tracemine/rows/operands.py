@@ -64,8 +64,7 @@ def operand_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
 
 
 def _bags(timeline: Timeline, activities: Rows, names: Categories, shapes: Categories, op_row: IntArray) -> IntArray:
-    """Return a number for bags alike, of each embedding bag's kernel and of the offsets computed right before it; −1:
-    none.
+    """Return a number for like bags, of each bag's kernel and the offsets computed before it; −1: none.
 
     Alike are bags of one width, type and mode, all of them weighted or none.
     """
@@ -92,8 +91,7 @@ _CALLED: Final = ("input_dtypes", "concrete_inputs")
 
 
 def bag_of(shapes: str | None, types: str | None, concrete: str | None) -> tuple[object, ...] | None:
-    """Return a call's width, type, mode where that was recorded, and whether samples have weights; None without an
-    integer width.
+    """Return a call's width, type, mode and whether samples have weights; None without an integer width.
 
     >>> concrete = '["","","","False","1","False",""]'
     >>> bag_of("[[1000,128],[640],[64],[],[],[],[]]", '["float","long int","long int"]', concrete)
@@ -144,8 +142,7 @@ def _weight_casts(timeline: Timeline, names: Categories, shapes: Categories, op_
 def weight_cast(
     name: str | None, shapes: str | None, types: str | None, copy_shapes: str | None, copy_types: str | None
 ) -> bool:
-    """Return whether a copy within an operator is one of its weights or biases to half width; not where it may be the
-    input.
+    """Return whether a copy within an operator takes a weight or bias to half width, and surely not the input.
 
     >>> linear = "aten::linear", "[[8,64],[32,64],[32]]", '["float","float","float"]'
     >>> weight_cast(*linear, "[[32,64],[32,64],[]]", '["c10::Half","float","Scalar"]')

@@ -62,8 +62,7 @@ def updates_of(timeline: Timeline) -> Updates:
 
 
 def update_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
-    """Return `optimizer`, `update`, `update_style`, `zeroing`, `sweep` and `sweep_kind`; `activities` has all other
-    columns.
+    """Return the columns `optimizer`, `update`, `update_style`, `zeroing`, `sweep` and `sweep_kind`.
 
     >>> from tracemine.timeline import Meta
     >>> from tracemine.rows.activities import activity_rows

@@ -121,8 +121,7 @@ def inferred(
     labels: Sequence[str | None] = (),
     least_covered: float = 0.5,
 ) -> Iterations | None:
-    """Return the pieces between cuts as iterations; None where they are not alike or leave out too much of the GPU's
-    time.
+    """Return the pieces between cuts as iterations; None where they differ or leave out too much GPU time.
 
     What comes before the first cut and after the last one may be part of an iteration only: it counts as one where it
     is like the others. `has_head`, `has_tail`: before the first cut, and after the last, there may be one. `named`:
