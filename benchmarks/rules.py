@@ -168,7 +168,7 @@ def synthetic_graph(count: int) -> Rows:
         read_last=np.ones(len(consumer), np.int64),
         read_evidence=proven,
         tensors_of=lambda: tensors,
-        wanted_of=lambda: (nothing, True),
+        liveness_of=lambda: (nothing, True),
     )
     columns = {
         "kind": Categories(np.zeros(count, np.int32), ("kernel",)),

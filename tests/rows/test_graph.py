@@ -46,7 +46,7 @@ def test_an_edge_goes_from_who_reads_to_who_wrote_and_what_is_read_alike_is_one_
     assert buffer[begin[0]] in buffer[begin[1] : begin[2]], "both read x"
 
 
-def test_what_the_next_step_makes_anew_is_not_wanted_and_what_is_never_taken_again_is():
+def test_what_the_next_step_makes_anew_is_not_live_out_and_what_is_never_taken_again_is():
     def step(program: Program) -> None:
         x, y, z = (program.tensor(name, 8) for name in "xyz")
         program.call(RELU, [x], [y])
@@ -54,8 +54,8 @@ def test_what_the_next_step_makes_anew_is_not_wanted_and_what_is_never_taken_aga
         program.call(RELU, [z], [program.tensor(f"kept{program.now}", 8)])
 
     found = graph(steps(step))
-    assert found.lifetimes_told
-    assert found.wanted.tolist()[:3] == [False, False, True]
+    assert found.lifetimes_known
+    assert found.live_out.tolist()[:3] == [False, False, True]
 
 
 def test_a_cast_into_memory_from_empty_is_a_result_like_others():
@@ -67,7 +67,7 @@ def test_a_cast_into_memory_from_empty_is_a_result_like_others():
         program.call(RELU, [z], [program.tensor(f"kept{program.now}", 8)])
 
     found = graph(steps(step))
-    assert found.wanted.tolist()[:3] == [False, False, True]
+    assert found.live_out.tolist()[:3] == [False, False, True]
 
 
 def test_while_an_unknown_operator_runs_what_is_there_may_be_read_by_it():
@@ -81,8 +81,8 @@ def test_while_an_unknown_operator_runs_what_is_there_may_be_read_by_it():
 
     found = graph(steps(step))
     assert not found.known[1]
-    assert found.wanted.tolist()[0], "y is there while it runs"
-    assert not found.wanted.tolist()[2], "z is made after it, and again before the next"
+    assert found.live_out.tolist()[0], "y is there while it runs"
+    assert not found.live_out.tolist()[2], "z is made after it, and again before the next"
 
 
 def unused_again(step_count: int = 3) -> Program:
@@ -95,10 +95,10 @@ def unused_again(step_count: int = 3) -> Program:
     return steps(step, step_count)
 
 
-def test_where_memory_is_never_used_again_results_go_with_their_last_reader_and_that_is_no_proof():
+def test_where_memory_is_never_used_again_results_go_with_their_last_consumer_and_that_is_no_proof():
     found = graph(unused_again())
-    assert not found.lifetimes_told
-    assert found.wanted.tolist() == [False, True] * 3, "what nobody reads is kept"
+    assert not found.lifetimes_known
+    assert found.live_out.tolist() == [False, True] * 3, "what nobody reads is kept"
     columns = {
         "op": Categories(np.zeros(6, np.int32), ("relu",)),
         "stream": Numbers(np.zeros(6, np.int64)),
@@ -110,8 +110,8 @@ def test_where_memory_is_never_used_again_results_go_with_their_last_reader_and_
         assert matched.evidence.tolist() == [evidence] * 3
 
 
-def test_in_a_single_step_whatever_is_there_at_its_end_may_be_wanted():
-    assert graph(unused_again(1)).wanted.tolist() == [True, True]
+def test_in_a_single_step_whatever_is_there_at_its_end_may_be_live_out():
+    assert graph(unused_again(1)).live_out.tolist() == [True, True]
 
 
 @pytest.mark.parametrize(

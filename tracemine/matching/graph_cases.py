@@ -76,7 +76,7 @@ def graph_of_table(cells: Cells, count: int) -> Graph:
         read_last=np.full(len(read), _VALUE_BYTES),
         read_evidence=sure[reader],
         tensors_of=lambda: tensors,
-        wanted_of=lambda: (kept, True),
+        liveness_of=lambda: (kept, True),
     )
 
 

@@ -328,9 +328,9 @@ class _Search:
             inside = np.zeros(len(nodes), np.int64)
             for column in partial.columns():
                 inside += (self._edge(column, nodes) >= 0) & (column >= 0) & (nodes >= 0)
-            kept &= (nodes < 0) | ((inside == readers[nodes]) & ~graph.wanted[nodes])
+            kept &= (nodes < 0) | ((inside == readers[nodes]) & ~graph.live_out[nodes])
         found = partial.take(kept)
-        if graph.lifetimes_told:
+        if graph.lifetimes_known:
             return found
         return replace(found, evidence=np.minimum(found.evidence, np.int8(Evidence.CONSISTENT)))
 

@@ -73,7 +73,7 @@ class Graph:
     read_last: IntArray
     read_evidence: npt.NDArray[np.int8]
     tensors_of: Callable[[], NodeTensors]
-    wanted_of: Callable[[], tuple[BoolArray, bool]]
+    liveness_of: Callable[[], tuple[BoolArray, bool]]
 
     def __len__(self) -> int:
         return len(self.known)
@@ -89,18 +89,18 @@ class Graph:
         return self.tensors_of()
 
     @cached_property
-    def wanted(self) -> BoolArray:
+    def live_out(self) -> BoolArray:
         """Return whether each node's result may have a consumer that no edge names: after its step, or unknown."""
-        return self._wanted[0]
+        return self._liveness[0]
 
     @property
-    def lifetimes_told(self) -> bool:
-        """Return whether the recorded memory tells how long results are there; else they go with their last reader."""
-        return self._wanted[1]
+    def lifetimes_known(self) -> bool:
+        """Return whether recorded memory tells how long results are there; else they go with their last consumer."""
+        return self._liveness[1]
 
     @cached_property
-    def _wanted(self) -> tuple[BoolArray, bool]:
-        return self.wanted_of()
+    def _liveness(self) -> tuple[BoolArray, bool]:
+        return self.liveness_of()
 
 
 def graph_of(flow: Flow) -> Graph | None:
@@ -140,7 +140,7 @@ def graph_of(flow: Flow) -> Graph | None:
         read_last=reads.end_byte,
         read_evidence=evidence.astype(np.int8),
         tensors_of=lambda: _tensors(flow),
-        wanted_of=lambda: _wanted(flow),
+        liveness_of=lambda: _liveness(flow),
     )
 
 
@@ -155,12 +155,12 @@ def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.i
     return edges.consumer[first], edges.producer[first], evidence[first].astype(np.int8), usable[first]
 
 
-def _wanted(flow: Flow) -> tuple[BoolArray, bool]:
+def _liveness(flow: Flow) -> tuple[BoolArray, bool]:
     """Return which results are live-out of their step, or may be read unrecorded; and whether memory tells.
 
     A kernel that no operator owns, a graph's replay and an operator without a schema may read whatever is there. Where
     memory is not used again, that a result is there says nothing: what was made in the recording and read is then taken
-    to go with its last reader, as where no memory was recorded.
+    to go with its last consumer, as where no memory was recorded.
     """
     flow = replace(flow, writes=replace(flow.writes, fresh=flow.writes.fresh | _into_empty(flow)))
     nodes, writes = flow.nodes, flow.writes
