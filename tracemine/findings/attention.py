@@ -15,7 +15,7 @@ from tracemine.ops import dtype
 from tracemine.perfmodel import NOTHING, Abstained, Attention, Estimate, Rates, attention_ns, backend_of
 from tracemine.perfmodel.ranges import outwards
 
-_PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # place of the first factor
+_PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # position of the first factor
 _SOFTMAX, _BACKWARD = ("aten::_softmax", "aten::softmax"), "aten::_softmax_backward_data"
 _MASKS: Final = frozenset({"aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where"})
 _OTHER_SCORES: Final = frozenset({"aten::tanh", "aten::tanh_"})
@@ -73,9 +73,9 @@ def _value_width(scores: _Factors, values: _Factors) -> int | None:
     return first[1] if transposed else None
 
 
-def _factors(lists: Lists, row: int, place: int) -> _Factors | None:
+def _factors(lists: Lists, row: int, position: int) -> _Factors | None:
     """Return the shapes of a product's two factors, and their dtype."""
-    shapes, types = lists.shapes(row)[place : place + 2], lists.types(row)[place : place + 2]
+    shapes, types = lists.shapes(row)[position : position + 2], lists.types(row)[position : position + 2]
     kind = dtype(str(types[0])) if len(types) == 2 else None
     if kind is None or len(shapes) < 2 or not all(map(_is_batched, shapes)):
         return None

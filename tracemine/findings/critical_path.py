@@ -42,8 +42,8 @@ def replay_of(timeline: Timeline) -> Replay:
     start = start - origin
     calls = Calls.of(timeline, launch_row, threads(timeline)[0])
     calls = replace(calls, begin=calls.begin - origin, end=calls.end - origin)
-    place = np.stack([rows_of(activities[name]) for name in ("device", "stream")])
-    stream = np.unique(place, axis=1, return_inverse=True)[1].reshape(-1)
+    lanes = np.stack([rows_of(activities[name]) for name in ("device", "stream")])
+    stream = np.unique(lanes, axis=1, return_inverse=True)[1].reshape(-1)
     launch = _launches(calls, launch_row, start)
     waits = _Waits(start, dur, stream, launch, calls, launch_row)
     events, work, loading, blocked, begins = _host(calls, start, dur, launch_row, _Loading.of(timeline, origin))
@@ -56,7 +56,7 @@ def replay_of(timeline: Timeline) -> Replay:
         launch=np.where(waits.inner, -1, launch),
         launch_delay=delays,
         held_by=held_by,
-        exclusive=(launch == launch_row)
+        sole_launch=(launch == launch_row)
         & (launch >= 0)
         & (np.bincount(launch_row[launch_row >= 0], minlength=len(calls.begin) + 1)[launch_row] == 1),
         work=work,
@@ -116,8 +116,8 @@ def _first_step(timeline: Timeline, origin: int, events: Sequence[Event], calls:
     begin, end = int(starts[at]), int(starts[at] + rows_of(timeline.steps["dur_ns"])[at])
     when = {LAUNCHES: calls.begin, BLOCKS: calls.end}
     inside = [
-        (place, int(when[kind][row]))
-        for place, (kind, row) in enumerate(events)
+        (index, int(when[kind][row]))
+        for index, (kind, row) in enumerate(events)
         if kind != RUNS and begin <= when[kind][row] <= end
     ]
     if len(inside) < 2:
@@ -204,8 +204,8 @@ class _Waits:
         found: dict[int, list[int]] = {}
         for members in self.streams:
             latest = np.maximum.accumulate(self.end[members])
-            place = np.searchsorted(latest, self.start[rows], side="right") - 1
-            for row, at in zip(rows.tolist(), place.tolist(), strict=True):
+            index = np.searchsorted(latest, self.start[rows], side="right") - 1
+            for row, at in zip(rows.tolist(), index.tolist(), strict=True):
                 if at >= 0 and self.stream[row] != self.stream[members[0]]:
                     found.setdefault(row, []).append(int(members[at]))
         return found

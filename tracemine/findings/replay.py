@@ -63,7 +63,7 @@ class Operators:
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """A step as the host goes through it: places in `Replay.events` of its first and last host event, and the host's
+    """A step as the host goes through it: indices in `Replay.events` of its first and last host event, and the host's
     own time in it before the first and after the last.
     """
 
@@ -83,7 +83,7 @@ class Replay:
     launch: IntArray  # of each activity, −1 where the one before it in its graph is all that it waits for
     launch_delay: IntArray  # from that call's begin
     held_by: tuple[tuple[tuple[int, int], ...], ...]  # of each activity: others, and the delays after their ends
-    exclusive: BoolArray  # of each activity: nothing else was launched by its call
+    sole_launch: BoolArray  # of each activity: nothing else was launched by its call
     work: dict[Event, int]  # of each host event: the host's own time since the one before
     loading: dict[Event, int]  # how much of that went into loading data, which recording stretches little
     operators: Operators
@@ -101,11 +101,11 @@ class Replay:
         simulation = _Simulation(self, pace, self._edits(changes, in_turn=len(pace) == len(changes) + 1))
         happens = {RUNS: simulation.start, LAUNCHES: simulation.launch, BLOCKS: simulation.block}
         asked = () if self.step is None else (self.step.first, self.step.last)
-        reached: dict[int, Floats] = {}  # by place in `events`, when the host was done with it
-        for place, (kind, row) in enumerate(self.events):
+        reached: dict[int, Floats] = {}  # by index in `events`, when the host was done with it
+        for index, (kind, row) in enumerate(self.events):
             happens[kind](row)
-            if place in asked:
-                reached[place] = simulation.host.copy()
+            if index in asked:
+                reached[index] = simulation.host.copy()
         step, starts = self.step, simulation.starts
         done = simulation.done() - starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
         around = 0.0 if step is None else step.around_ns * simulation.faster
@@ -128,7 +128,7 @@ class Replay:
 
     def _calls(self, rows: IntArray) -> list[int]:
         """Return the calls that launched activities, of those that launched nothing else."""
-        calls: list[int] = self.launch[rows[self.exclusive[rows]]].tolist()
+        calls: list[int] = self.launch[rows[self.sole_launch[rows]]].tolist()
         return calls
 
     def takes(self, changes: Sequence[Change], pace: float) -> Floats:

@@ -119,7 +119,7 @@ class Steps:
     def gains(self, fixes: Sequence[Fix]) -> list[Range]:
         """Return what the step gains of each finding's fix, made after those before.
 
-        A slow host makes launches dear, a fast one GPU time: the high end is the larger of what both give.
+        On a slow host launches are expensive, on a fast one GPU time: the high end is the larger of what both give.
         """
         least, usual, most = self.paces
         found, whole = [], 0.0

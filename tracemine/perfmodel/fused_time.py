@@ -2,7 +2,7 @@
 
 A kernel's time has three parts: what moving its bytes takes (`copy`, `read` and `write` of as many bytes, cold or
 warm), what its arithmetic takes (so many picoseconds an element and function), and what its kind of reduction adds
-(rows that are walked in steps, few rows that leave multiprocessors idle). The first two overlap as far as there are
+(rows that are looped over, few rows that leave multiprocessors idle). The first two overlap as far as there are
 several waves of threads; the third is read off the pattern of that kind, at that row length and number of elements.
 """
 
@@ -21,31 +21,36 @@ from tracemine.perfmodel.interpolation import ReductionOverhead
 from tracemine.perfmodel.intervals import ELSEWHERE, FITTED_ON, INTERVALS, OUTSIDE, SCALED, Prediction, combined
 from tracemine.perfmodel.scaled_device import scaled
 
-_WHOLE = 1024  # a row up to here is held by one program, and read once
-_STEP = 2048  # elements of a row that one step of a walk takes
+_WHOLE = 1024  # a row up to here stays in one program's registers, and is read once
+_STEP = 2048  # elements of a row that one iteration takes
 _SPLIT = 8192  # rows longer than this are split where there are too few of them
 _ROWS_PER_SM = 2
-# Across the grain, as Inductor generates it: a row longer than so many elements is held by no program
+# Outer-contiguous, as Inductor generates it: no program keeps a row longer than so many elements in registers
 # (choices.py, should_use_persistent_reduction), and so many rows a multiprocessor are not split (ir.py, num_splits).
 _ACROSS_WHOLE, _ACROSS_ROWS_PER_SM = 64, 64
 _ACROSS_BYTES = 1.5  # of what is read: sectors of which other rows use a part (layer norm of a sum with a transpose)
-_ROWS_AT_ONCE = 8  # that a multiprocessor walks at once: programs of eight warps
+_ROWS_AT_ONCE = 8  # that a multiprocessor loops over at once: programs of eight warps
 # A softmax whose mask is computed on the way takes so many times as long as a plain one: indices are int64, rows are
 # read twice, and padded ones are written. torch.compile's kernels in five models: 1.7, 1.9, 2.8, 3.1 and 3.8 times.
 _MASKED = 2.0
-_HELD_BY_L2 = 0.5  # of the L2 cache: what a walk finds again of what the walk before it read
+_HELD_BY_L2 = 0.5  # of the L2 cache: what a loop finds again of what the loop before it read
 _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how often it is taken
 _WAVE_NS = 750  # of one wave of threads that wait for memory
 _TIMED_NS = 6000  # from here on the better shape is found
 
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
-_PASS_PS = {"sum": 0.15, "welford": 0.6, "softmax": 1.2, "scan": 1.2}  # one walk over a row that is too long to hold
-_FINISH = 2400  # elements that combining a program's running values at the end of a walk costs as much as
-_WRITE_PASS_PS = 0.45  # the last walk, which writes
-_HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # a reduction of a row that is held, beyond base
+_PASS_PS = {
+    "sum": 0.15,
+    "welford": 0.6,
+    "softmax": 1.2,
+    "scan": 1.2,
+}  # one loop over a row that is too long for registers
+_FINISH = 2400  # elements that combining a program's running values at the end of a loop costs as much as
+_WRITE_PASS_PS = 0.45  # the last loop, which writes
+_HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # of a row in registers, beyond base
 _COLUMN_PS, _COLUMN_LOAD_PS = 0.75, 0.45  # reducing along an axis that is not the contiguous one; another input
-_LOAD_PS = 0.2  # one more full-size input, in each walk
+_LOAD_PS = 0.2  # one more full-size input, in each loop
 # Each row's number summed to one: torch.compile's kernels of cross_entropy on an H100, 1024 to 262,144 rows.
 _FINISH_ROW_NS, _FINISH_ROWS = 1.1, 1 << 13
 GENERATED = 1.1  # of a function's time: the same function, generated and written by hand
@@ -108,7 +113,7 @@ class Curves(DeviceCurves):
         mid, kind, kernels, notes = self._mid(kernel, warm)
         if kernel.masked and kind != "scan":
             mid, kind = mid * _MASKED, "masked"
-        if "random" in kernel.steps:  # a seed is drawn first, by a kernel of its own
+        if "random" in kernel.steps:  # a kernel of its own makes the seed first
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if FINISH in kernel.steps:
             mid, kernels = mid + self._finish_ns(kernel.rows), kernels + 1
@@ -188,13 +193,13 @@ class Curves(DeviceCurves):
                 ps += self.function_ps[step] * left
             elif before not in REDUCTIONS:
                 left = max(left - 1, 1)
-            if step == "softmax" and kernel.passes > 1 and passes > 1:  # normalised again in the walks that follow
+            if step == "softmax" and kernel.passes > 1 and passes > 1:  # normalised again in the loops that follow
                 ps += self.function_ps["exp"]
             before = step
         elements = kernel.elements if passes == 1 else kernel.rows * _computed(kernel.length)
         return ps * PICO * GENERATED * (elements + self.wave / 2)
 
-    def _walks_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
+    def _reduction_ns(self, kernel: FusedKernel, walks: Sequence[tuple[str, ...]], passes: int) -> float:
         """Return time of loading, converting and reducing, whatever is computed in between."""
         inputs = sum(nbytes >= kernel.elements for nbytes in kernel.reads)
         ps = _LOAD_PS * max(inputs - 1, 0) * passes
@@ -207,7 +212,7 @@ class Curves(DeviceCurves):
         return ps * self.scale * PICO * kernel.rows * (kernel.length if passes == 1 else _computed(kernel.length))
 
     def _missed(self, item_bytes: int) -> Callable[[float], float]:
-        """Return the share of a row that has left the L2 cache when it is walked again, of its length."""
+        """Return the share of a row that has left the L2 cache when it is looped over again, by its length."""
         held = _HELD_BY_L2 * self.calibration.l2_bytes / (item_bytes * self.calibration.sm_count * _ROWS_AT_ONCE)
         return lambda length: max(1 - held / length, 0.0)
 
@@ -250,9 +255,9 @@ class Curves(DeviceCurves):
         length = min(kernel.length, _WHOLE) if held else kernel.length
         beyond = self._overhead[pattern, item].at(kernel.elements, length, warm)
         passes = 1 if held else max(kernel.passes + full_output, 2)
-        arithmetic = self._walks_ns(kernel, kernel.walks, passes)
+        arithmetic = self._reduction_ns(kernel, kernel.walks, passes)
         arithmetic += self._function_ns(kernel, 1 if held else kernel.passes + full_output)
-        # Across the grain no program holds a row: each walk reads it again.
+        # Outer-contiguous, no program keeps a row in registers: each loop reads it again.
         again = _ACROSS_BYTES * (1 if held else kernel.passes + full_output) if across else 1.0
         memory = self.memory_ns(again * sum(kernel.reads), sum(kernel.writes), warm)
         return self._together(memory, arithmetic, kernel.elements, warm) + beyond
@@ -285,9 +290,9 @@ class Curves(DeviceCurves):
         total = 0.0
         for stage in range(stages):
             state = warm if stage == 0 else again
-            walk = ps * self.scale * PICO * kernel.elements
+            reducing = ps * self.scale * PICO * kernel.elements
             memory = self.memory_ns(read, 0, state)
-            total += self._together(memory, walk + functions, kernel.elements, state) + finish
+            total += self._together(memory, reducing + functions, kernel.elements, state) + finish
         if full:
             last = self._together(
                 self.memory_ns(read, sum(kernel.writes), again), self._function_ns(kernel), kernel.elements, again
@@ -325,7 +330,7 @@ def _of_channels(steps: Sequence[str]) -> bool:
 
 
 def _computed(length: int) -> int:
-    """Return elements of a row that is walked in steps, lanes that are masked out in the last one included.
+    """Return the elements of a row that is looped over, lanes that are masked out in the last one included.
 
     >>> _computed(5120), _computed(96)
     (6144, 128)

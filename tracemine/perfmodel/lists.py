@@ -1,6 +1,6 @@
 """One pass over lists of tensors: a fused optimizer's kernels, `torch._foreach_*`, or what torch.compile makes of it.
 
-PyTorch's kernels over lists take so many tensors, and so many chunks of them, a launch; each block walks one chunk, and
+PyTorch's kernels over lists take so many tensors, and so many chunks of them, a launch; each block loops over one, and
 a launch lasts as long as the last block, whatever the bandwidth: that is what they take beside moving their bytes.
 """
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tracemine.ops import CLASSES, classify, functor, lookup
 from tracemine.ops.infer import infer
 from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, take, take_numbers
-from tracemine.rows.codes import distinct, grouped_running_maximum, place_codes, segments
+from tracemine.rows.codes import combination_codes, distinct, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
 from tracemine.rows.signature import decoded_inputs, first_tensor, texts
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
@@ -131,7 +131,7 @@ def stream_gaps(start: IntArray, dur: IntArray, device: Numbers, stream: Numbers
     """
     if not len(start):
         return Numbers(np.zeros(0, np.int64))
-    place = place_codes(device, stream)
+    place = combination_codes(device, stream)
     order = np.argsort(place, kind="stable")
     ordered = place[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]

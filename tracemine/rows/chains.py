@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.fusion.record import Groups
-from tracemine.rows.codes import place_codes
+from tracemine.rows.codes import combination_codes
 from tracemine.rows.table import BoolArray, Column, Flags, IntArray, Numbers, Rows
 
 
@@ -21,7 +21,7 @@ def chain_columns(activities: Rows, groups: Groups | None) -> dict[str, Column]:
     ['chain', 'grouped']
     """
     columns = (activities.columns[name] for name in ("device", "stream", "segment"))
-    stretch = place_codes(*(column for column in columns if isinstance(column, Numbers)))
+    stretch = combination_codes(*(column for column in columns if isinstance(column, Numbers)))
     if groups is None:
         return {"chain": Numbers(stretch), "grouped": Flags(np.zeros(activities.count, np.bool_))}
     group, known = groups.activity_group, groups.activity_known

@@ -19,10 +19,10 @@ def segments(step: Numbers) -> IntArray:
     return values if step.valid is None else np.where(step.valid, values, 0)
 
 
-def place_codes(*columns: Numbers) -> IntArray:
+def combination_codes(*columns: Numbers) -> IntArray:
     """Return a code for each distinct combination of values, null being a value of its own.
 
-    >>> place_codes(Numbers(np.array([0, 0, 1])), Numbers(np.array([7, 7, 7]))).tolist()
+    >>> combination_codes(Numbers(np.array([0, 0, 1])), Numbers(np.array([7, 7, 7]))).tolist()
     [0, 0, 1]
     """
     code = np.zeros(len(columns[0].values), np.int64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, take, take_numbers
-from tracemine.rows.codes import grouped_running_maximum, place_codes, segments
+from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
 from tracemine.rows.idle_causes import CAUSES, causes_of
 from tracemine.rows.table import BoolArray, Flags, IntArray, Numbers, Rows
@@ -31,7 +31,7 @@ def gap_rows(timeline: Timeline) -> Rows:
     activities, api, ops = timeline.activities, timeline.api, timeline.ops
     start, dur = (numbers(activities.column(each)).values.astype(np.int64) for each in ("start_ns", "dur_ns"))
     device = numbers(activities.column("device"))
-    previous, following = idle_intervals(start, dur, place_codes(device))
+    previous, following = idle_intervals(start, dur, combination_codes(device))
     begin = start[previous] + dur[previous]
     gap = start[following] - begin
     why = causes_of(timeline, previous, following, begin, gap)
@@ -70,7 +70,7 @@ def gap_rows(timeline: Timeline) -> Rows:
             "launch_late_ns": Numbers(why.late_ns, launched),
             "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
             "launch_excess_ns": Numbers(np.where(own_launch, why.launch_dur_ns - dur[following], 0), own_launch),
-            "busy_before_ns": Numbers(_busy_before(begin, gap, start, place_codes(device), following)),
+            "busy_before_ns": Numbers(_busy_before(begin, gap, start, combination_codes(device), following)),
             "blocked_ns": Numbers(np.where(waited, why.blocked_ns, 0), waited),
             "previous_row": Numbers(previous),
             "next_row": Numbers(following),

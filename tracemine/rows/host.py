@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracemine.rows.arrow import categories, numbers
-from tracemine.rows.codes import grouped_running_maximum, place_codes
+from tracemine.rows.codes import combination_codes, grouped_running_maximum
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
 from tracemine.timeline import Timeline
 
@@ -93,7 +93,7 @@ def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
     """Return a code for the thread of each row of `api` and of `ops`, the same in both; −1 for recorded syncs."""
     api, ops = timeline.api, timeline.ops
     pid, tid = (_stacked(numbers(api.column(each)), numbers(ops.column(each))) for each in ("pid", "tid"))
-    code = place_codes(pid, tid)
+    code = combination_codes(pid, tid)
     kind = categories(api.column("kind"))
     is_sync = np.array([*(each == "sync" for each in kind.values), False], np.bool_)[kind.codes]
     return np.where(is_sync, -1, code[: api.num_rows]), code[api.num_rows :]
