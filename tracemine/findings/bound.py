@@ -1,4 +1,4 @@
-"""The bound of a step, as facts for a report's first line: idle time and its main cause, bare communication, work."""
+"""The bound of a step, for a report's first line: idle time and its main cause, exposed communication, work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, category
 
-LEAST_SHARE = 0.2  # of the time: idle beyond it is what bounds a step, and so is bare communication where idle is not
+LEAST_SHARE = (
+    0.2  # of the time: idle beyond it is what bounds a step, and so is exposed communication where idle is not
+)
 UNCLEAR = "unclear"
 _UNCLASSIFIED = "other"
 _COLLECTIVE = "collective"
@@ -42,7 +44,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     cause, share = _cause(context, gaps_ns)
     kind = category(context.rows["activities"], "op_class")
     collective = _is(kind, _COLLECTIVE)
-    bare_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
+    exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
     idle = idle_share(context.unprofiled, context.busy_ns)
     by = _bound_by(idle, BOUND_BY.get(cause or "", "unknown"), communication_share(parts))
     among = ~collective if by == "communication" else np.ones(len(collective), np.bool_)
@@ -53,7 +55,7 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
         idle_share=round(accounts.gpu_idle_ns / whole, 4),
         cause=cause,
         cause_share=share,
-        bare_communication_share=round(bare_ns / whole, 4),
+        bare_communication_share=round(exposed_ns / whole, 4),
         work=None if work == _UNCLASSIFIED else work,
         work_share=round(work_ns / worked_ns, 4) if worked_ns else 0.0,
         unclassified_share=round(int(accounts.exclusive_ns[_is(kind, _UNCLASSIFIED)].sum()) / accounts.gpu_busy_ns, 4),
@@ -91,10 +93,10 @@ def _cause(context: ScanContext, gaps_ns: IntArray) -> tuple[str | None, float |
     return cause, round(cause_ns / int(gaps_ns.sum()), 4)
 
 
-def _bound_by(idle: Share, waited_for: str, bare: float) -> str:
+def _bound_by(idle: Share, waited_for: str, exposed: float) -> str:
     if idle.low > LEAST_SHARE:
         return waited_for
-    if bare > LEAST_SHARE:
+    if exposed > LEAST_SHARE:
         return "communication"
     return "gpu" if idle.high <= LEAST_SHARE else UNCLEAR
 

@@ -1,9 +1,8 @@
 """The least GPU time of what a trace runs: each operator at the device's rates, what findings replace as they say.
 
-An activity that a finding takes away or shortens: less what that saves at most. Any other: a library's call in the time
-that the fastest twentieth of calls with its FLOPs and bytes take (perfmodel/library_rates.py), the rest its bytes at
-the bandwidth that a large copy reaches, and no less than the smallest kernel takes; never more than it took. Where
-neither bytes nor FLOPs are known it stays as it is, and counts as not known.
+What a finding removes or shortens takes its time less what that saves at most. A library's call takes what the fastest
+twentieth of calls with its FLOPs and bytes take (perfmodel/library_rates.py), others a large copy's bandwidth. None
+takes less than the smallest kernel, or more than it took. Where neither bytes nor FLOPs are known time is not known.
 """
 
 from __future__ import annotations

@@ -64,9 +64,9 @@ def find(
 
     `groups`: the fusion groups that the rows were made with. What a rule says of part of a group it says of all of it.
     `device` is the trace's GPU (see `device_of`), and `curves` what fused times are read off, by default what the
-    package has for it; without both, GPU time has no estimates. A finding whose savings (mid)
-    are both below `min_saving_ns` claims nothing before all others have, is counted in `dropped` and not `reported`;
-    the default is a thousandth of the span to claim, and a hundredth of the step or of GPU time to be reported.
+    package has for it; without both, GPU time has no estimates. A finding whose savings (mid) are both below
+    `min_saving_ns` claims nothing before all others have, is counted in `dropped` and not `reported`. By default a
+    thousandth of the span lets it claim, and a hundredth of the step or of GPU time be reported.
     `judge` gives the verdict on a variant. What has one is listed, whatever it then saves, and keeps what it claimed.
     `path` is only repeated in the scan.
     """

@@ -7,7 +7,7 @@ goes over, and the optimizer's class how many states it has.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,9 +163,7 @@ def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> Work | Non
 
 def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
     """Return how often each element is moved in one pass, and how often it is now, told by operators alone."""
-    counted: dict[str, int] = defaultdict(int)
-    for call in calls:
-        counted[call.name] += 1
+    counted = Counter(call.name for call in calls)
     turns = min(counted.values(), default=1)
     return 3 + 2 * _states(calls, optimizer), max(sum(call.moved for call in calls) // max(turns, 1), 1)
 
@@ -302,10 +300,7 @@ def _lists(sizes: Sequence[int]) -> int:
     >>> _lists([4, 4, 4, 4, 9, 9, 9, 9]), _lists([4, 4, 9])
     (4, 1)
     """
-    counted: dict[int, int] = defaultdict(int)
-    for size in sizes:
-        if size > 1:
-            counted[size] += 1
+    counted = Counter(size for size in sizes if size > 1)
     return int(min(np.gcd.reduce([*counted.values()]), 5)) if counted else 1
 
 

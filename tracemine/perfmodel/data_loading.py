@@ -1,8 +1,8 @@
 """Time that workers give back where a loop waits for its data.
 
 A loop that loads in itself takes as long as loading and all the rest. With workers a step takes as long as the rest, or
-as the workers need for a batch, whichever is longer: so many of them at work, each slower than the loop was, for they
-share cores and memory and hand their batches over.
+as the workers need for a batch, whichever is longer. Each worker is slower than the loop was: they share cores and
+memory and hand their batches over.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The time of one fused kernel, from what a device was measured to do with its access pattern.
 
-A kernel's time has three parts: what moving its bytes takes (`copy`, `read` and `write` of as many bytes, cold or
-warm), what its arithmetic takes (so many picoseconds an element and function), and what its kind of reduction adds
-(rows that are looped over, few rows that leave multiprocessors idle). The first two overlap as far as there are
-several waves of threads; the third is read off the pattern of that kind, at that row length and number of elements.
+A kernel's time has three parts. It moves its bytes (`copy`, `read` and `write` of as many bytes, cold or warm). It
+computes (so many picoseconds an element and function). And its kind of reduction adds time (rows that are looped over,
+few rows that leave multiprocessors idle). The first two overlap as far as there are several waves of threads; the third
+is read off the pattern of that kind, at that row length and number of elements.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def fitted_slowdown(paces: FloatArray, step_ns: FloatArray, alone_step_ns: int, 
     """Return the pace of the host at which a recorded step would take as long as it takes alone; a sixth either way.
 
     `step_ns`: how long it would take at each of `paces`, which grow from 1; so of the host's part of a step. Where the
-    device sets the pace a faster host changes nothing: the least pace that comes within a hundredth of what can be
-    reached is all that the step tells, and `others`, what recording costs other models, counts where it is more.
+    device sets the pace a faster host changes nothing: the step tells only the least pace that comes within a hundredth
+    of what can be reached. So `others`, what recording costs other models, counts where it is more.
 
     >>> others = SLOWDOWNS["both"]
     >>> fitted_slowdown(np.array([1.0, 2.0, 3.0]), np.array([6e6, 3e6, 2e6]), 3_000_000, others).usual

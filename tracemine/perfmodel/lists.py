@@ -1,7 +1,7 @@
 """One pass over lists of tensors: a fused optimizer's kernels, `torch._foreach_*`, or what torch.compile makes of it.
 
-PyTorch's kernels over lists take so many tensors, and so many chunks of them, a launch; each block loops over one, and
-a launch lasts as long as the last block, whatever the bandwidth: that is what they take beside moving their bytes.
+PyTorch's kernels over lists take so many tensors, and so many chunks of them, a launch, a chunk a block. A launch lasts
+as long as its last block, whatever the bandwidth: that is what they take beside moving their bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calibrations that did not come with the package: those that `tracemine calibrate` wrote for a user, and a named one.
 
-The most specific one counts: the file that was named for this scan; else, in the user's data folder, one of a GPU of
-the same name and size; else one of the same row of the device table; else what the package has.
+The most specific one counts: the file that was named for this scan. Else, in the user's data folder, one of a GPU of
+the same name and size, or one of the same row of the device table. Else what the package has.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ def _of_engine(timeline: Timeline) -> BoolArray:
 
 
 def _handwritten(timeline: Timeline) -> BoolArray:
-    """Return which kernels were written for the purpose: another library's operator launched them, their family is such
-    a library's, or they have a plain C name, as Triton's do, and no operator that the table knows launched them,
-    although operators were recorded.
+    """Return which kernels were written for the purpose: by their family, or by the library's operator around them.
+
+    Or they have a plain C name, as Triton's do, outside all known operators, although operators were recorded.
     """
     activities = timeline.activities
     kernel = _in(categories(activities.column("kind")), "kernel")

@@ -1,8 +1,8 @@
 """Step-invariant work, consumed by work that varies: it could be done once, in front of the steps.
 
 What rests on constants alone is told from the dataflow. An input that lies in the same memory in each recorded step
-looks like a parameter: what rests on tensors from outside is told where it is used as a weight, and else only where
-each step was given other inputs than the rest, and where it is no input of a layer.
+looks like a parameter. So what rests on tensors from outside counts where it is used as a weight. Else it counts only
+where each step was given inputs of its own, and where it is no input of a layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Columns of calls of a library's operators: products, convolutions, attention. A call is all that one operator ran.
 
-What a call asks for follows from its recorded inputs (ops/infer/library.py), and why it may be slow from those, from
-the name of its longest kernel and from what else the trace has: the first row of _CAUSES whose conditions all hold.
-Each distinct combination is looked at once.
+What a call asks for follows from its recorded inputs (ops/infer/library.py). Why it may be slow follows from those, the
+name of its longest kernel and the rest of the trace: the first row of _CAUSES whose conditions all hold. Each distinct
+combination is looked at once.
 """
 
 from __future__ import annotations

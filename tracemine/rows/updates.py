@@ -124,8 +124,8 @@ def _sweeps(
     """Return the loop that each activity is part of, −1: none; and what kind of loop that is.
 
     A loop is a stretch of a stream in which up to four operators repeat, eight times or more, each time on tensors of
-    one shape, of three shapes or more in all (two where an optimizer's step is recorded): what goes on from its own
-    result, a recurrence, has one shape throughout.
+    one shape. There are three shapes or more in all (two where an optimizer's step is recorded): a recurrence, which
+    goes on from its own result, has one shape throughout.
     """
     kinds = np.full(activities.count, -1, np.int64)
     number = np.full(activities.count, -1, np.int64)

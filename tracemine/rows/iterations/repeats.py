@@ -1,9 +1,9 @@
 """Iterations by a sequence of kernels that repeats through the whole trace.
 
 One forward of equal layers repeats as well, and is no loop. So a sequence counts only where nothing else was run before
-or after it, and where it is no layer: it runs the same modules each time, of which each layer has its own; or, where no
-modules are recorded, it comes three times at least and does each time what a program does once an iteration: it
-exchanges data with the host, looks tokens up, computes a loss, samples, or steps an optimizer.
+or after it, and where it runs the same modules each time, of which each layer has its own. Where no modules are
+recorded, it comes three times at least and does each time what a program does once an iteration: it exchanges data with
+the host, looks tokens up, computes a loss, samples, or steps an optimizer.
 """
 
 from __future__ import annotations
