@@ -74,7 +74,7 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Bound of the unprofiled step, or of the whole where no steps are known. Shares are 0 to 1."""
 
-    # Who is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
+    # What is waited for: `gpu`; `communication`; or, where the GPU idles for more than a fifth of the step, what its
     # idle time is mostly for (`host`, `data loading`, `synchronisation` …), `unknown` where that is not known.
     # `unclear`: how long the unprofiled step is leaves open whether it is more than a fifth.
     by: str
