@@ -25,7 +25,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.causes.program import PARTS
 
 RECORDED = 2  # steps in a trace
 TIMED_S, MEANS, ROUNDS = 0.03, 3, 2  # how long steps run for a mean, how many of these at a time, and in turn
@@ -114,7 +117,7 @@ def works(chosen: argparse.Namespace) -> Sequence[Any]:
     else:
         from benchmarks.causes.program import programs
 
-        found = programs([chosen.part] if chosen.part else ("build", "held"))
+        found = programs([chosen.part] if chosen.part else PARTS)
     return [one for one in found if not chosen.names or one.name in chosen.names]
 
 
@@ -175,7 +178,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="programs, or models (all of them)")
     parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after that long")
     parser.add_argument("--models", action="store_true", help="the models of causes/models.py")
-    parser.add_argument("--part", choices=("build", "held"), help="of the programs (both)")
+    parser.add_argument("--part", choices=PARTS, help="of the programs (all)")
     parser.add_argument("--passes", nargs="*", choices=PASSES, default=["step", "recorded"])
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from benchmarks.causes import check
-from benchmarks.causes.program import PARTS, Label, Program, labels
+from benchmarks.causes.program import SPLIT, Label, Program, labels
 from benchmarks.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, savings, score
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {
-    "with_it": Label(name="with_it", kind="tf32", number=1, why="has it", causes=["tf32"], where="a product"),
-    "near": Label(name="near", kind="tf32", number=1, why="looks like it", near_miss_of="tf32"),
-    "good": Label(name="good", kind="none", number=1, why="has none"),
+    "with_it": Label("with_it", "build", "tf32", 1, "has it", causes=["tf32"], where="a product"),
+    "near": Label("near", "build", "tf32", 1, "looks like it", near_miss_of="tf32"),
+    "good": Label("good", "build", "none", 1, "has none"),
 }
 RIGHT = {"with_it": Told({"tf32": ["float32_product"]}, {}, 0), "near": Told({}, {}, 0), "good": Told({}, {}, 0)}
 
@@ -30,10 +30,8 @@ def test_every_program_runs_and_its_fixes_change_no_result_and_labels_agree_with
 
 
 def test_each_part_holds_half_of_the_programs_of_each_kind() -> None:
-    for part in PARTS:
-        told = labels([part])
-        assert told
-        assert {label.part for label in told.values()} == {part}
+    for part in SPLIT:
+        assert {label.drawn for label in labels([part]).values()} == {part}
 
 
 @pytest.mark.parametrize("name", ["a fix that changes the result", "a fix that fails", "a step that gives nothing"])
@@ -59,6 +57,7 @@ def test_a_fix_that_gives_the_same_is_not_told() -> None:
     ("change", "word"),
     [
         ({"number": 2}, "belongs into held"),
+        ({"part": "held"}, "its label in held"),
         ({"fixes": ["tf32"]}, "names fixes"),
         ({"causes": ["float64"]}, "neither has its kind's cause"),
         ({"near_miss_of": "tf32"}, "near miss of what it has"),

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 from torch import Tensor
 
-from benchmarks.causes.program import PARTS, Label, Program, Step, labels, programs
+from benchmarks.causes.program import PARTS, SPLIT, Label, Program, Step, labels, programs
 
 STEPS = 3
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 5e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -102,15 +102,17 @@ def unlabelled(found: Sequence[Program], told: dict[str, Label]) -> Iterator[str
     """Where labels and programs do not agree, a line each."""
     names = {one.name for one in found}
     yield from (f"{name}: a label without a program" for name in sorted(told.keys() - names))
-    numbers: Counter[tuple[str, bool, int]] = Counter()
+    numbers: Counter[tuple[str, str, bool, int]] = Counter()
     for one in found:
         label = told.get(one.name)
         if label is None:
             yield f"{one.name}: a program without a label"
             continue
-        numbers[label.kind, bool(label.near_miss_of), label.number] += 1
+        numbers[one.part, label.kind, bool(label.near_miss_of), label.number] += 1
         if label.part != one.part:
-            yield f"{one.name}: number {label.number} belongs into {label.part}, and lies in {one.part}"
+            yield f"{one.name}: lies in {one.part}, its label in {label.part}"
+        elif one.part in SPLIT and one.part != label.drawn:
+            yield f"{one.name}: number {label.number} belongs into {label.drawn}, and lies in {one.part}"
         if label.fixes and not one.fixable:
             yield f"{one.name}: its label names fixes, and it has none"
         if one.fixable and not label.fixes:
@@ -125,7 +127,7 @@ def unlabelled(found: Sequence[Program], told: dict[str, Label]) -> Iterator[str
             yield f"{one.name}: is of no kind and has causes"
     yield from (
         f"{kind}, {'near misses' if near else 'with it'}: number {number} twice"
-        for (kind, near, number), n in numbers.items()
+        for (_, kind, near, number), n in numbers.items()
         if n > 1
     )
 

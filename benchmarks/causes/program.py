@@ -22,9 +22,10 @@ from typing import Any
 Step = Callable[[], Any]
 HERE = Path(__file__).parent
 TINY = os.environ.get("TRACEMINE_CAUSES_SIZE") == "tiny"
-PARTS = ("build", "held")
+SPLIT = ("build", "held")  # written together, before any rule
+PARTS = (*SPLIT, "again")  # `again` by somebody who had not read the rules, when they had been mended by `held`
 MODULES = ("attention", "products", "layouts", "gradients", "invariants", "indexed", "optimal")
-LABELS = {"build": HERE / "labels.toml", "held": HERE / "held" / "labels.toml"}
+LABELS = {"build": HERE / "labels.toml"} | {part: HERE / part / "labels.toml" for part in PARTS[1:]}
 FOUND: dict[str, Program] = {}
 
 
@@ -47,9 +48,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Label:
-    """What is known of a program from its source. `kind` and `number` say which part it belongs to."""
+    """What is known of a program from its source. `kind` and `number` say how the first two parts were split."""
 
     name: str
+    part: str
     kind: str  # the cause that it was written for, or `none`
     number: int  # among those of its kind with the cause, or among its near misses, in the order of writing
     why: str
@@ -60,8 +62,8 @@ class Label:
     accept: Sequence[str] = ()  # that may be told of it as well: another name for what is there
 
     @property
-    def part(self) -> str:
-        """The rule of the split: odd numbers are open, even ones are held back."""
+    def drawn(self) -> str:
+        """The rule of the split of what was written first: odd numbers are open, even ones are held back."""
         return "build" if self.number % 2 else "held"
 
 
@@ -88,7 +90,7 @@ def labels(parts: Sequence[str] = PARTS) -> dict[str, Label]:
     found = {}
     for part in parts:
         for name, about in tomllib.loads(LABELS[part].read_text("utf-8")).items():
-            found[name] = Label(name=name, **{"fixes": about.get("causes", ()), **about})
+            found[name] = Label(name=name, part=part, **{"fixes": about.get("causes", ()), **about})
     return found
 
 

@@ -68,19 +68,19 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     spread = "" if share is None else _spread_text(share.low, share.high)
     spread_busy = "" if share is None else _spread_text(1 - share.high, 1 - share.low)
     how = "" if as_recorded else "unprofiled, "
-    idles, busy = f"{how}the GPU idles {_share_text(idle)}{spread}", f"{how}the GPU is busy {_share_text(1 - idle)}"
+    idles, busy = f"{how}the GPU idles {share_text(idle)}{spread}", f"{how}the GPU is busy {share_text(1 - idle)}"
     if bound.by == "gpu":
         return f"GPU-bound: {busy}{spread_busy}"
     if bound.by == "unclear":
         return f"GPU or host, cannot tell: {busy}{spread_busy}"
     if bound.by == "communication":
         bare = bound.bare_communication_share if parts is None else _share_of(parts, "communication")
-        return f"communication-bound: {how}the GPU does nothing else {_share_text(bare)} of the time"
+        return f"communication-bound: {how}the GPU does nothing else {share_text(bare)} of the time"
     if bound.by == "unknown":
         return f"{idles}, cause unknown"
     if bound.by == "host":
         return f"host-bound: {idles}"
-    return f"{idles}, {_share_text(bound.cause_share or 0)} of that for {bound.by}"
+    return f"{idles}, {share_text(bound.cause_share or 0)} of that for {bound.by}"
 
 
 def work_text(bound: Bound) -> str:
@@ -93,7 +93,7 @@ def work_text(bound: Bound) -> str:
     """
     whose = "its other work" if bound.by == "communication" else "its work"
     what = "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
-    return f"of {whose} {_share_text(bound.work_share)} is {what}"
+    return f"of {whose} {share_text(bound.work_share)} is {what}"
 
 
 def _share_of(parts: Parts, name: str) -> float:
@@ -118,10 +118,10 @@ def _spread_text(low: float, high: float) -> str:
     return "" if first == last else f" ({first}–{last} %)"
 
 
-def _share_text(share: float) -> str:
+def share_text(share: float) -> str:
     """A share without decimals, that says neither all nor nothing where it is neither.
 
-    >>> _share_text(0.614), _share_text(0.9996), _share_text(0.001), _share_text(1)
+    >>> share_text(0.614), share_text(0.9996), share_text(0.001), share_text(1)
     ('61 %', 'over 99 %', 'below 1 %', '100 %')
     """
     if 0.995 <= share < 1:

@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from tracemine.findings.record import NOTHING, Range
-from tracemine.report.step_words import _share_text
+from tracemine.report.step_words import share_text
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _ceiling(parts: Parts, *, findings: bool) -> str:
     if after is None or least is None or not spent:
         return ""
     not_known = 1 - parts.least_known_share
-    rest = f" ({_share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
+    rest = f" ({share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
     reach = f"; the findings reach {time_text(after.mid)}" if findings else ""
     return f"GPU time could fall from {time_text(spent)} to {time_text(least)} at the least{rest}{reach}"
 

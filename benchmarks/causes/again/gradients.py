@@ -1,0 +1,1 @@
+"""Programs of the second part that was held back: gradients."""
