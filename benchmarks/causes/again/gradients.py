@@ -13,6 +13,7 @@ from benchmarks.causes.parts import (
     H,
     Layers,
     adamw,
+    applied,
     hidden,
     linears,
     over,
@@ -34,6 +35,15 @@ def nesterov_one_by_one(fixed: bool) -> Step:
     way = {"fused": True} if fixed else {"foreach": False}
     updates = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4, **way)
     return trained(model, rows(1024), optimizer=updates)
+
+
+@program(training=True)
+def largest_of_squares(fixed: bool) -> Step:
+    """Adam with AMSGrad over lists of tensors, that also has one kernel for it."""
+    model = residuals(size(768), 4)
+    way = {"fused": True} if fixed else {"foreach": True}
+    updates = torch.optim.Adam(model.parameters(), lr=3e-4, amsgrad=True, **way)
+    return trained(model, rows(2048, 768), optimizer=updates)
 
 
 @program(training=True)
@@ -66,6 +76,26 @@ def slow_weights(fixed: bool) -> Step:
         return slow
 
     return trained(model, rows(1024), behind=pull)
+
+
+@program(training=True)
+def gradients_clamped_one_by_one(fixed: bool) -> Step:
+    """Each gradient is kept within bounds by itself, and shrunk a little."""
+    model = linears(32, 768)
+    parameters = list(model.parameters())
+
+    def bound() -> None:
+        if fixed:
+            grads = [p.grad for p in parameters]
+            torch._foreach_clamp_min_(grads, -1e-4)
+            torch._foreach_clamp_max_(grads, 1e-4)
+            torch._foreach_mul_(grads, 0.9)
+            return
+        for p in parameters:
+            p.grad.clamp_(-1e-4, 1e-4)
+            p.grad *= 0.9
+
+    return trained(model, rows(1024, 768), between=bound)
 
 
 class Tables(nn.Module):
@@ -108,6 +138,13 @@ def zeros_before_each_step(fixed: bool) -> Step:
     updates = adamw(model.parameters())
     clear = lambda: updates.zero_grad(set_to_none=fixed)  # noqa: E731
     return trained(model, rows(2048), optimizer=updates, clear=clear)
+
+
+@program(training=True)
+def model_zeroed(fixed: bool) -> Step:
+    """The module's own `zero_grad`, told to keep its gradients' memory."""
+    model = linears(24)
+    return trained(model, rows(1024), clear=lambda: model.zero_grad(set_to_none=fixed))
 
 
 @program(training=True)
@@ -188,6 +225,26 @@ def few_rows_under_autocast(fixed: bool) -> Step:
             return model(x)
 
     return over(step, rows(512, 2048))
+
+
+class Cast(nn.Module):
+    """A gated product whose float32 weights follow the type of what comes in."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = (nn.Parameter(torch.randn(width, width) * width**-0.5) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.einsum("bi,oi->bo", x, self.gate.type_as(x))
+        up = torch.einsum("bi,oi->bo", x, self.up.type_as(x))
+        return x + torch.einsum("bi,oi->bo", F.silu(gate) * up, self.down.type_as(x)) * 0.5
+
+
+@program
+def weights_follow_inputs(fixed: bool) -> Step:
+    """Float32 weights are cast by hand to the type of their inputs, for each batch."""
+    model = nn.Sequential(*(Cast(size(3072)) for _ in range(3)))
+    return applied(model.to(B) if fixed else model, rows(512, 3072, B))
 
 
 class Graph(nn.Module):

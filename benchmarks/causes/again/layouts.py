@@ -120,6 +120,38 @@ def norms_of_sums() -> Step:
     return applied(model, images(32, 128, 56).to(memory_format=LAST))
 
 
+class Segment(nn.Module):
+    """A convolution, and a BatchNorm called as a function on tensors that were kept from training."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv, self.norm = conv(channels, bias=False), lively(nn.BatchNorm2d(size(channels, 8)))
+
+    def fold(self) -> None:
+        norm, layer = self.norm, self.conv
+        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        layer.weight = nn.Parameter(layer.weight * scale[:, None, None, None])
+        layer.bias = nn.Parameter(norm.bias - norm.running_mean * scale)
+        self.norm = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, norm = self.conv(x), self.norm
+        if norm is not None:
+            y = F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
+        return F.leaky_relu(y, 0.1)
+
+
+@program
+def segments_of_scans(fixed: bool) -> Step:
+    """Convolutions of medical scans with functional BatchNorms, channels last, in bfloat16."""
+    layers = [Segment(96) for _ in range(4)]
+    if fixed:
+        for layer in layers:
+            layer.fold()
+    model = nn.Sequential(*layers).to(B, memory_format=LAST)
+    return applied(model, images(16, 96, 96, B).to(memory_format=LAST))
+
+
 # -- conversion_pair ---------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +175,29 @@ def bounded_in_float32(fixed: bool) -> Step:
     """Activations are cast up to be clamped, and down again: no bit of them is other for it."""
     width = size(1024, 64)
     return applied(nn.Sequential(*(Gated(width, fixed) for _ in range(3))).to(B), hidden(16))
+
+
+class Turned(nn.Module):
+    """A product, and a hard swish that is applied to the transposed activations, written out both ways."""
+
+    def __init__(self, width: int, fixed: bool) -> None:
+        super().__init__()
+        self.into, self.back = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.fixed = fixed
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.into(x)
+        if self.fixed:
+            return x + self.back(F.hardswish(inner))
+        turned = inner.mT.contiguous()
+        return x + self.back(F.hardswish(turned).mT.contiguous())
+
+
+@program
+def turned_and_back(fixed: bool) -> Step:
+    """Activations are copied to channels first for a function of single elements, and back."""
+    model = nn.Sequential(*(Turned(size(1024, 64), fixed) for _ in range(3))).to(H)
+    return applied(model, hidden(8, dtype=H))
 
 
 class Decayed(nn.Module):
