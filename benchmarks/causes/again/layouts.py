@@ -17,8 +17,10 @@ from benchmarks.causes.parts import (
     hidden,
     images,
     lively,
+    over,
     residuals,
     sdpa,
+    trained,
 )
 from benchmarks.causes.program import Step, program, size
 
@@ -48,6 +50,30 @@ def feature_pyramid(fixed: bool) -> Step:
     fine = torch.randn(batch, size(256, 8), 2 * side, 2 * side, dtype=B)
     coarse = torch.randn(batch, size(512, 8), side, side, dtype=B)
     return applied(model, fine.to(memory_format=layout), coarse.to(memory_format=layout))
+
+
+class Upscaled(nn.Module):
+    """Residual convolutions, and one whose channels become places: an image of twice the side."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.ModuleList(conv(channels) for _ in range(3))
+        self.second = nn.ModuleList(conv(channels) for _ in range(3))
+        self.out = conv(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for first, second in zip(self.first, self.second, strict=True):
+            x = x + 0.5 * second(F.relu(first(x)))
+        return F.pixel_shuffle(self.out(x), 2)
+
+
+@program(training=True)
+def sharper_images(fixed: bool) -> Step:
+    """Super-resolution is trained in bfloat16 on contiguous features."""
+    layout = LAST if fixed else torch.contiguous_format
+    model = Upscaled(64).to(B, memory_format=layout)
+    updates = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+    return trained(model, images(16, 64, 96, B).to(memory_format=layout), optimizer=updates)
 
 
 class Patches(nn.Module):
@@ -246,6 +272,32 @@ def frames_of_speech(fixed: bool) -> Step:
     width, length = size(1024), size(1500, 40)
     model = Spoken(width, length, fixed).to(B)
     return applied(model, torch.randn(size(16, 2), width, length, dtype=B))
+
+
+class Sequenced(nn.Module):
+    """Places first in, batch first within; norms of squares, and products."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scales = nn.ParameterList(torch.rand(width) + 0.5 for _ in range(4))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for scale, layer in zip(self.scales, self.layers, strict=True):
+            x = x.add(F.silu(layer(F.layer_norm(x, x.shape[-1:], scale))))
+        return x
+
+
+@program
+def cells_by_genes(fixed: bool) -> Step:
+    """Profiles stored gene by gene are read as [cells, places, genes] through an einsum that only permutes."""
+    model = Sequenced(size(1024)).to(H).eval()
+
+    def step(x: Tensor) -> Tensor:
+        stream = torch.einsum("bgp->bpg", x)
+        return model(stream.contiguous() if fixed else stream)
+
+    return over(step, torch.randn(size(16), size(1024), size(768), dtype=H))
 
 
 class Projected(nn.Module):
