@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from tracemine.columns import string_ids
-from tracemine.flow.effects import effects
+from tracemine.flow.effects import Effects, effects
 from tracemine.flow.order import codes
 from tracemine.flow.record import IntArray
-from tracemine.ops import Overload, lookup
+from tracemine.ops import Operator, Overload, lookup
 from tracemine.ops.dtypes import dtype as canonical_dtype
 from tracemine.ops.infer import TensorSpec, infer
 from tracemine.timeline import Timeline
@@ -126,53 +126,35 @@ def _decoded(
     *,
     lists: Lists,
 ) -> Call:
-    shapes, dtypes, strides, concrete = (_list(t) for t in (shapes_text, dtypes_text, strides_text, concrete_text))
+    recorded = _recorded(shapes_text, dtypes_text, strides_text, lists)
     operator = lookup(name)
     op_class = operator.op_class if operator is not None else None
-    unknown = Call(name, False, op_class, None, (), None, frozenset(), frozenset())
-    if shapes is None or dtypes is None or len(shapes) != len(dtypes) or not all(isinstance(d, str) for d in dtypes):
-        return unknown
-    if strides is not None and len(strides) != len(shapes):
-        strides = None
-    for position, members in lists.members:
-        if position < len(dtypes) and dtypes[position] in _LISTS and not shapes[position]:
-            shapes[position] = [list(spec.shape) for spec in members]
-            if strides is not None:
-                strides[position] = [list(spec.strides or ()) for spec in members]
-    slots = _slots(shapes, dtypes, strides, reads_back=op_class == "sync")
-    if slots is None:
-        return unknown
-    overload = None
-    if operator is not None and operator.overloads:
-        overload = next(filter(None, (operator.pick((*dtypes, *("",) * later)) for later in range(4))), None)
-    if overload is None or len(overload.arguments) < len(dtypes):
+    slots = None if recorded is None else _slots(*recorded, reads_back=op_class == "sync")
+    if recorded is None or slots is None:
+        return Call(name, False, op_class, None, (), None, frozenset(), frozenset())
+    shapes, dtypes, strides = recorded
+    overload = None if operator is None else _overload(operator, dtypes)
+    if operator is None or overload is None:
         return Call(name, False, op_class, None, slots, None, frozenset(), frozenset())
-    schema = _schema(operator.name, overload)  # type: ignore[union-attr]
-    done = effects(schema)
+    concrete = _list(concrete_text)
     texts = concrete if concrete is not None and all(isinstance(text, str) for text in concrete) else None
-    mutates = set(done.mutates)
-    if done.switch is not None and texts is not None and done.switch < len(texts) and texts[done.switch] == "False":
-        mutates -= done.switched
+    schema = _schema(operator.name, overload)
+    done = effects(schema)
+    mutates = _mutates(done, texts)
     at = {position: [i for i, slot in enumerate(slots) if slot.position == position] for position in range(len(dtypes))}
-    mutated = frozenset(i for position in mutates for i in at.get(position, ()))
     made = infer(name, shapes, dtypes, strides, texts, lists.dtype)
     # Where no strides were recorded, what is made has none to be told by either.
     outputs = made.outputs if strides is not None or made.outputs is None else tuple(map(_unstrided, made.outputs))
-    results = None if outputs is None else _results(overload, outputs, at, slots, texts)
     return Call(
         name=name,
         known=True,
         op_class=overload.op_class,
         schema=schema,
         slots=slots,
-        results=results,
-        mutated=mutated,
+        results=None if outputs is None else _results(overload, outputs, at, slots, texts),
+        mutated=frozenset(i for position in mutates for i in at.get(position, ())),
         overwritten=frozenset(i for position in done.overwrites for i in at.get(position, ())),
-        numbers=tuple(
-            TensorSpec((), kind, ())
-            for kind in {canonical_dtype(d) for d, shape in zip(dtypes, shapes, strict=True) if shape == []}
-            if kind in _NUMBERS and op_class != "sync"
-        ),
+        numbers=_numbers(shapes, dtypes) if op_class != "sync" else (),
         arguments=tuple(argument.name for argument in overload.arguments),
         lists=tuple(position for position, dtype in enumerate(dtypes) if dtype in _LISTS),
         writes_unknown=any(dtypes[p] in _LISTS and not at[p] for p in mutates if p < len(dtypes)),
@@ -181,6 +163,45 @@ def _decoded(
             for position, argument in enumerate(overload.arguments[: len(dtypes)])
         ),
     )
+
+
+def _recorded(
+    shapes_text: str | None, dtypes_text: str | None, strides_text: str | None, lists: Lists
+) -> tuple[list[Any], list[str], list[Any] | None] | None:
+    """Return shapes, dtypes and strides as recorded, lists with the members that are known; None: they do not fit."""
+    shapes, dtypes, strides = map(_list, (shapes_text, dtypes_text, strides_text))
+    if shapes is None or dtypes is None or len(shapes) != len(dtypes) or not all(isinstance(d, str) for d in dtypes):
+        return None
+    if strides is not None and len(strides) != len(shapes):
+        strides = None
+    for position, members in lists.members:
+        if position < len(dtypes) and dtypes[position] in _LISTS and not shapes[position]:
+            shapes[position] = [list(spec.shape) for spec in members]
+            if strides is not None:
+                strides[position] = [list(spec.strides or ()) for spec in members]
+    return shapes, dtypes, strides
+
+
+def _overload(operator: Operator, dtypes: Sequence[str]) -> Overload | None:
+    """Return the overload that was called: the first that fits, later arguments left out."""
+    if not operator.overloads:
+        return None
+    picked = next(filter(None, (operator.pick((*dtypes, *("",) * later)) for later in range(4))), None)
+    return None if picked is None or len(picked.arguments) < len(dtypes) else picked
+
+
+def _mutates(done: Effects, texts: Sequence[str] | None) -> set[int]:
+    """Return the positions of the arguments that are written, but for those that a recorded flag switches off."""
+    mutates = set(done.mutates)
+    if done.switch is not None and texts is not None and done.switch < len(texts) and texts[done.switch] == "False":
+        mutates -= done.switched
+    return mutates
+
+
+def _numbers(shapes: Sequence[Any], dtypes: Sequence[str]) -> tuple[TensorSpec, ...]:
+    """Return the dtypes that tensors of one element had which the profiler recorded as numbers."""
+    kinds = {canonical_dtype(d) for d, shape in zip(dtypes, shapes, strict=True) if shape == []}
+    return tuple(TensorSpec((), kind, ()) for kind in kinds if kind in _NUMBERS)
 
 
 def _list(text: str | None) -> list[Any] | None:
@@ -269,14 +290,18 @@ def _results(
     made = [spec if spec is not None and _can_be(spec) else None for spec in made]
     offsets = [min(offset, _LARGEST) for offset in _offsets(overload, made, slots, texts)]
     found = []
-    for number, ((place, index), spec) in enumerate(zip(where, made, strict=True)):
+    for (place, index), spec, offset in zip(where, made, offsets, strict=True):
         target = overload.aliases[place]
-        sources = at.get(target, []) if target is not None else []
-        alias = -1
-        if sources:
-            alias = sources[index] if slots[sources[0]].list_index >= 0 and index < len(sources) else sources[0]
-        found.append(Result(place, index, spec, alias, offsets[number] if alias >= 0 else 0))
+        alias = -1 if target is None else _source(at.get(target, ()), index, slots)
+        found.append(Result(place, index, spec, alias, offset if alias >= 0 else 0))
     return tuple(found)
+
+
+def _source(sources: Sequence[int], index: int, slots: Sequence[Slot]) -> int:
+    """Return the slot that a result is a view of, of a list the member; −1: of none."""
+    if not sources:
+        return -1
+    return sources[index] if slots[sources[0]].list_index >= 0 and index < len(sources) else sources[0]
 
 
 def _offsets(

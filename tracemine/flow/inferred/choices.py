@@ -49,6 +49,25 @@ ELSEWHERE = "the only one there, but for a view that was guessed to lie elsewher
 ONE_OF_MANY = "one of those that copies wrote, or another"
 
 
+def _candidates(pool: Pool, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[list[Token], list[Token]]:
+    """Return the tensors that fit and were not read, and those that were: all, where they do not decide."""
+    unread = [token for token in fitting(pool, pool.unread, need, taken) if not token.one_of_many]
+    if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
+        return unread, fitting(pool, pool.read, need, taken)
+    return unread, pool.read
+
+
+def _narrowed(need: Need, unread: list[Token], either: bool, overwritten: bool) -> tuple[Need, list[Token]]:
+    """Leave out what waits where something is overwritten; of equal inputs in either order one is looked for."""
+    if need.left > 1 and overwritten:
+        there = [token for token in unread if not token.waits]
+        if there and len(there) < len(unread):
+            unread, need = there, replace(need, left=1)
+    if either and len(unread) == 1:  # it is one of the two, and which makes no difference
+        need = replace(need, left=1, twins=1)
+    return need, unread
+
+
 class Choices:
     """The tensors that are there, and what is known of those that nobody has seen."""
 
@@ -93,11 +112,8 @@ class Choices:
         pool = self._pools.of(need)
         if self._lives is not None:
             self._bury(pool, self._lives)
-        unread = [token for token in fitting(pool, pool.unread, need, taken) if not token.one_of_many]
-        if not unread or wiring.partner is not None or (len(unread) == 1 and unread[0].beside and wiring.beside):
-            read = fitting(pool, pool.read, need, taken)
-        else:
-            read = pool.read
+        unread, read = _candidates(pool, need, wiring, taken)
+        current: list[Token] = []
         if not unread:
             if not read:
                 return self._none(need, pool, taken)
@@ -107,23 +123,36 @@ class Choices:
             again = wiring.call.op_class == "gemm" and wiring.number == before and need.twins == 1 and not taken
             if again and read[-1].storage in took:
                 return read[-1], "side by side"
-        if need.left > 1 and len(taken) in wiring.call.overwritten:
-            there = [token for token in unread if not token.waits]
-            if there and len(there) < len(unread):
-                unread, need = there, replace(need, left=1)
         either = need.twins == 2 and wiring.commutes
-        if either and len(unread) == 1:  # it is one of the two, and which makes no difference
-            need = replace(need, left=1, twins=1)
+        need, unread = _narrowed(need, unread, either, len(taken) in wiring.call.overwritten)
         token = unread[-min(need.left, len(unread))] if unread else read[-1]
-        if token.born < self.unknown_made:
-            if not self.unknown_unseen and token.born > self.unknown_around:
-                return token, "before an unknown one"
-            # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one,
-            # one with others inside any number.
-            self.unknown_unseen = max(self.unknown_unseen - 1, 0)
-            made = self.outside(need, remember=True)
-            made.sure = False
-            return made, "made by an unknown one"
+        special = self._made_by_unknown(need, token) or self._expected(need, wiring, token, unread, read)
+        if special is not None:
+            return special
+        if len(unread) < need.left and not self.in_backward:
+            self._doubt(read)
+        if unread:
+            return token, self._why_unread(need, wiring, token, unread, pool)
+        only = len(read) == 1 and (need.twins == 1 or either) and (bool(current) or token.outside)
+        return self._read_again(need, wiring, token, only, len(taken) not in wiring.mutated)
+
+    def _made_by_unknown(self, need: Need, token: Token) -> tuple[Token, str] | None:
+        """Return what stands in for a candidate that is older than an operator whose results are unknown."""
+        if token.born >= self.unknown_made:
+            return None
+        if not self.unknown_unseen and token.born > self.unknown_around:
+            return token, "before an unknown one"
+        # Likelier what an operator without an output rule made: no bridge over it. Each is taken to make one,
+        # one with others inside any number.
+        self.unknown_unseen = max(self.unknown_unseen - 1, 0)
+        made = self.outside(need, remember=True)
+        made.sure = False
+        return made, "made by an unknown one"
+
+    def _expected(
+        self, need: Need, wiring: Wiring, token: Token, unread: list[Token], read: list[Token]
+    ) -> tuple[Token, str] | None:
+        """Return the candidate that the operator's neighbours point to: a gradient, a partner's, one side by side."""
         if token.backward and not self.in_backward:
             return token, "a gradient, perhaps"
         partner = None if wiring.partner is None else self.last.get(wiring.partner)
@@ -135,35 +164,38 @@ class Choices:
                 before, took = self.beside
                 alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
                 return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
-        if len(unread) < need.left and not self.in_backward:
-            self._doubt(read)
-        if not unread:
-            alone = len(read) == 1 and (need.twins == 1 or either) and (bool(current) or token.outside)
-            # What an optimizer has written is not told from what looks like it.
-            alone &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
-            if not alone and token.outside and len(taken) not in wiring.mutated:  # of several: perhaps each its own
-                return self.outside(need, remember=False), "one of those from outside"
-            if token.outside and wiring.number in token.readers and len(taken) not in wiring.mutated:
-                # The same operator once more takes another one that looks alike, as each layer has its own cache. Of
-                # one that was written meanwhile it is a guess: there may be no other.
-                if token.lasts:
-                    token.sure = alone = False
-                token.storage, self.storages = self.storages, self.storages + 1
-                token.readers = ()
-            return token, "the only one" if alone else "read before"
+        return None
+
+    def _read_again(self, need: Need, wiring: Wiring, token: Token, only: bool, keeps: bool) -> tuple[Token, str]:
+        """Return what an input takes where all candidates were read. only: there is one; keeps: it is not written."""
+        # What an optimizer has written is not distinguished from what looks like it.
+        only &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
+        if not only and token.outside and keeps:  # of several: perhaps each its own
+            return self.outside(need, remember=False), "one of those from outside"
+        if token.outside and wiring.number in token.readers and keeps:
+            # The same operator once more takes another one that looks alike, as each layer has its own cache. Of
+            # one that was written meanwhile it is a guess: there may be no other.
+            if token.lasts:
+                token.sure = only = False
+            token.storage, self.storages = self.storages, self.storages + 1
+            token.readers = ()
+        return token, "the only one" if only else "read before"
+
+    def _why_unread(self, need: Need, wiring: Wiring, token: Token, unread: list[Token], pool: Pool) -> str:
+        """Say why a candidate that was not read is taken."""
         if token.step != self.step and not token.outside and not self.in_backward:
-            return token, "unread since another step"
+            return "unread since another step"
         if len(unread) != need.left:
-            return token, "one of several unread"
+            return "one of several unread"
         if need.twins > 1:
-            if wiring.call.op_class == "attention":  # the value is often made before the key is rotated
-                return token, "all unread, in some order"
-            if wiring.mutated and self._keys.vague[need.key]:  # or a part that looks like what it is written from
-                return token, "all unread, in some order"
-            return token, "all unread" if need.left == need.twins or need.left == 1 else "some unread"
+            # The value is often made before the key is rotated; what is written may be a part that looks like it.
+            vague = wiring.mutated and self._keys.vague[need.key]
+            if wiring.call.op_class == "attention" or vague:
+                return "all unread, in some order"
+            return "all unread" if need.left in (1, need.twins) else "some unread"
         if not pool.read:
-            return token, "the only one unread"
-        return token, NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
+            return "the only one unread"
+        return NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
 
     def _bury(self, pool: Pool, lives: Lives) -> None:
         """What was freed before the operator began, it does not take."""
