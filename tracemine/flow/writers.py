@@ -26,6 +26,21 @@ class _Storage:
     uncertain: bool = False  # an operator that does not say what it writes has had it
     forgotten: bool = False  # more strided writes than are remembered
 
+    def over(self, begin: int, end: int) -> tuple[list[int], bool]:
+        """Return the writes that touch the bytes, in order of writing, and whether they cover all of them."""
+        whole = self.whole
+        if len(whole) == 1 and not self.strided:
+            first, last, write = whole[0]
+            return [write] if first < end and begin < last else [], first <= begin and end <= last
+        at = bisect_left(whole, (begin,))
+        at -= at > 0 and whole[at - 1][1] > begin
+        pieces = whole[at : bisect_left(whole, (end,))]
+        covered = sum(min(last, end) - max(first, begin) for first, last, _ in pieces) >= end - begin
+        strided = [write for (first, last, _), write in self.strided.items() if first < end and begin < last]
+        # Together they may fill what was allocated: whether they do is not looked into.
+        covered |= bool(strided) and self.born
+        return sorted({*(write for _, _, write in pieces), *strided}), covered
+
 
 @dataclass(slots=True)
 class LastWriters:
@@ -104,26 +119,11 @@ class LastWriters:
         return held.born and not held.uncertain and self.read(storage, begin, end)[0] is Source.HOLE
 
     def read(self, storage: int, begin: int, end: int) -> tuple[Source, list[int]]:
-        """Where bytes from begin to end came from, and the writes that did it, in the order of writing."""
+        """Return where bytes from begin to end came from, and the writes that did it, in the order of writing."""
         held = self._storages.get(storage)
         if held is None:
             held = self._storage(storage)
-        whole = held.whole
-        covered = False
-        if len(whole) == 1 and not held.strided:
-            first, last, write = whole[0]
-            found = [write] if first < end and begin < last else []
-            covered = first <= begin and end <= last
-        else:
-            at = bisect_left(whole, (begin,))
-            at -= at > 0 and whole[at - 1][1] > begin
-            pieces = whole[at : bisect_left(whole, (end,))]
-            covered = sum(min(last, end) - max(first, begin) for first, last, _ in pieces) >= end - begin
-            found = [write for _, _, write in pieces]
-            strided = [write for (first, last, _), write in held.strided.items() if first < end and begin < last]
-            # Together they may fill what was allocated: whether they do is not looked into.
-            covered |= bool(strided) and held.born
-            found = sorted({*found, *strided})
+        found, covered = held.over(begin, end)
         if held.uncertain or (held.forgotten and not covered) or len(found) > MOST_WRITERS:
             return Source.UNCERTAIN, found[-MOST_WRITERS:]
         if held.born:
