@@ -2,7 +2,11 @@
 
 reproduction.py  finding → its calls, a fixed form of them, and the file that checks and times both
 calls.py       of one library call
-chains.py      of the calls of an occurrence, by the finding's rule
+by_rule.py     of the calls of an occurrence, by the finding's rule
+lists.py       of loops over tensors
+removed.py     of work that leaves the step
+copies.py      of copies around other calls
+tables.py      of caches and embedding tables
 attention.py   of attention spelled out, forward and backward
 folding.py     of a norm behind a convolution
 sorting.py     of tokens sorted by their expert

@@ -13,8 +13,8 @@ from tracemine.codegen.graph import numbers_once, settled
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.record import Finding
 from tracemine.ops import Overload, dtype, lookup, overload_of
+from tracemine.verify.fixes.by_rule import MAKERS, fixed_chain
 from tracemine.verify.fixes.calls import WAYS_OF, fixed_call
-from tracemine.verify.fixes.chains import MAKERS, fixed_chain
 from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.library.prove import LIBRARY_ULP

@@ -17,7 +17,7 @@ from tests.verdicts.test_evidence import FINDING  # noqa: E402
 from tracemine.codegen.graph import Call, Graph, GraphBuilder, Input, Literal, Ref, Scalar, numbers_once  # noqa: E402
 from tracemine.ops.infer import TensorSpec  # noqa: E402
 from tracemine.ops.infer.tensor import contiguous  # noqa: E402
-from tracemine.verify.fixes.chains import MAKERS, fixed_chain  # noqa: E402
+from tracemine.verify.fixes.by_rule import MAKERS, fixed_chain  # noqa: E402
 from tracemine.verify.fixes.record import Around, NoFixedForm  # noqa: E402
 from tracemine.verify.fixes.reproduction import chain_reproduction  # noqa: E402
 from tracemine.verify.gpu import fixed_forms, library_call, reproduction  # noqa: E402

@@ -1,0 +1,60 @@
+"""Calls without the copies around them: conversions that are left out, and inputs that lie contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracemine.codegen.graph import Graph, Ref, mutated
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+from tracemine.verify.fixes.written import line, names_of, signature
+
+
+def without_copies(chain: Graph, around: Around) -> Fixed:
+    """The chain without its conversions: what computes in between takes tensors as they lie. Raises NoFixedForm."""
+    names = names_of(chain)
+    lines = list[str]()
+    dropped = 0
+    for number, call in enumerate(chain.calls):
+        first = chain.first_output(number)
+        source = call.arguments[0]
+        if call.operator in _CONVERSIONS and isinstance(source, Ref) and _only_converts(chain, number, source.value):
+            names[first] = names[source.value]
+            dropped += 1
+            continue
+        lines.append(line(chain, number, names))
+    if not dropped:
+        raise NoFixedForm("none of its calls only converts")
+    live = ", ".join(names[v] for v in chain.live)
+    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
+    return Fixed(
+        own={"without conversions": '"what computes takes tensors as they lie", call=fixed'},
+        source="\n".join([signature(chain), "    aten = torch.ops.aten", *lines]),
+        assumptions=("what reads the result takes it in any layout, and of the wider type",),
+    )
+
+
+_CONVERSIONS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
+
+
+def _only_converts(chain: Graph, number: int, source: int) -> bool:
+    """Whether a call changes no more than layout or floating-point type, of what nothing writes in place behind it."""
+    before, after, memory = chain.specs[source].dtype, chain.calls[number].outputs[0].dtype, chain.memory
+    floats = "float" in str(before) and "float" in str(after)
+    written = {memory[v] for later in chain.calls[number + 1 :] for v in mutated(later)}
+    return (before == after or floats) and not written & {memory[source], memory[chain.first_output(number)]}
+
+
+def contiguous(chain: Graph, around: Around) -> Fixed:
+    """The same calls on tensors that lie in the order of their axes: what makes them writes them so."""
+    if not any(not _in_order(i.spec.shape, i.spec.strides or ()) for i in chain.inputs):
+        raise NoFixedForm("all that it reads is contiguous already")
+    return Fixed(ways=("contiguous",), assumptions=("what makes its inputs can write them contiguous as fast",))
+
+
+def _in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=False):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,116 @@
+"""Loops over tensors as operators over lists of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Scalar, Value, reads
+from tracemine.verify.fixes.lanes import steps_of
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+from tracemine.verify.fixes.written import names_of, plain, signature
+from tracemine.verify.repro.text import number_text
+
+TO_ONE = "what is kept of a mean and the weight of what is added, which are not recorded, are 1 together"
+ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the loop"
+
+# By what a loop calls for each tensor, the same for the list. {names} are the schema's: of a tensor the list of them.
+_LISTS: Mapping[str, str] = {
+    "aten::mul_.Tensor": "torch._foreach_mul_({self}, {other})",
+    "aten::mul_.Scalar": "torch._foreach_mul_({self}, {other})",
+    "aten::div_.Tensor": "torch._foreach_div_({self}, {other})",
+    "aten::div_.Scalar": "torch._foreach_div_({self}, {other})",
+    "aten::add_.Tensor": "torch._foreach_add_({self}, {other}, alpha={alpha})",
+    "aten::sub_.Tensor": "torch._foreach_sub_({self}, {other}, alpha={alpha})",
+    "aten::lerp_.Scalar": "torch._foreach_lerp_({self}, {end}, {weight})",
+    "aten::addcmul_": "torch._foreach_addcmul_({self}, {tensor1}, {tensor2}, {value})",
+    "aten::addcdiv_": "torch._foreach_addcdiv_({self}, {tensor1}, {tensor2}, {value})",
+    "aten::clamp_": "torch._foreach_clamp_min_({self}, {min}); torch._foreach_clamp_max_({self}, {max})",
+    "aten::clamp_min_": "torch._foreach_clamp_min_({self}, {min})",
+    "aten::clamp_max_": "torch._foreach_clamp_max_({self}, {max})",
+    "aten::zero_": "torch._foreach_zero_({self})",
+    "aten::fill_.Scalar": "torch._foreach_zero_({self})",
+    "aten::copy_": "torch._foreach_copy_({self}, {src})",
+    "aten::neg_": "torch._foreach_neg_({self})",
+    "aten::sqrt_": "torch._foreach_sqrt_({self})",
+    "aten::linalg_vector_norm": "torch._foreach_norm({self}, {ord})",
+}
+_USUAL = {"alpha": "1", "value": "1", "ord": "2"}
+_ZEROS = frozenset({"aten::fill_.Scalar"})
+
+
+def listed(chain: Graph, around: Around) -> Fixed:
+    """A loop over tensors as operators over lists. Raises NoFixedForm."""
+    steps = steps_of(chain)
+    lines, results = list[str](), dict[int, str]()
+    for number, calls in enumerate(steps):
+        lines += [f"    {line}" for line in _list_call(chain, number, calls, results).split("; ")]
+    if any(v not in results for v in chain.live):
+        raise NoFixedForm("what a call of the loop gives is read elsewhere")
+    live = ", ".join(results[v] for v in chain.live)
+    lines.append(f"    return ({live}{',' if len(chain.live) == 1 else ''})")
+    assumed = any(not s.recorded for s in chain.scalars)
+    own, source = {"one list": '"operators over lists of tensors", call=fixed'}, "\n".join([signature(chain), *lines])
+    averaged = None if live else _averaged(chain, steps)
+    if averaged is not None:
+        own["one pass"] = '"a weighted mean over lists of tensors", call=averaged'
+        head = signature(chain).replace("def fixed(", "def averaged(", 1)
+        source = f"{source}\n\n\n{head}\n    {averaged.text}\n    return ()"
+    return Fixed(
+        own=own,
+        source=source,
+        numbers={} if averaged is None else averaged.numbers,
+        assumptions=(ONE_NUMBER, *([TO_ONE] if averaged else [])) if assumed else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Averaged:
+    text: str
+    numbers: dict[str, float]  # those that are not recorded, by name
+
+
+def _averaged(chain: Graph, steps: Sequence[Sequence[tuple[int, Call]]]) -> _Averaged | None:
+    """One pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
+    if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
+        return None
+    kept, weight = [call.given()["other"] for _, call in steps[0]], steps[1][0][1].given()["alpha"]
+    share, unknown = _number(weight), [each for each in kept if isinstance(each, Scalar) and not each.recorded]
+    if share is None or (not unknown and not math.isclose(_number(kept[0]) or 0.0, 1.0 - share, rel_tol=1e-6)):
+        return None
+    names = names_of(chain)
+    own, added = ([reads(call)[at] for _, call in steps[1]] for at in (0, 1))
+    lists = (f"[{', '.join(names[v] for v in values)}]" for values in (own, added))
+    given = weight.name if isinstance(weight, Scalar) else number_text(share)
+    return _Averaged(f"torch._foreach_lerp_({', '.join(lists)}, {given})", {each.name: 1.0 - share for each in unknown})
+
+
+def _number(value: Value) -> float | None:
+    known = value.value if isinstance(value, Scalar | Literal) else None
+    return float(known) if isinstance(known, int | float) else None
+
+
+def _list_call(chain: Graph, number: int, calls: Sequence[tuple[int, Call]], results: dict[int, str]) -> str:
+    """One operator over lists, in place of calls that are alike."""
+    _, first = calls[0]
+    text = _LISTS.get(first.label)
+    if text is None or (first.label in _ZEROS and plain(first.given()["value"]) != 0):
+        raise NoFixedForm(f"no operator over lists is known for {first.label}")
+    names = names_of(chain)
+    words = dict[str, str](_USUAL)
+    for place, argument in enumerate(first.schema.arguments):
+        values = [call.arguments[place] for _, call in calls]
+        one = values[0]
+        if isinstance(one, Ref):
+            words[argument.name] = f"[{', '.join(names[v.value] for v in values if isinstance(v, Ref))}]"
+        elif isinstance(one, Scalar):
+            words[argument.name] = one.name
+        elif isinstance(one, Literal) and isinstance(one.value, int | float):
+            words[argument.name] = number_text(one.value)
+        elif one is None and f"{{{argument.name}}}" in text and argument.name not in _USUAL:
+            raise NoFixedForm(f"{first.label} is called without {argument.name}")
+    if first.schema.mutates:
+        return text.format_map(words)
+    results |= {chain.first_output(at): f"made_{number}[{k}]" for k, (at, _) in enumerate(calls)}
+    return f"made_{number} = {text.format_map(words)}"

@@ -1,0 +1,164 @@
+"""Tables and caches: rows written in place of joining, and one embedding table in place of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tracemine.codegen.graph import Call, Graph, Literal, Ref, Refs, reads
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+from tracemine.verify.fixes.written import flag, plain
+
+
+def in_place_cache(chain: Graph, around: Around) -> Fixed:
+    """Caches at their largest length, into which the new rows are written. Raises NoFixedForm."""
+    pairs, results = list[str](), dict[int, str]()
+    for number, call in enumerate(chain.calls):
+        tensors, axis = call.arguments[0], call.arguments[1]
+        if call.operator != "aten::cat" or not isinstance(tensors, Refs) or not isinstance(axis, Literal):
+            raise NoFixedForm("it does more than join")
+        places = [v for v in tensors.values if v is not None]
+        if len(places) != 2 or max(places) >= len(chain.inputs):
+            raise NoFixedForm("it joins other than a cache and new rows")
+        pairs.append(f"({places[0]}, {places[1]}, {axis.value})")
+        results[chain.first_output(number)] = f"caches[{number}]"
+    if set(chain.live) != set(results):
+        raise NoFixedForm("what it joins is not what is read")
+    source = f"""
+JOINED = [{", ".join(pairs)}]  # the cache, its new rows, the axis
+
+
+def longest(inputs):
+    caches = []
+    for kept, new, axis in JOINED:
+        shape = [*inputs[kept].shape]
+        shape[axis] += inputs[new].shape[axis]
+        cache = inputs[kept].new_empty(shape)
+        cache.narrow(axis, 0, inputs[kept].shape[axis]).copy_(inputs[kept])
+        caches.append(cache)
+    places = [torch.arange(inputs[k].shape[a], inputs[k].shape[a] + inputs[n].shape[a], device=inputs[n].device)
+              for k, n, a in JOINED]
+    return [*caches, *places, *(inputs[new] for _, new, _ in JOINED)]
+
+
+def fixed(*given):
+    count = len(JOINED)
+    caches, places, rows = given[:count], given[count : 2 * count], given[2 * count :]
+    for cache, place, new, (_, _, axis) in zip(caches, places, rows, JOINED):
+        cache.index_copy_(axis, place, new)
+    return ({", ".join(results[v] for v in chain.live)},)
+"""
+    return Fixed(
+        own={"index_copy_": '"new rows written into a cache of the largest length", longest, call=fixed'},
+        source=source.strip(),
+        assumptions=("the largest length is known, and attention masks what is behind the last token",),
+    )
+
+
+class _Bag(NamedTuple):
+    """An embedding bag, by its inputs."""
+
+    table: int
+    indices: int
+    offsets: int | None  # None: an `arange` counts them
+    step: int | None = None  # then, the indices of each bag, where all have as many
+
+
+def one_table(chain: Graph, around: Around) -> Fixed:
+    """Many embedding bags as one over a table of all rows, whose indices are shifted. Raises NoFixedForm."""
+    counted = {chain.first_output(n): c for n, c in enumerate(chain.calls) if c.operator == "aten::arange"}
+    calls = {n: call for n, call in enumerate(chain.calls) if call.operator != "aten::arange"}
+    bags = [_bag(chain, call, counted) for call in calls.values()]
+    steps = {bag.step for bag in bags}
+    if len(steps) != 1 or not all(_read_by_bags(chain, value, calls) for value in counted):
+        raise NoFixedForm("its offsets are not all given, or all as far apart")
+    mode = _common_mode(chain, bags, calls.values())
+    results = {chain.first_output(n): f"parts[{k}]" for k, n in enumerate(calls)}
+    if any(v not in around.unread and v not in _beside(chain) for v in chain.live if v not in results):
+        raise NoFixedForm("more than the sums of its bags is read")
+    sizes = [chain.specs[value].shape[0] for value in results]
+    live = ", ".join(results.get(v, "None") for v in chain.live)
+    return Fixed(
+        holds=_holds(chain, bags),
+        own={"one table": '"one call over a table of all rows", together, call=fixed'},
+        source=_one_table_text(bags, steps.pop() if counted else "given", mode, sizes, live),
+        assumptions=("who loads the data hands out all indices as one tensor, shifted to their rows of the one table",),
+    )
+
+
+def _holds(chain: Graph, bags: Sequence[_Bag]) -> dict[int, object]:
+    """Return what indices and offsets stay below, by input."""
+    holds: dict[int, object] = {bag.indices: chain.inputs[bag.table].spec.shape[0] for bag in bags}
+    given = [(bag.offsets, chain.inputs[bag.indices].spec.shape[0]) for bag in bags if bag.offsets is not None]
+    return holds | {offsets: ("rising", count) for offsets, count in given}
+
+
+def _common_mode(chain: Graph, bags: Sequence[_Bag], calls: Iterable[Call]) -> object:
+    """Return how all bags are reduced. Raises NoFixedForm where they differ, or leave padding out."""
+    modes = {(plain(call.given()["mode"]), plain(call.given()["padding_idx"])) for call in calls}
+    if len(modes) > 1 or len({chain.inputs[bag.table].spec.shape[1:] for bag in bags}) > 1:
+        raise NoFixedForm("its bags differ in width or in how they are reduced")
+    mode, padding = modes.pop()
+    if padding not in (None, -1):
+        raise NoFixedForm("its bags leave padding out")
+    return mode
+
+
+def _one_table_text(bags: Sequence[_Bag], step: int | str | None, mode: object, sizes: list[int], live: str) -> str:
+    """Return the functions. step: indices of each bag where offsets are counted, else "given"."""
+    given = step == "given"
+    counted = f"torch.arange(0, indices.numel(), {step}, dtype=indices.dtype, device=indices.device)"
+    offsets = "" if given else f"    offsets = {counted}\n"
+    return f"""BAGS = {[bag[:3] for bag in bags]!r}  # table, indices, offsets
+
+
+def together(inputs):
+    tables = [inputs[table] for table, _, _ in BAGS]
+    indices, offsets, rows, before = [], [], 0, 0
+    for table, index, offset in BAGS:
+        indices.append(inputs[index] + rows)
+        offsets += [] if offset is None else [inputs[offset] + before]
+        rows, before = rows + inputs[table].shape[0], before + inputs[index].numel()
+    return [torch.cat(tables), torch.cat(indices), *([torch.cat(offsets)] if offsets else [])]
+
+
+def fixed(table, indices{", offsets" if given else ""}):
+{offsets}    made = torch.ops.aten._embedding_bag.default(table, indices, offsets, False, {mode!r})[0]
+    parts = made.split({sizes!r})
+    return ({live},)"""
+
+
+def _bag(chain: Graph, call: Call, counted: Mapping[int, Call]) -> _Bag:
+    """Return a call's bag. counted: by value the calls that count offsets. Raises NoFixedForm."""
+    given = call.given()
+    if call.operator not in ("aten::_embedding_bag", "aten::_embedding_bag_forward_only"):
+        raise NoFixedForm("it does more than embedding bags")
+    if given.get("per_sample_weights") is not None or flag(given, "include_last_offset"):
+        raise NoFixedForm("its bags have weights of their own, or a last offset")
+    values = [v.value for n in ("weight", "indices", "offsets") if isinstance(v := given[n], Ref)]
+    if len(values) != 3:
+        raise NoFixedForm("its tables, indices or offsets are not recorded")
+    table, indices, offsets = values
+    if max(table, indices, 0 if offsets in counted else offsets) >= len(chain.inputs):
+        raise NoFixedForm("its tables, indices or offsets are computed within it")
+    if offsets in counted:
+        return _Bag(table, indices, None, _step(chain, indices, counted[offsets]))
+    return _Bag(table, indices, offsets)
+
+
+def _step(chain: Graph, index: int, call: Call) -> int | None:
+    """How many indices each bag has, where offsets that are counted say so of all indices; else None."""
+    given, numel = call.given(), math.prod(chain.specs[index].shape)
+    start, end, step = (plain(given.get(name)) for name in ("start", "end", "step"))
+    regular = isinstance(step, int) and step > 0 and numel % step == 0
+    return step if isinstance(step, int) and regular and start == 0 and end == numel else None
+
+
+def _read_by_bags(chain: Graph, value: int, bags: Mapping[int, Call]) -> bool:
+    return value not in chain.live and not any(value in reads(c) for n, c in enumerate(chain.calls) if n not in bags)
+
+
+def _beside(chain: Graph) -> set[int]:
+    """What bags give beside their sums: the last call's are live where nobody is known to read them."""
+    return {chain.first_output(n) + k for n, call in enumerate(chain.calls) for k in range(1, len(call.outputs))}
