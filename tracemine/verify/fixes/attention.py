@@ -54,6 +54,7 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
 }
 MASK_ONCE = "the mask is made once, before the layers that read it"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
+_LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradients are asked for
 _FUSED = "F.scaled_dot_product_attention("
 
 
@@ -162,48 +163,56 @@ def _why(chain: Graph, refused: Sequence[str]) -> str:
 
 
 def _trained(chain: Graph, unread: Collection[int]) -> _Made:
-    """The fused operator, and its own gradient for the products of the backward pass."""
-    parts = _parts(chain)
-    leaves = [_leaf(chain, v) for v in parts.operands]
-    gradient = _leaf(chain, parts.gradient)
-    if gradient.turned or any(leaf.value == gradient.value for leaf in leaves):
+    """Return the fused operator, with its own gradient for the products of the backward pass."""
+    parts, names = _parts(chain), _names(chain)
+    leaves, gradient = [_leaf(chain, v) for v in parts.operands], _leaf(chain, parts.gradient)
+    values = [leaf.value for leaf in leaves]
+    if gradient.turned or gradient.value in values:
         raise NoFixedForm("the gradient of its result is not read as it was given")
-    forward, inputs = _cut(chain, parts.result, [leaf.value for leaf in leaves])
+    forward, inputs = _cut(chain, parts.result, values)
     found = find(forward, heads_apart=True)
     if found.replacement is None or _FUSED not in found.replacement.text:
         raise NoFixedForm(_why(forward, found.refused))
     attend = found.replacement.text.replace("def library(", "def attend(", 1)
-    names = [i.name for i in chain.inputs]
-    lines, before = list[str](), _before(chain, [*(leaf.value for leaf in leaves), gradient.value, *inputs])
-    names += [f"t{k}" for k in range(len(names), len(chain.specs))]
-    for number, call in enumerate(chain.calls):
-        if number in before:
-            lines.append(f"{_targets(chain, number, names)} = {_text(call, names)}")
-    scalars = [f"{s.name}={s.name}" for s in forward.scalars]
-    own = [f"leaf_{k}" for k in range(3)]
-    spelled = {leaf.value: name for leaf, name in zip(leaves, own, strict=True)}
-    given = ", ".join([*(spelled.get(v, names[v]) for v in inputs), *scalars])
-    lines += [f"{name} = {names[leaf.value]}.detach().requires_grad_()" for leaf, name in zip(leaves, own, strict=True)]
-    lines += [
+    before = sorted(_before(chain, [*values, gradient.value, *inputs]))
+    spelled = dict(zip(values, _LEAVES, strict=True))
+    arguments = [*(spelled.get(v, names[v]) for v in inputs), *(f"{s.name}={s.name}" for s in forward.scalars)]
+    live = _live(chain, _results(parts, leaves), before, unread)
+    body = [
+        *(["aten = torch.ops.aten"] if before else []),
+        *(f"{', '.join(names[v] for v in outputs_of(chain, n))} = {_text(chain.calls[n], names)}" for n in before),
+        *(f"{name} = {names[v]}.detach().requires_grad_()" for v, name in zip(values, _LEAVES, strict=True)),
         "with torch.enable_grad():",
-        f"    (out,) = attend({given})",
-        f"grads = torch.autograd.grad(out, [{', '.join(own)}], {names[gradient.value]}.reshape(out.shape))",
+        f"    (out,) = attend({', '.join(arguments)})",
+        f"grads = torch.autograd.grad(out, [{', '.join(_LEAVES)}], {names[gradient.value]}.reshape(out.shape))",
+        f"return ({', '.join(live)},)",
     ]
-    results = {parts.result: "out.detach()"}
-    for k, (value, leaf) in enumerate(zip(parts.gradients, leaves, strict=True)):
-        results[value] = f"grads[{k}].mT" if leaf.turned else f"grads[{k}]"
-    made = {v: names[v] for number in before for v in outputs_of(chain, number)}
-    live = []
-    for value in chain.live:
-        if value not in results and value not in made and value not in unread:
-            raise NoFixedForm("what stands between its products is read elsewhere")
-        live.append(results.get(value) or ("None" if value in unread else made[value]))
-    body = "\n".join(f"    {line}" for line in [*_aten(lines), *lines, f"return ({', '.join(live)},)"])
     return _Made(
-        f"{attend}\n\n\n{signature(chain)}\n{body}",
+        "\n".join([f"{attend}\n\n", signature(chain), *(f"    {line}" for line in body)]),
         "F.scaled_dot_product_attention and its gradient",
         found.replacement.assumptions,
     )
+
+
+def _results(parts: _Parts, leaves: Sequence[_Leaf]) -> dict[int, str]:
+    """Return how the fused operator's result and gradients are written, by the values that they replace."""
+    grads = [f"grads[{k}].mT" if leaf.turned else f"grads[{k}]" for k, leaf in enumerate(leaves)]
+    return {parts.result: "out.detach()", **dict(zip(parts.gradients, grads, strict=True))}
+
+
+def _live(chain: Graph, results: Mapping[int, str], before: Sequence[int], unread: Collection[int]) -> list[str]:
+    """Return how live values are written. Raises NoFixedForm where no call before the fused operator gives one."""
+    names = _names(chain)
+    known = {v: names[v] for number in before for v in outputs_of(chain, number)} | dict.fromkeys(unread, "None")
+    known |= results
+    if any(value not in known for value in chain.live):
+        raise NoFixedForm("what stands between its products is read elsewhere")
+    return [known[value] for value in chain.live]
+
+
+def _names(chain: Graph) -> list[str]:
+    """Return a name for each value."""
+    return [*(i.name for i in chain.inputs), *(f"t{k}" for k in range(len(chain.inputs), len(chain.specs)))]
 
 
 def _delta_form(chain: Graph) -> str | None:
@@ -215,8 +224,7 @@ def _delta_form(chain: Graph) -> str | None:
     parts = _parts(chain)
     number = next(n for n, call in enumerate(chain.calls) if call.operator == _BEHIND)
     grad, weights, axis, *_ = chain.calls[number].arguments
-    names = [*(i.name for i in chain.inputs), *(f"t{k}" for k in range(len(chain.inputs), len(chain.specs)))]
-    place = chain.first_output(number)
+    names, place = _names(chain), chain.first_output(number)
     last = isinstance(axis, Literal) and axis.value in (-1, len(chain.specs[place].shape) - 1)
     if not (isinstance(grad, Ref) and isinstance(weights, Ref) and last and parts.result < place):
         return None
@@ -239,10 +247,6 @@ def _delta_form(chain: Graph) -> str | None:
     return text.replace("def eager(", "def delta_form(", 1)
 
 
-def _aten(lines: Sequence[str]) -> list[str]:
-    return ["aten = torch.ops.aten"] if any("aten." in line for line in lines) else []
-
-
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """Values of a chain: what the forward products read, what they give, and the gradients of what they read."""
@@ -254,34 +258,37 @@ class _Parts:
 
 
 def _parts(chain: Graph) -> _Parts:
+    """Tell the six products apart. Raises NoFixedForm where they are others."""
     products = [n for n, call in enumerate(chain.calls) if call.operator in _PRODUCTS]
-    softmax = next((n for n, call in enumerate(chain.calls) if call.operator == "aten::_softmax"), None)
-    behind = next((n for n, call in enumerate(chain.calls) if call.operator == _BEHIND), None)
+    softmax, behind = _first(chain, "aten::_softmax"), _first(chain, _BEHIND)
     if len(products) != 6 or softmax is None or behind is None:
         raise NoFixedForm("not all six products of attention and its backward pass are there")
     weights, scored = _from(chain, chain.first_output(softmax), _SEEN), _from(chain, chain.first_output(behind), None)
-    scores, rest = products[0], products[1:]
-    on_weights = [n for n in rest if n < behind and weights & set(_sides(chain, n))]
-    on_scores = [n for n in rest if scored & set(_sides(chain, n))]
-    between = [n for n in rest if n not in on_weights and n not in on_scores]
-    if len(on_weights) != 2 or len(on_scores) != 2 or len(between) != 1 or chain.calls[scores].operator != "aten::bmm":
+    sides = {n: _sides(chain, n) for n in products}
+    scores, *rest = products
+    on_weights = [n for n in rest if n < behind and weights & {*sides[n]}]
+    on_scores = [n for n in rest if scored & {*sides[n]}]
+    others = {*rest} - {*on_weights, *on_scores}
+    if [len(on_weights), len(on_scores), len(others)] != [2, 2, 1] or chain.calls[scores].operator != "aten::bmm":
         raise NoFixedForm("its products are not those of attention and its backward pass")
-    query, key = _sides(chain, scores)
-    value = next(
-        (_sides(chain, n)[1] for n in on_weights if _sides(chain, n)[0] in weights and _forward(chain, n, weights)),
-        None,
-    )
-    result = next((n for n in on_weights if _forward(chain, n, weights)), None)
-    if value is None or result is None:
+    results = [n for n in on_weights if _forward(chain, n, weights)]
+    if not results:
         raise NoFixedForm("the product with the values is not there")
-    of_values = next(n for n in on_weights if n != result)
-    of_query = next((n for n in on_scores if _sides(chain, n)[0] in scored), None)
-    of_key = next((n for n in on_scores if n != of_query), None)
-    if of_query is None or of_key is None:
+    result = results[0]
+    (of_values,) = {*on_weights} - {result}
+    if scored.isdisjoint(sides[n][0] for n in on_scores):
         raise NoFixedForm("the products of its backward pass take their operands in another order")
-    gradient = next(v for v in _sides(chain, of_values) if v not in weights)
-    firsts = tuple(chain.first_output(n) for n in (of_query, of_key, of_values))
-    return _Parts((query, key, value), chain.first_output(result), gradient, (firsts[0], firsts[1], firsts[2]))
+    of_query, of_key = sorted(on_scores, key=lambda n: sides[n][0] not in scored)
+    return _Parts(
+        operands=(*sides[scores], sides[result][1]),
+        result=chain.first_output(result),
+        gradient=next(v for v in sides[of_values] if v not in weights),
+        gradients=(chain.first_output(of_query), chain.first_output(of_key), chain.first_output(of_values)),
+    )
+
+
+def _first(chain: Graph, operator: str) -> int | None:
+    return next((n for n, call in enumerate(chain.calls) if call.operator == operator), None)
 
 
 def _forward(chain: Graph, number: int, weights: Collection[int]) -> bool:
@@ -378,10 +385,6 @@ def _before(chain: Graph, values: Sequence[int]) -> set[int]:
             found.add(number)
             todo += reads(chain.calls[number])
     return found
-
-
-def _targets(chain: Graph, number: int, names: Sequence[str]) -> str:
-    return ", ".join(names[v] for v in outputs_of(chain, number))
 
 
 def _text(call: Call, names: Sequence[str]) -> str:
