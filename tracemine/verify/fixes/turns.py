@@ -120,36 +120,50 @@ def _arguments(batch: _Batch, step: Sequence[tuple[int, Call]]) -> dict[str, _Fa
 
 
 def _product(batch: _Batch, step: Sequence[tuple[int, Call]]) -> tuple[str, str]:
-    """A product of all turns, and how its result lies. Raises NoFixedForm."""
-    call, given, count = step[0][1], _arguments(batch, step), len(step)
-    added = call.operator == "aten::addmm"
+    """Return a product of all turns, and how its result lies. Raises NoFixedForm."""
+    given, added = _arguments(batch, step), step[0][1].operator == "aten::addmm"
     left, right = (given["mat1"], given["mat2"]) if added else (given["self"], given["mat2"])
     bias = given["self"] if added else None
-    apart_already = _APART in (left.joined, right.joined)
-    columns = left.shared and (bool(right.given) or right.joined == _COLUMNS)
-    rows = right.shared and (bool(left.given) or left.joined == _ROWS) and (bias is None or bias.shared)
-    numbers = [name for name in ("beta", "alpha") if added and given[name].text != "None"]
-    scale = "".join(f", {name}={given[name].text}" for name in numbers)
+    _check_bias(batch, step, bias)
+    joined = _joined_on(left, right, bias)
+    if joined == _ROWS:
+        factors = f"{_joined(batch, left, _ROWS, early=False)}, {right.text}"
+    elif joined == _COLUMNS:
+        factors = f"{left.text}, {_joined(batch, right, _COLUMNS, early=True)}"
+    else:
+        factors = ", ".join(_alone(batch, each, len(step), early=each is right) for each in (left, right))
+    if bias is None:
+        return f"torch.{'bmm' if joined == _APART else 'mm'}({factors})", joined
+    scale = "".join(f", {name}={given[name].text}" for name in ("beta", "alpha") if given[name].text != "None")
+    operator = "baddbmm" if joined == _APART else "addmm"
+    return f"torch.{operator}({_added(batch, bias, joined, len(step))}, {factors}{scale})", joined
+
+
+def _joined_on(left: _Factor, right: _Factor, bias: _Factor | None) -> str:
+    """Return how factors are joined: on rows or columns where one side and its bias are shared, else on an axis before.
+
+    Joined on one of their own axes they stay one large product.
+    """
+    if _APART in (left.joined, right.joined):
+        return _APART
+    if right.shared and (left.given or left.joined == _ROWS) and (bias is None or bias.shared):
+        return _ROWS
+    return _COLUMNS if left.shared and (right.given or right.joined == _COLUMNS) else _APART
+
+
+def _check_bias(batch: _Batch, step: Sequence[tuple[int, Call]], bias: _Factor | None) -> None:
+    """Raise NoFixedForm where what is added is no bias, or computed by the turns."""
     if bias is not None and not bias.shared and not bias.given:
         raise NoFixedForm("what is added to its products is computed within it")
     if bias is not None and len(batch.chain.specs[_place(step, "self")].shape) != 1:
         raise NoFixedForm("what is added to its products is no bias")
-    if rows and not apart_already:
-        factors, joined = (_joined(batch, left, _ROWS, early=False), right.text), _ROWS
-    elif columns and not apart_already:
-        factors, joined = (left.text, _joined(batch, right, _COLUMNS, early=True)), _COLUMNS
-    else:
-        factors = (_alone(batch, left, count, early=False), _alone(batch, right, count, early=True))
-        joined = _APART
-    if bias is None:
-        return f"torch.{'bmm' if joined == _APART else 'mm'}({', '.join(factors)})", joined
-    if joined == _COLUMNS:
-        own = f"{bias.text}.repeat({count})" if bias.shared else _joined(batch, bias, _COLUMNS, early=True)
-        return f"torch.addmm({own}, {', '.join(factors)}{scale})", joined
-    if joined == _ROWS:
-        return f"torch.addmm({bias.text}, {', '.join(factors)}{scale})", joined
-    own = bias.text if bias.shared else f"{_joined(batch, bias, _APART, early=True)}[:, None]"
-    return f"torch.baddbmm({own}, {', '.join(factors)}{scale})", joined
+
+
+def _added(batch: _Batch, bias: _Factor, joined: str, count: int) -> str:
+    """Return a bias as the joined product takes it."""
+    if bias.shared:
+        return f"{bias.text}.repeat({count})" if joined == _COLUMNS else bias.text
+    return _joined(batch, bias, joined, early=True) + ("[:, None]" if joined == _APART else "")
 
 
 def _place(step: Sequence[tuple[int, Call]], argument: str) -> int:
