@@ -44,43 +44,46 @@ def find(terms: Terms, unread: Collection[int] = ()) -> Found:
 
 
 def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str:
-    """A row's replacement; why it is none, or "" where the pattern does not even begin to fit."""
+    """Return a row's replacement; why it is none, or "" where the pattern does not even begin to fit."""
     steps = [step for value in terms.written if (step := _step(row, terms, value)) is not None]
     if not steps:
         return ""
+    refused = _refused(row, terms, steps, unread)
+    if refused is not None:
+        return refused
+    known = _numbers(row, steps)
+    if isinstance(known, str):
+        return known
+    scalars = [(name, scalar) for step in steps for name, scalar in step.scalars.items()]
+    if {s.name for s in terms.chain.scalars} - {s.name for _, s in scalars}:
+        return "it takes numbers that the call does not"
+    unknown = any(not s.recorded for _, s in scalars)
+    return Replacement(
+        titles=(row.title,),
+        call=row.forms[0].call.partition("(")[0],
+        says=_says(row, known),
+        text=_text(row, row.forms[0].call, terms, steps, known.numbers),
+        eager_calls=0,
+        numbers=known.numbers,
+        comes_to={s.name: row.instead[name] for name, s in scalars},
+        positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
+        at={s.name: number(row.instead[name], known.numbers) for name, s in scalars},
+        assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.chain.live))),
+        differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
+        wrong=tuple(_wrong(row, terms, steps, known.numbers)),
+    )
+
+
+def _refused(row: Row, terms: Terms, steps: Sequence[_Step], unread: Collection[int]) -> str | None:
+    """Return why the fused call cannot take these steps; None where it can."""
     covered = {value for step in steps for name, value in step.tensors.items() if name in row.roots}
     if covered != set(terms.written) or len(covered) != len(row.roots) * len(steps):
         return "it writes more than the step's parameters and state"
     if set(terms.chain.live) - set(unread) - set(terms.chain.written):
         return "what it computes on the way is wanted elsewhere"
-    specs = [terms.chain.inputs[v].spec for step in steps for v in step.tensors.values()]
-    if len({spec.dtype for spec in specs}) > 1:
+    if len({terms.chain.inputs[v].spec.dtype for step in steps for v in step.tensors.values()}) > 1:
         return "parameters, gradients and state have several dtypes"
-    if row.dense and not all(_alike(terms, step) for step in steps):
-        return _DENSE
-    known = _numbers(row, steps)
-    if isinstance(known, str):
-        return known
-    at = {s.name: number(row.instead[name], known.numbers) for step in steps for name, s in step.scalars.items()}
-    if {s.name for s in terms.chain.scalars} - at.keys():
-        return "it takes numbers that the call does not"
-    text = _text(row, row.forms[0].call, terms, steps, known.numbers)
-    live = terms.chain.live
-    unknown = [s for step in steps for s in step.scalars.values() if not s.recorded]
-    return Replacement(
-        titles=(row.title,),
-        call=row.forms[0].call.partition("(")[0],
-        says=_says(row, known),
-        text=text,
-        eager_calls=0,
-        numbers=known.numbers,
-        comes_to={s.name: row.instead[name] for step in steps for name, s in step.scalars.items()},
-        positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
-        at=at,
-        assumptions=tuple(_assumptions(row, bool(unknown), bool(set(live) & set(unread)))),
-        differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
-        wrong=tuple(_wrong(row, terms, steps, known.numbers)),
-    )
+    return _DENSE if row.dense and not all(_alike(terms, step) for step in steps) else None
 
 
 def _step(row: Row, terms: Terms, value: int) -> _Step | None:

@@ -8,7 +8,7 @@ that fits. Sums and products commute. Casts between floating-point types are loo
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracemine.codegen.graph import Literal, Scalar
@@ -165,53 +165,88 @@ def _constant(value: object, operand: Operand, bound: Binding) -> Iterator[Bindi
             yield Binding(bound.tensors, bound.seen, bound.scalars, bound.literals, bound.taken, assumed)
 
 
-def meaning(term: Term) -> tuple[str, tuple[Operand, ...]] | None:
-    """A term as patterns see it: an operator and its operands; None where it does what no pattern says.
+Meaning = tuple[str, tuple[Operand, ...]]  # an operator and its operands
+
+
+def meaning(term: Term) -> Meaning | None:
+    """Return a term as patterns see it; None where it does what no pattern says.
 
     Squares are products, halves of powers are roots, and what a default says is left out.
     """
-    name, given = term.operator, term.operands
-    if name in ("add", "sub"):
-        self, other, alpha = (*given, None)[:3]
-        plain = alpha is None or (isinstance(alpha, Literal) and alpha.value == 1)
-        return (name, (self, other)) if plain else (f"{name}_times", (self, other, alpha))
-    if name == "pow" and len(given) == 2 and isinstance(given[1], Literal):
-        return _power(given[0], given[1].value)
-    if name == "square":
-        return "mul", (given[0], given[0])
-    if name in ("mean", "sum") and term.overload in ("dim", "dim_IntList"):
-        self, dims, keeps, _ = given
-        return (name, (self, dims)) if _is(keeps, True) else None
-    if name == "var" and term.overload == "correction":
-        self, dims, correction, keeps = given
-        return (name, (self, dims, correction)) if _is(keeps, True) else None
-    if name == "_softmax":
-        return "softmax", given[:2]
-    if name == "div" and len(given) == 3:
-        return ("div", given[:2]) if given[2] is None else None
-    if name == "baddbmm":
-        self, left, right, beta, alpha = given
-        plain = beta is None or (isinstance(beta, Scalar) and beta.recorded and beta.value == 1)
-        return (name, (self, left, right, alpha)) if plain else None
-    if name == "addmm":
-        self, left, right, beta, alpha = given
-        plain = all(v is None or (isinstance(v, Scalar) and v.recorded and v.value == 1) for v in (beta, alpha))
-        return (name, (self, left, right)) if plain else None
+    return _MEANINGS.get(term.operator, _as_called)(term)
+
+
+def _as_called(term: Term) -> Meaning | None:
     if term.output:
         return None
-    kept = list(given)
+    kept = list(term.operands)
     while kept and kept[-1] is None:
         kept.pop()
-    return name, tuple(kept)
+    return term.operator, tuple(kept)
 
 
-def _power(base: Operand, exponent: object) -> tuple[str, tuple[Operand, ...]]:
-    if exponent == 2:
+def _sum(term: Term) -> Meaning:
+    self, other, alpha = (*term.operands, None)[:3]
+    plain = alpha is None or (isinstance(alpha, Literal) and alpha.value == 1)
+    return (term.operator, (self, other)) if plain else (f"{term.operator}_times", (self, other, alpha))
+
+
+def _power(term: Term) -> Meaning | None:
+    base, exponent = term.operands[0], term.operands[-1]
+    if len(term.operands) != 2 or not isinstance(exponent, Literal):
+        return _as_called(term)
+    if exponent.value == 2:
         return "mul", (base, base)
-    if exponent in (0.5, -0.5):
-        return ("sqrt" if exponent == 0.5 else "rsqrt"), (base,)
-    return "pow", (base, Literal(exponent))  # type: ignore[arg-type]
+    if exponent.value in (0.5, -0.5):
+        return ("sqrt" if exponent.value == 0.5 else "rsqrt"), (base,)
+    return "pow", (base, exponent)
 
 
-def _is(operand: Operand, value: bool) -> bool:
-    return isinstance(operand, Literal) and operand.value is value
+def _reduced(term: Term) -> Meaning | None:
+    overloads, count, keeps = _REDUCTIONS[term.operator]
+    if term.overload not in overloads:
+        return _as_called(term)
+    keeps_axes = term.operands[keeps]
+    kept = isinstance(keeps_axes, Literal) and keeps_axes.value is True
+    return (term.operator, term.operands[:count]) if kept else None
+
+
+# Overloads over some axes; how many operands patterns see; which operand says that axes are kept.
+_REDUCTIONS = {
+    "mean": (("dim", "dim_IntList"), 2, 2),
+    "sum": (("dim", "dim_IntList"), 2, 2),
+    "var": (("correction",), 3, 3),
+}
+
+
+def _quotient(term: Term) -> Meaning | None:
+    if len(term.operands) != 3:
+        return _as_called(term)
+    return ("div", term.operands[:2]) if term.operands[2] is None else None
+
+
+def _product(term: Term) -> Meaning | None:
+    """`baddbmm` with any alpha, and `addmm` without; their beta is 1."""
+    *operands, beta, alpha = term.operands
+    if term.operator == "baddbmm":
+        return (term.operator, (*operands, alpha)) if _is_one(beta) else None
+    return (term.operator, tuple(operands)) if _is_one(beta) and _is_one(alpha) else None
+
+
+def _is_one(operand: Operand) -> bool:
+    return operand is None or (isinstance(operand, Scalar) and operand.recorded and operand.value == 1)
+
+
+_MEANINGS: Mapping[str, Callable[[Term], Meaning | None]] = {
+    "add": _sum,
+    "sub": _sum,
+    "pow": _power,
+    "square": lambda term: ("mul", (term.operands[0], term.operands[0])),
+    "mean": _reduced,
+    "sum": _reduced,
+    "var": _reduced,
+    "_softmax": lambda term: ("softmax", term.operands[:2]),
+    "div": _quotient,
+    "baddbmm": _product,
+    "addmm": _product,
+}
