@@ -64,36 +64,9 @@ class Assembly:
         if place is None:
             return None
         if argument.is_tensor and argument.is_list:
-            if not seen:
-                raise NotRebuilt(f"the members of a list that {facts.operator} takes are not recorded")
-            if any(s.row < 0 for s in seen):
-                self.making.assumptions.append(OUTSIDE)
-            places = {max(s.member, 0): s for s in seen}
-            holes = max(places) + 1 - len(places)
-            if holes and (not argument.is_optional or holes > _MOST_HOLES):
-                raise NotRebuilt(f"some members of a list that {facts.operator} takes are not recorded")
-            found = {place: self._read(s, argument, form) for place, s in places.items()}
-            return Refs(tuple(found.get(k) for k in range(max(found) + 1)))
+            return self._members(argument, seen, facts, form)
         if argument.is_tensor:
-            numbered = place < len(facts.types) and is_number(seen[0] if seen else None, facts, form.recorded, place)
-            if numbered and (number := told(facts, place)) is not None:
-                return self.making.numbers.value(argument, number, self.making.names)
-            if numbered:
-                self.making.assumptions.append(NUMBER)
-                return self.making.numbers.unknown(argument, facts.types[place], self.making.names)
-            if not seen:
-                if argument.is_optional and not (place < len(facts.types) and facts.types[place]):
-                    return None
-                found_outside = from_outside(facts, place)
-                if found_outside is None:
-                    raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
-                self.making.assumptions.append(OUTSIDE)
-                seen = [found_outside]
-            if seen[0].on_host and not seen[0].look.shape and seen[0].dtype is not None:
-                self.making.assumptions.append("a number in a tensor in the host's memory is given as a number")
-                self.making.assumptions.append(NUMBER)
-                return self.making.numbers.unknown(argument, seen[0].dtype, self.making.names)
-            return Ref(self._read(seen[0], argument, form, expand=form.shape))
+            return self._tensor(argument, place, seen[0] if seen else None, facts, form)
         if argument.type == "Scalar[]" and (facts.texts or ())[place : place + 1] == ("",):
             return self._unknown_list(argument, facts)
         try:
@@ -105,6 +78,43 @@ class Assembly:
         if row is not None and argument.name == row.unless and read.value == row.defaults[row.unless]:
             return None  # as if not given: kernels are simpler without it
         return self.making.numbers.value(argument, read.value, self.making.names, recorded=read.recorded)
+
+    def _members(self, argument: Argument, seen: Sequence[Seen], facts: NodeFacts, form: Form) -> Refs:
+        """Return a list of tensors; members that an optional list leaves out are None."""
+        if not seen:
+            raise NotRebuilt(f"the members of a list that {facts.operator} takes are not recorded")
+        if any(s.row < 0 for s in seen):
+            self.making.assumptions.append(OUTSIDE)
+        members = {max(s.member, 0): s for s in seen}
+        holes = max(members) + 1 - len(members)
+        if holes and (not argument.is_optional or holes > _MOST_HOLES):
+            raise NotRebuilt(f"some members of a list that {facts.operator} takes are not recorded")
+        values = {k: self._read(s, argument, form) for k, s in members.items()}
+        return Refs(tuple(values.get(k) for k in range(max(values) + 1)))
+
+    def _tensor(self, argument: Argument, place: int, seen: Seen | None, facts: NodeFacts, form: Form) -> Value:
+        """Return a tensor argument, or the number that was given for it."""
+        recorded_type = facts.types[place] if place < len(facts.types) else ""
+        if place < len(facts.types) and is_number(seen, facts, form.recorded, place):
+            number = told(facts, place)
+            if number is not None:
+                return self.making.numbers.value(argument, number, self.making.names)
+            return self._unknown_number(argument, recorded_type)
+        if seen is None:
+            if argument.is_optional and not recorded_type:
+                return None
+            seen = from_outside(facts, place)
+            if seen is None:
+                raise NotRebuilt(f"a tensor that {facts.operator} takes is not recorded")
+            self.making.assumptions.append(OUTSIDE)
+        if seen.on_host and not seen.look.shape and seen.dtype is not None:
+            self.making.assumptions.append("a number in a tensor in the host's memory is given as a number")
+            return self._unknown_number(argument, seen.dtype)
+        return Ref(self._read(seen, argument, form, expand=form.shape))
+
+    def _unknown_number(self, argument: Argument, dtype: str) -> Value:
+        self.making.assumptions.append(NUMBER)
+        return self.making.numbers.unknown(argument, dtype, self.making.names)
 
     def _unknown_list(self, argument: Argument, facts: NodeFacts) -> Value:
         """Numbers that were not recorded, one for each member of the call's first list."""

@@ -55,29 +55,33 @@ class Form:
 
 
 def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
-    """The form of a call; where there is none, the reason."""
-    name = facts.operator
-    around = next((p for p in facts.parents if p not in FILLS), "")
+    """Return the form of a call; where there is none, the reason."""
+    name, around = facts.operator, _around(facts)
     if name == "aten::copy_" and around in _ALLOCATE:
         return _copied(facts, recorded)
     if fills_new(facts) and recorded.name in ("", "Scalar"):
         return _filled(facts, recorded)
-    if name in _DRAWS and around in _DRAWS[name][1]:
+    if around in _DRAWS.get(name, ("", ()))[1]:
         return _new(facts, recorded, _DRAWS[name][0], {})
-    if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.look.shape for s in facts.inputs):
-        return Form(operator=name, overload=_named(name, "Scalar"), recorded=recorded)
     if recorded.overwrites and "out" in recorded.name:
         return _without_out(facts, recorded)
-    if facts.reduced is not None and {"dim", "keepdim"} <= {a.name for a in recorded.arguments}:
-        told = facts.reduced
-        fixed: dict[str, Plain] = {"dim": told.axes, "keepdim": told.keeps}
-        return Form(operator=name, overload=recorded, recorded=recorded, fixed=fixed, assumptions=(told.says,))
-    return Form(operator=name, overload=recorded, recorded=recorded)
+    form = Form(operator=name, overload=recorded, recorded=recorded)
+    if name == "aten::fill_" and any(s.position == 1 and s.on_host and not s.look.shape for s in facts.inputs):
+        return replace(form, overload=_named(name, "Scalar"))
+    told = facts.reduced
+    if told is not None and {"dim", "keepdim"} <= {a.name for a in recorded.arguments}:
+        return replace(form, fixed={"dim": told.axes, "keepdim": told.keeps}, assumptions=(told.says,))
+    return form
+
+
+def _around(facts: NodeFacts) -> str:
+    """Return the innermost operator around a call that is no fill itself; "" where there is none."""
+    return next((p for p in facts.parents if p not in FILLS), "")
 
 
 def fills_new(facts: NodeFacts) -> bool:
     """Whether a call fills memory that the call around it allocated, and gives it with that."""
-    return facts.operator in FILLS and next((p for p in facts.parents if p not in FILLS), "") in _ALLOCATE
+    return facts.operator in FILLS and _around(facts) in _ALLOCATE
 
 
 def in_memory_order(facts: NodeFacts) -> NodeFacts:
@@ -173,27 +177,29 @@ def _without_out(facts: NodeFacts, recorded: Overload) -> Form | str:
     given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.look.shape]
     if not facts.parents and any(not _same(s.look.shape, contiguous(s.look.shape), s.look.strides) for s in given):
         return f"{facts.operator} writes into a tensor with gaps that was given as out="
-    says = (OUT,) if given and not facts.parents else ()
+    operator = lookup(facts.operator)
+    overload = next((o for o in operator.overloads if _is_functional(o, recorded)), None) if operator else None
+    if overload is None:
+        return f"{facts.operator} has no form without out="
+    dtype = facts.outputs[0].dtype if facts.outputs else None
+    takes_dtype = any(a.name == "dtype" for a in overload.arguments)
+    gives_dtype = any(a.name == "dtype" for a in recorded.arguments)
+    return Form(
+        operator=facts.operator,
+        overload=overload,
+        recorded=recorded,
+        fixed={"dtype": dtype} if takes_dtype and not gives_dtype and dtype is not None else {},
+        dropped=frozenset(recorded.mutates),
+        assumptions=(OUT,) if given and not facts.parents else (),
+    )
+
+
+def _is_functional(overload: Overload, recorded: Overload) -> bool:
+    """Return whether an overload takes what another takes without out=, and besides only how results are made."""
     taken = [a for at, a in enumerate(recorded.arguments) if at not in recorded.mutates]
-    kept = [a.name for a in taken]
-    found = lookup(facts.operator)
-    for overload in found.overloads if found is not None else ():
-        names = [a.name for a in overload.arguments]
-        same = [a.is_tensor for a in overload.arguments[: len(taken)]] == [a.is_tensor for a in taken]
-        if not overload.mutates and same and names[: len(kept)] == kept and set(names) - set(kept) <= _NEW:
-            dropped = frozenset(recorded.mutates)
-            fixed: dict[str, Plain] = {}
-            if "dtype" in names and "dtype" not in kept and facts.outputs and facts.outputs[0].dtype is not None:
-                fixed["dtype"] = facts.outputs[0].dtype
-            return Form(
-                operator=facts.operator,
-                overload=overload,
-                recorded=recorded,
-                fixed=fixed,
-                dropped=dropped,
-                assumptions=says,
-            )
-    return f"{facts.operator} has no form without out="
+    first, others = overload.arguments[: len(taken)], overload.arguments[len(taken) :]
+    same = [(a.name, a.is_tensor) for a in first] == [(a.name, a.is_tensor) for a in taken]
+    return not overload.mutates and same and {a.name for a in others} <= _NEW
 
 
 OUT = "what was written into a tensor given as out= is given as a new tensor, which takes as much traffic"
