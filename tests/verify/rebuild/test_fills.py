@@ -11,10 +11,10 @@ from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
 from tracemine.ops import lookup
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen
 from tracemine.verify.rebuild.call_forms import Form, form_of
 from tracemine.verify.rebuild.fills import SAYS
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
-from tracemine.verify.rebuild.recorded import NodeFacts, Seen
 from tracemine.verify.rebuild.view_recovery import Look
 
 WHOLE, PART = [16, 64, 256], [64, 256]
@@ -68,7 +68,7 @@ def test_a_fill_with_a_tensor_of_the_host_is_a_fill_with_a_number() -> None:
         Seen(row=k, position=k, member=-1, buffer=("buffer", k), look=look, dtype="float16", on_host=k == 1)
         for k, look in enumerate([Look(0, (4, 4), (16, 1)), Look(0, (), ())])
     ]
-    facts = NodeFacts(
+    facts = CallFacts(
         node=0,
         op_row=0,
         operator="aten::fill_",

@@ -19,8 +19,9 @@ from tracemine.verify.fixes.record import Around, Fixed
 from tracemine.verify.gpu.marks import INTERFACE
 from tracemine.verify.library.prove import LIBRARY_ULP
 from tracemine.verify.rebuild.arguments import NUMBER, Names, NotRecorded, given
+from tracemine.verify.rebuild.call_facts import CallFacts
 from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, kernels_of
+from tracemine.verify.rebuild.recorded import Recorded, kernels_of
 from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import NEEDS, chain_parts, folded, literal_text, one_line, recorded_rows, title_text
 
@@ -79,7 +80,7 @@ def library_call(finding: Finding, recorded: Recorded) -> LibraryCall | None:
     )
 
 
-def _overload(facts: NodeFacts) -> Overload:
+def _overload(facts: CallFacts) -> Overload:
     operator = lookup(facts.operator)
     found = overload_of(facts.operator, facts.overload) if facts.overload is not None else None
     found = found or (None if operator is None else operator.pick(facts.types))
@@ -89,7 +90,7 @@ def _overload(facts: NodeFacts) -> Overload:
 
 
 def _written(
-    facts: NodeFacts, overload: Overload
+    facts: CallFacts, overload: Overload
 ) -> tuple[tuple[Tensor, ...], str, tuple[str, ...], dict[str, object], dict[str, str]]:
     """The tensors that a call takes, the call as Python source, what is assumed; and by the schema's names its plain
     arguments, and what its tensors are called.
@@ -119,7 +120,7 @@ def _written(
     return tuple(tensors), f"{called}({', '.join(words)})", tuple(assumptions), plain, named
 
 
-def _tensor(facts: NodeFacts, place: int) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
+def _tensor(facts: CallFacts, place: int) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
     kind = dtype(facts.types[place])
     shape, strides = (tuple(each[place]) if place < len(each) else () for each in (facts.shapes, facts.strides))
     whole = all(type(size) is int and 0 <= size < 1 << 40 for size in (*shape, *strides))

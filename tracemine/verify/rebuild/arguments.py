@@ -9,7 +9,7 @@ from typing import Any
 
 from tracemine.codegen.graph import Literal, Scalar, Scalars, Value, is_shaping, usable
 from tracemine.ops import Argument, Overload, scalar_type
-from tracemine.verify.rebuild.recorded import NodeFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen
 
 NUMBER = "a Python number among the arguments is not recorded: it is tried at several values"
 _PLACEMENT = frozenset({"layout", "device", "pin_memory", "non_blocking", "generator"})  # where, not what
@@ -84,7 +84,7 @@ class Numbers:
         return Scalar(names.number(argument.name), 2 if whole else 0.5, recorded=False)
 
 
-def is_number(seen: Seen | None, facts: NodeFacts, overload: Overload, place: int | None = None) -> bool:
+def is_number(seen: Seen | None, facts: CallFacts, overload: Overload, place: int | None = None) -> bool:
     """Whether a Python number was given where the schema has a tensor: it is recorded as a 0-dim tensor of the host."""
     at = place if place is not None else seen.position if seen is not None else -1
     if not 0 <= at < len(facts.types) or at >= len(overload.arguments) or overload.arguments[at].is_list:
@@ -94,7 +94,7 @@ def is_number(seen: Seen | None, facts: NodeFacts, overload: Overload, place: in
     return at > 0 if seen is None else seen.on_host and not seen.look.shape
 
 
-def told(facts: NodeFacts, place: int) -> float | int | bool | None:
+def told(facts: CallFacts, place: int) -> float | int | bool | None:
     """The number that was given for a tensor, where the call around recorded it; else None."""
     text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
     try:
@@ -103,7 +103,7 @@ def told(facts: NodeFacts, place: int) -> float | int | bool | None:
         return None
 
 
-def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
+def given(argument: Argument, place: int, facts: CallFacts) -> Given:
     """What was given for an argument that is no tensor. Raises NotRecorded."""
     if argument.name in _PLACEMENT or (argument.has_default and place >= len(facts.types)):
         return Given(None)
@@ -125,12 +125,12 @@ def given(argument: Argument, place: int, facts: NodeFacts) -> Given:
     raise NotRecorded(f"the value of {argument.name} is not recorded")
 
 
-def _all_whole(facts: NodeFacts) -> bool:
+def _all_whole(facts: CallFacts) -> bool:
     kinds = [seen.dtype or "" for seen in (*facts.inputs, *facts.outputs)]
     return bool(kinds) and not any("float" in kind or "complex" in kind for kind in kinds)
 
 
-def _word(argument: Argument, facts: NodeFacts) -> Given:
+def _word(argument: Argument, facts: CallFacts) -> Given:
     """A string: profilers do not record it, but kernels may tell."""
     try:
         read = _by_kernels(argument, facts, _WORDS)
@@ -141,7 +141,7 @@ def _word(argument: Argument, facts: NodeFacts) -> Given:
     return Given(None, assumptions=read.assumptions) if read.value == "" else read
 
 
-def _by_kernels(argument: Argument, facts: NodeFacts, told_by: _ByKernels) -> Given:
+def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> Given:
     """What the names of a call's kernels tell. Raises NotRecorded where none does, or several disagree."""
     operator = facts.operator.removesuffix("_")
     marks = told_by.get((operator, argument.name), ())

@@ -13,10 +13,11 @@ from tracemine.codegen.operators import pointwise_rows
 from tracemine.ops import Argument
 from tracemine.ops.infer import TensorSpec
 from tracemine.verify.rebuild.arguments import NUMBER, NotRecorded, given, is_number, told
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen, from_outside
 from tracemine.verify.rebuild.call_forms import Form
 from tracemine.verify.rebuild.draft import Making, NotRebuilt
 from tracemine.verify.rebuild.memory import Lies, Memory
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen, from_outside
+from tracemine.verify.rebuild.recorded import Recorded
 
 
 class Assembly:
@@ -28,7 +29,7 @@ class Assembly:
         self.memory = Memory(self.making)
         self.unseen: list[int] = []  # results of which nothing tells who reads them
 
-    def expect(self, facts: Sequence[NodeFacts], forms: Sequence[Form]) -> None:
+    def expect(self, facts: Sequence[CallFacts], forms: Sequence[Form]) -> None:
         """Notes what all calls take and give, before the first is added."""
         self.memory.saw(s for each in facts for s in (*each.inputs, *each.outputs))
         gives = (
@@ -37,14 +38,14 @@ class Assembly:
         )
         self.memory.expect(gives)
 
-    def add(self, facts: NodeFacts, form: Form) -> None:
+    def add(self, facts: CallFacts, form: Form) -> None:
         """One node's call."""
         if any(seen.look.guessed for seen in (*facts.inputs, *facts.outputs)):
             self.making.assumptions.append(DENSE)
         self.making.assumptions += form.assumptions
         self._push(self._call(facts, form), facts if form.gives_new else None)
 
-    def _call(self, facts: NodeFacts, form: Form) -> Call:
+    def _call(self, facts: CallFacts, form: Form) -> Call:
         by_place: dict[int, list[Seen]] = {}
         for seen in facts.inputs:
             by_place.setdefault(seen.position, []).append(seen)
@@ -59,7 +60,7 @@ class Assembly:
         return Call(form.operator, form.overload.name, tuple(values), ())
 
     def _value(
-        self, argument: Argument, place: int | None, seen: Sequence[Seen], facts: NodeFacts, form: Form
+        self, argument: Argument, place: int | None, seen: Sequence[Seen], facts: CallFacts, form: Form
     ) -> Value:
         if place is None:
             return None
@@ -79,7 +80,7 @@ class Assembly:
             return None  # as if not given: kernels are simpler without it
         return self.making.numbers.value(argument, read.value, self.making.names, recorded=read.recorded)
 
-    def _members(self, argument: Argument, seen: Sequence[Seen], facts: NodeFacts, form: Form) -> Refs:
+    def _members(self, argument: Argument, seen: Sequence[Seen], facts: CallFacts, form: Form) -> Refs:
         """Return a list of tensors; members that an optional list leaves out are None."""
         if not seen:
             raise NotRebuilt(f"the members of a list that {facts.operator} takes are not recorded")
@@ -92,7 +93,7 @@ class Assembly:
         values = {k: self._read(s, argument, form) for k, s in members.items()}
         return Refs(tuple(values.get(k) for k in range(max(values) + 1)))
 
-    def _tensor(self, argument: Argument, place: int, seen: Seen | None, facts: NodeFacts, form: Form) -> Value:
+    def _tensor(self, argument: Argument, place: int, seen: Seen | None, facts: CallFacts, form: Form) -> Value:
         """Return a tensor argument, or the number that was given for it."""
         recorded_type = facts.types[place] if place < len(facts.types) else ""
         if place < len(facts.types) and is_number(seen, facts, form.recorded, place):
@@ -116,7 +117,7 @@ class Assembly:
         self.making.assumptions.append(NUMBER)
         return self.making.numbers.unknown(argument, dtype, self.making.names)
 
-    def _unknown_list(self, argument: Argument, facts: NodeFacts) -> Value:
+    def _unknown_list(self, argument: Argument, facts: CallFacts) -> Value:
         """Numbers that were not recorded, one for each member of the call's first list."""
         count = len({s.member for s in facts.inputs if s.position == 0})
         self.making.assumptions.append(NUMBER)
@@ -134,7 +135,7 @@ class Assembly:
             value = self.making.view(value, (("aten::expand", (expand,)),))
         return value
 
-    def _push(self, call: Call, facts: NodeFacts | None) -> None:
+    def _push(self, call: Call, facts: CallFacts | None) -> None:
         """One call, with what it gives: as `facts` record it, else as the operator table says."""
         if any(str(self.making.specs[v].dtype).startswith("complex") for v in mutated(call)):
             raise NotRebuilt("complex numbers are written in place")
@@ -198,7 +199,7 @@ class Assembly:
         return self.making.chain(self._live(nodes), most)
 
 
-def _taken(facts: NodeFacts, form: Form) -> list[Seen]:
+def _taken(facts: CallFacts, form: Form) -> list[Seen]:
     return [s for s in facts.inputs if s.position not in form.dropped and not is_number(s, facts, form.recorded)]
 
 

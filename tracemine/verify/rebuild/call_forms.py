@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tracemine.ops import Overload, lookup, overload_of
 from tracemine.ops.infer.tensor import channels_last, contiguous, like
 from tracemine.verify.rebuild.arguments import Plain
-from tracemine.verify.rebuild.recorded import NodeFacts, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen
 from tracemine.verify.rebuild.view_recovery import Look
 
 # Operators that make a new tensor and have another fill it: what is filled was nobody's before.
@@ -54,7 +54,7 @@ class Form:
         return None if at in self.dropped else at
 
 
-def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
+def form_of(facts: CallFacts, recorded: Overload) -> Form | str:
     """Return the form of a call; where there is none, the reason."""
     name, around = facts.operator, _around(facts)
     if name == "aten::copy_" and around in _ALLOCATE:
@@ -74,17 +74,17 @@ def form_of(facts: NodeFacts, recorded: Overload) -> Form | str:
     return form
 
 
-def _around(facts: NodeFacts) -> str:
+def _around(facts: CallFacts) -> str:
     """Return the innermost operator around a call that is no fill itself; "" where there is none."""
     return next((p for p in facts.parents if p not in FILLS), "")
 
 
-def fills_new(facts: NodeFacts) -> bool:
+def fills_new(facts: CallFacts) -> bool:
     """Whether a call fills memory that the call around it allocated, and gives it with that."""
     return facts.operator in FILLS and _around(facts) in _ALLOCATE
 
 
-def in_memory_order(facts: NodeFacts) -> NodeFacts:
+def in_memory_order(facts: CallFacts) -> CallFacts:
     """What a call makes of sizes alone, with its axes as memory has them: any other order of them is a view of that."""
     makes = fills_new(facts) or any(p in _DRAWS.get(facts.operator, ("", ()))[1] for p in facts.parents)
     if not makes or not all(seen.look.is_told for seen in facts.outputs):
@@ -98,7 +98,7 @@ def _ordered(look: Look) -> Look:
     return replace(look, shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes))
 
 
-def _copied(facts: NodeFacts, recorded: Overload) -> Form | str:
+def _copied(facts: CallFacts, recorded: Overload) -> Form | str:
     """A copy into new memory: `clone`, or `_to_copy` where the dtype changes."""
     source = next((s for s in facts.inputs if s.position == 1), None)
     target = facts.outputs[0] if facts.outputs else None
@@ -143,14 +143,14 @@ def _same(shape: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]) 
     return len(one) == len(other) and all(a == b for n, a, b in zip(shape, one, other, strict=True) if n > 1)
 
 
-def _filled(facts: NodeFacts, recorded: Overload) -> Form | str:
+def _filled(facts: CallFacts, recorded: Overload) -> Form | str:
     """New memory filled with a number: `full`."""
     fixed: dict[str, Plain] = {"fill_value": 0} if facts.operator == "aten::zero_" else {}
     return _new(facts, recorded, "aten::full", fixed, renamed={"fill_value": "value"})
 
 
 def _new(
-    facts: NodeFacts,
+    facts: CallFacts,
     recorded: Overload,
     operator: str,
     fixed: Mapping[str, Plain],
@@ -172,7 +172,7 @@ def _new(
     )
 
 
-def _without_out(facts: NodeFacts, recorded: Overload) -> Form | str:
+def _without_out(facts: CallFacts, recorded: Overload) -> Form | str:
     """The call that makes its result itself, where the tensor given as out= was made for it."""
     given = [s for s in facts.inputs if s.position in recorded.overwrites and 0 not in s.look.shape]
     if not facts.parents and any(not _same(s.look.shape, contiguous(s.look.shape), s.look.strides) for s in given):

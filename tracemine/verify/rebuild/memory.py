@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.promotion import real
+from tracemine.verify.rebuild.call_facts import Seen
 from tracemine.verify.rebuild.draft import Making, NotRebuilt
-from tracemine.verify.rebuild.recorded import Seen
 from tracemine.verify.rebuild.view_recovery import Look, views
 
 Buffer = tuple[str, int]  # as in `Seen`

@@ -18,11 +18,12 @@ from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.ops import lookup, overload_of
 from tracemine.verify.rebuild.assemble import Assembly
+from tracemine.verify.rebuild.call_facts import CallFacts, with_result
 from tracemine.verify.rebuild.call_forms import Form, form_of, in_memory_order
 from tracemine.verify.rebuild.draft import NotRebuilt
 from tracemine.verify.rebuild.fills import SAYS, fills_before
 from tracemine.verify.rebuild.memory import Lies
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, with_result
+from tracemine.verify.rebuild.recorded import Recorded
 
 __all__ = ["NotRebuilt", "Rebuilder", "Rebuilt"]
 
@@ -150,7 +151,7 @@ class Rebuilder:
         return _UNOWNED.get(reason, "")
 
 
-def _form(facts: NodeFacts) -> Form:
+def _form(facts: CallFacts) -> Form:
     if facts.overload is None:
         what = "what {} read and wrote" if facts.types else "the dtype of what {} read"  # NVTX ranges have shapes alone
         raise NotRebuilt(f"{what.format(_shown(facts.operator))} is not recorded")

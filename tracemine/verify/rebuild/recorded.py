@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from tracemine.columns import MISSING, booleans, lists, numbers, string_ids
@@ -17,6 +16,7 @@ from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.timeline import Timeline
 from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen, are_sizes, outside, texts_of, values_of
 from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
 from tracemine.verify.rebuild.view_recovery import Look
 
@@ -25,38 +25,6 @@ _LONGEST_NAME = 16_384  # of a kernel; random numbers' have 5,000 characters, an
 _NUMBER_TYPES = ("double", "long int")  # of Python numbers where the schema has a tensor
 _DROPPED = {("aten::argsort", "aten::sort"): 0}  # of an outer call and one within it, the result that is let go of
 _TEXTS = ("name", "input_dtypes", "concrete_inputs", "op_schema", "input_shapes", "input_strides")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One tensor that an operator took or gave. `buffer`: a storage, counted anew when it is allocated anew."""
-
-    row: int  # of `tensors`; −1: of none
-    position: int
-    member: int  # of a list; −1: no list
-    buffer: tuple[str, int]
-    look: Look
-    dtype: str | None
-    on_host: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """One operator call of a node."""
-
-    node: int
-    op_row: int
-    operator: str
-    overload: str | None  # None: the operator's schema is not known
-    parents: tuple[str, ...]  # the ATen operators around it, innermost first
-    inputs: tuple[Seen, ...]
-    outputs: tuple[Seen, ...]
-    types: tuple[str, ...]  # as recorded, one an argument
-    texts: tuple[str, ...] | None
-    shapes: tuple[Any, ...]  # as recorded, one an argument
-    strides: tuple[Any, ...]
-    kernels: tuple[str, ...]  # names
-    reduced: Reduced | None = None  # of a reduction whose arguments were not recorded
 
 
 class Recorded:
@@ -103,25 +71,25 @@ class Recorded:
             found.setdefault(write, []).append(consumer)
         return found
 
-    def facts(self, node: int) -> NodeFacts:
+    def facts(self, node: int) -> CallFacts:
         """What is known of a node's call."""
         owned = self.flow.nodes
         rows = owned.activity[owned.activity_begin[node] : owned.activity_begin[node + 1]]
         return self.call(int(owned.op_row[node]), rows.tolist(), node)
 
-    def call(self, op_row: int, activities: Sequence[int], node: int = -1) -> NodeFacts:
+    def call(self, op_row: int, activities: Sequence[int], node: int = -1) -> CallFacts:
         """What is known of the call of one operator, which launched some activities. −1: it is no node."""
         begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
         seen = [self._seen(int(row)) for row in self._order[begin:end]]
         schema = self._text("op_schema", op_row)
-        types = _list(self._text("input_dtypes", op_row)) or ()
+        types = texts_of(self._text("input_dtypes", op_row)) or ()
         texts = self._told(op_row, types)
         codes, names = self._kernel
         operator = (self._text("name", op_row) or "").partition(".")[0]
         inputs = self._inputs(seen)
         if operator == INDEX and len(inputs) == 1:
             inputs += self._indices(op_row, inputs[0])
-        return NodeFacts(
+        return CallFacts(
             node=node,
             op_row=op_row,
             operator=operator,
@@ -131,8 +99,8 @@ class Recorded:
             outputs=tuple(s for s in seen if self._is_output[s.row]),
             types=types,
             texts=texts,
-            shapes=_decoded(self._text("input_shapes", op_row)),
-            strides=_decoded(self._text("input_strides", op_row)),
+            shapes=values_of(self._text("input_shapes", op_row)),
+            strides=values_of(self._text("input_strides", op_row)),
             kernels=tuple(names[codes[row]] for row in activities if codes[row] >= 0),
             reduced=self._reduced(operator, op_row, inputs) if texts is None else None,
         )
@@ -165,17 +133,20 @@ class Recorded:
 
     def _first(self, op_row: int) -> Seen | None:
         """The tensor that a call inside another takes first: whose memory it lies in nothing tells."""
-        shapes, strides = (_decoded(self._text(column, op_row)) for column in ("input_shapes", "input_strides"))
-        return _outside(op_row, 0, shapes, strides, _list(self._text("input_dtypes", op_row)) or ())
+        shapes, strides = (values_of(self._text(column, op_row)) for column in ("input_shapes", "input_strides"))
+        return outside(op_row, 0, shapes, strides, texts_of(self._text("input_dtypes", op_row)) or ())
 
     def _strided(self, op_row: int) -> tuple[tuple[int, ...], ...] | None:
         """Of an `as_strided` the shape that it took, and the shape and strides that it gave."""
-        shapes, texts = _decoded(self._text("input_shapes", op_row)), _list(self._text("concrete_inputs", op_row)) or ()
+        shapes, texts = (
+            values_of(self._text("input_shapes", op_row)),
+            texts_of(self._text("concrete_inputs", op_row)) or (),
+        )
         try:
             size, stride = (tuple(map(int, text.strip("[]").split(","))) if text != "[]" else () for text in texts[1:3])
         except ValueError:
             return None
-        return (tuple(shapes[0]), size, stride) if shapes and _whole(shapes[0]) else None
+        return (tuple(shapes[0]), size, stride) if shapes and are_sizes(shapes[0]) else None
 
     @cached_property
     def _by_parent(self) -> tuple[IntArray, IntArray]:
@@ -197,19 +168,22 @@ class Recorded:
         return found
 
     def _near(self, op_row: int) -> Near | None:
-        shapes, types = _decoded(self._text("input_shapes", op_row)), _list(self._text("input_dtypes", op_row)) or ()
-        if not shapes or not types or not _whole(shapes[0]):
+        shapes, types = (
+            values_of(self._text("input_shapes", op_row)),
+            texts_of(self._text("input_dtypes", op_row)) or (),
+        )
+        if not shapes or not types or not are_sizes(shapes[0]):
             return None
         return Near(self._text("name", op_row) or "", tuple(shapes[0]), types[0])
 
     def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
         """Arguments as texts. A number that became a tensor has none, but in the same operator's call around it."""
-        texts = _list(self._text("concrete_inputs", op_row))
+        texts = texts_of(self._text("concrete_inputs", op_row))
         parent = int(self._parent[op_row])
         if texts is None or parent < 0 or self._text("name", parent) != self._text("name", op_row):
             return texts
-        around_types = _list(self._text("input_dtypes", parent)) or ()
-        around = _list(self._text("concrete_inputs", parent)) or ()
+        around_types = texts_of(self._text("input_dtypes", parent)) or ()
+        around = texts_of(self._text("concrete_inputs", parent)) or ()
         told = {k for k, kind in enumerate(around_types[: len(around)]) if kind == "Scalar"}
         numbers_ = {k for k, kind in enumerate(types) if kind in _NUMBER_TYPES} & told
         return tuple(around[k] if k in numbers_ and not text else text for k, text in enumerate(texts))
@@ -375,59 +349,3 @@ def kernels_of(timeline: Timeline, activities: Sequence[int]) -> list[tuple[str,
     codes, names = string_ids(timeline.activities.column("name"))
     grids = timeline.activities.column("grid").take(list(activities)).to_pylist()
     return [(names[codes[row]][:_LONGEST_NAME], grid) for row, grid in zip(activities, grids, strict=True)]
-
-
-def _list(text: str | None) -> tuple[str, ...] | None:
-    """A JSON list of texts; None where it is none."""
-    if text is None:
-        return None
-    try:
-        return tuple(msgspec.json.decode(text, type=list[str]))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _decoded(text: str | None) -> tuple[Any, ...]:
-    """A JSON list; empty where it is none."""
-    try:
-        return tuple(msgspec.json.decode(text or "[]", type=list[Any]))
-    except (msgspec.DecodeError, RecursionError):
-        return ()
-
-
-def from_outside(facts: NodeFacts, place: int) -> Seen | None:
-    """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
-    return _outside(facts.op_row, place, facts.shapes, facts.strides, facts.types)
-
-
-def _outside(
-    op_row: int, place: int, shapes: Sequence[Any], all_strides: Sequence[Any], types: Sequence[str]
-) -> Seen | None:
-    guessed = not all_strides
-    if place >= min(len(types), len(shapes), len(shapes if guessed else all_strides)):
-        return None
-    shape, name = shapes[place], dtype(types[place])
-    if name is None or not _whole(shape):
-        return None
-    strides = contiguous(shape) if guessed else all_strides[place]
-    if not _whole(strides) or len(shape) != len(strides):
-        return None
-    look = Look(0, tuple(shape), tuple(strides), guessed and bool(shape))
-    own = ("call", op_row * 256 + place)
-    return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
-
-
-def with_result(facts: NodeFacts) -> NodeFacts:
-    """The call with what it gave, where only its shape is known: new memory without gaps; nobody is seen to read it."""
-    told = facts.reduced
-    if told is None or facts.outputs:
-        return facts
-    guessed = bool(told.shape) and any(seen.look.guessed for seen in facts.inputs)
-    look = Look(0, told.shape, contiguous(told.shape), guessed)
-    own = ("result", facts.op_row)
-    given = Seen(row=-1, position=0, member=-1, buffer=own, look=look, dtype=told.dtype, on_host=False)
-    return replace(facts, outputs=(given,))
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)

@@ -17,7 +17,8 @@ from tracemine.ops import itemsize, op_class, overload_of
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import NOT_NEGATIVE
 from tracemine.verdicts.step import Left
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.rebuild.view_recovery import Look
 from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
 from tracemine.verify.step.program import Argument as Operand
@@ -335,7 +336,7 @@ def _size(seen: Seen) -> int:
     return itemsize(str(seen.dtype)) or 1
 
 
-def _pointed(facts: NodeFacts) -> list[tuple[Seen, int]]:
+def _pointed(facts: CallFacts) -> list[tuple[Seen, int]]:
     """Index tensors among what a call took, each with the number of places that it may point to."""
     overload = overload_of(facts.operator, facts.overload)
     if overload is None:
@@ -358,6 +359,6 @@ def _pointed(facts: NodeFacts) -> list[tuple[Seen, int]]:
     return [(seen[value], below) for value, below in pointing(call, specs)]
 
 
-def _whole(facts: NodeFacts, place: int) -> Literal | None:
+def _whole(facts: CallFacts, place: int) -> Literal | None:
     text = facts.texts[place] if facts.texts is not None and place < len(facts.texts) else ""
     return Literal(int(text)) if text.lstrip("-").isdigit() and len(text) < 8 else None

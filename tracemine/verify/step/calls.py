@@ -17,7 +17,8 @@ from tracemine.columns import numbers
 from tracemine.flow.effects import effects
 from tracemine.ops import Overload, overload_of
 from tracemine.verify.rebuild.arguments import NotRecorded, given, is_number, told
-from tracemine.verify.rebuild.recorded import NodeFacts, Recorded, Seen
+from tracemine.verify.rebuild.call_facts import CallFacts, Seen
+from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.step.program import Plain
 
 # What these call depends on whether a gradient is asked for, which a replay does not; or on what no trace records.
@@ -45,7 +46,7 @@ Argument = Seen | tuple[Seen | None, ...] | Plain | None
 class Taken:
     """A call that is replayed."""
 
-    facts: NodeFacts
+    facts: CallFacts
     overload: Overload
     arguments: tuple[Argument, ...]
     activities: tuple[int, ...]
@@ -125,10 +126,10 @@ class Cover:
         owned = recorded.flow.nodes
         self.node_of = {row: node for node, row in enumerate(owned.op_row.tolist()) if row in tree.parent}
         self.assumptions: dict[str, None] = {}
-        self._facts: dict[int, NodeFacts] = {}
+        self._facts: dict[int, CallFacts] = {}
         self._escapes = self._escaping()
 
-    def facts(self, row: int) -> NodeFacts:
+    def facts(self, row: int) -> CallFacts:
         """What is recorded of an operator's call."""
         if row not in self._facts:
             self._facts[row] = self.recorded.call(row, self.tree.launched.get(row, ()))
@@ -195,7 +196,7 @@ class Cover:
         written = frozenset(s for r in inside for s in self._written(r))
         return Taken(words, overload, arguments, tuple(sorted(activities)), written, tuple(inside))
 
-    def _argument(self, place: int, facts: NodeFacts, overload: Overload) -> Argument:
+    def _argument(self, place: int, facts: CallFacts, overload: Overload) -> Argument:
         argument = overload.arguments[place]
         if not argument.is_tensor:
             return self._plain(place, facts, overload)
@@ -217,7 +218,7 @@ class Cover:
             raise NotRecorded("a tensor that it takes is not recorded")
         return _sound(seen[0])
 
-    def _plain(self, place: int, facts: NodeFacts, overload: Overload) -> Argument:
+    def _plain(self, place: int, facts: CallFacts, overload: Overload) -> Argument:
         argument = overload.arguments[place]
         if argument.type.startswith("Device"):
             where = [*facts.outputs, *facts.inputs]

@@ -1,0 +1,102 @@
+"""What a trace says of one operator call: its tensors, types and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from tracemine.ops import dtype
+from tracemine.ops.infer.tensor import contiguous
+from tracemine.verify.rebuild.axes import Reduced
+from tracemine.verify.rebuild.view_recovery import Look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One tensor that an operator took or gave. `buffer`: a storage, counted anew when it is allocated anew."""
+
+    row: int  # of `tensors`; −1: of none
+    position: int
+    member: int  # of a list; −1: no list
+    buffer: tuple[str, int]
+    look: Look
+    dtype: str | None
+    on_host: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFacts:
+    """One operator call of a node."""
+
+    node: int
+    op_row: int
+    operator: str
+    overload: str | None  # None: the operator's schema is not known
+    parents: tuple[str, ...]  # the ATen operators around it, innermost first
+    inputs: tuple[Seen, ...]
+    outputs: tuple[Seen, ...]
+    types: tuple[str, ...]  # as recorded, one an argument
+    texts: tuple[str, ...] | None
+    shapes: tuple[Any, ...]  # as recorded, one an argument
+    strides: tuple[Any, ...]
+    kernels: tuple[str, ...]  # names
+    reduced: Reduced | None = None  # of a reduction whose arguments were not recorded
+
+
+def texts_of(text: str | None) -> tuple[str, ...] | None:
+    """A JSON list of texts; None where it is none."""
+    if text is None:
+        return None
+    try:
+        return tuple(msgspec.json.decode(text, type=list[str]))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def values_of(text: str | None) -> tuple[Any, ...]:
+    """A JSON list; empty where it is none."""
+    try:
+        return tuple(msgspec.json.decode(text or "[]", type=list[Any]))
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+
+
+def from_outside(facts: CallFacts, place: int) -> Seen | None:
+    """A tensor argument of which nothing tells where it comes from, by what the call recorded of it."""
+    return outside(facts.op_row, place, facts.shapes, facts.strides, facts.types)
+
+
+def outside(
+    op_row: int, place: int, shapes: Sequence[Any], all_strides: Sequence[Any], types: Sequence[str]
+) -> Seen | None:
+    guessed = not all_strides
+    if place >= min(len(types), len(shapes), len(shapes if guessed else all_strides)):
+        return None
+    shape, name = shapes[place], dtype(types[place])
+    if name is None or not are_sizes(shape):
+        return None
+    strides = contiguous(shape) if guessed else all_strides[place]
+    if not are_sizes(strides) or len(shape) != len(strides):
+        return None
+    look = Look(0, tuple(shape), tuple(strides), guessed and bool(shape))
+    own = ("call", op_row * 256 + place)
+    return Seen(row=-1, position=place, member=-1, buffer=own, look=look, dtype=name, on_host=False)
+
+
+def with_result(facts: CallFacts) -> CallFacts:
+    """The call with what it gave, where only its shape is known: new memory without gaps; nobody is seen to read it."""
+    told = facts.reduced
+    if told is None or facts.outputs:
+        return facts
+    guessed = bool(told.shape) and any(seen.look.guessed for seen in facts.inputs)
+    look = Look(0, told.shape, contiguous(told.shape), guessed)
+    own = ("result", facts.op_row)
+    given = Seen(row=-1, position=0, member=-1, buffer=own, look=look, dtype=told.dtype, on_host=False)
+    return replace(facts, outputs=(given,))
+
+
+def are_sizes(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(n) is int and 0 <= n < 1 << 48 for n in value)
