@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tracemine.pipeline import analyse, mined
 from tracemine.verify.internal_errors import Bugs
-from tracemine.verify.pipeline import fusable, prepared
+from tracemine.verify.pipeline import fusable
+from tracemine.verify.prepare import prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.harness import NAME

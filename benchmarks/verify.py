@@ -37,7 +37,8 @@ from tracemine.flow.record import Flow
 from tracemine.pipeline import analyse, mined
 from tracemine.validate.downsize import tried
 from tracemine.validate.record import Proof
-from tracemine.verify.pipeline import chain_text, fusable, kernel_proof, recorded_kernels, with_products
+from tracemine.verify.pipeline import fusable, kernel_proof
+from tracemine.verify.prepare import chain_text, recorded_kernels, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.repro.harness import NAME as HARNESS
 from tracemine.verify.repro.harness import harness_text

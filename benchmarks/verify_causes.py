@@ -41,7 +41,8 @@ from tracemine.findings.record import Finding
 from tracemine.pipeline import analyse, mined
 from tracemine.verdicts.levels import Measured
 from tracemine.verify.internal_errors import Bugs
-from tracemine.verify.pipeline import Ready, gpu_name, judged, prepared
+from tracemine.verify.pipeline import gpu_name, judged
+from tracemine.verify.prepare import Ready, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.workers.ahead import Runner, at_once

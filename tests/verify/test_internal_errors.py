@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 DECODE = ROOT / "fixtures" / "captures" / "decoder_decode"
 STAGES = {  # what fails, and how far the finding gets: it is not judged beyond
     "tracemine.verify.rebuild.rebuilder.Rebuilder.rebuild": "L0",
-    "tracemine.verify.pipeline.find": "L5",  # the kernel has its verdict without a library's call
-    "tracemine.verify.pipeline._around": "L5",
-    "tracemine.verify.pipeline.generate": "L0",
-    "tracemine.verify.pipeline.tried": "L0",
+    "tracemine.verify.prepare.find": "L5",  # the kernel has its verdict without a library's call
+    "tracemine.verify.prepare._around": "L5",
+    "tracemine.verify.prepare.generate": "L0",
+    "tracemine.verify.prepare.tried": "L0",
     "tracemine.validate.sandbox.Sandbox.prove": "L5",
     "tracemine.verify.workers.ahead.Ahead.timed": "L0",
     "tracemine.verify.pipeline.verdict": "L0",

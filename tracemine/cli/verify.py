@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
     from tracemine.pipeline import Analysis
     from tracemine.verdicts.verdict import Verdicts
-    from tracemine.verify.pipeline import Identity
+    from tracemine.verify.prepare import Identity
     from tracemine.verify.run import Run
 
 _LONGEST_S = 1e6

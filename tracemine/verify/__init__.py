@@ -1,6 +1,6 @@
 """From findings to verdicts: rebuilt, generated, validated, and on a GPU timed.
 
-pipeline.py leads a finding through the rooms, step/pipeline.py a whole step:
+prepare.py makes findings ready, pipeline.py validates, times and judges them; step/pipeline.py does so for a step:
 
 rebuild/   a finding → its graph of ATen calls
 library/   calls that say what a graph spells out

@@ -4,62 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tracemine.codegen.graph import Graph, Unsupported, settled
-from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.operators import ulp_of
-from tracemine.codegen.triton.source import generate
+from tracemine.codegen.graph import Unsupported
 from tracemine.errors import TracemineError, UsageError
 from tracemine.findings.grouping import variants_of
 from tracemine.findings.record import CALL, PINNED, Finding
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.programs import program, python, run
-from tracemine.validate.downsize import Tried, smaller, tried
+from tracemine.validate.downsize import Tried
 from tracemine.validate.record import Proof
 from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.verdict import Verdict, verdict
-from tracemine.verify.fixes.record import NoFixedForm
-from tracemine.verify.fixes.reproduction import (
-    CALL_NOT_PROVED,
-    call_reproduction,
-    chain_reproduction,
-    fixed_calls,
-    library_call,
-)
+from tracemine.verify.fixes.reproduction import CALL_NOT_PROVED
 from tracemine.verify.internal_errors import Bugs
-from tracemine.verify.library import Replacement, find
+from tracemine.verify.library import Replacement
 from tracemine.verify.library.outcome import outcome
-from tracemine.verify.library.prove import LIBRARY_ULP, Sizes, job
-from tracemine.verify.rebuild.arguments import NotRecorded
-from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
-from tracemine.verify.rebuild.recorded import kernels_of
+from tracemine.verify.library.prove import job
+from tracemine.verify.prepare import CallInstead, Identity, Ready, prepared
+from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.repro.facts import facts, file_name
-from tracemine.verify.repro.host_copy import NOT_PROVED, HostCopy, copy_reproduction, host_copy
-from tracemine.verify.repro.text import repro
+from tracemine.verify.repro.host_copy import NOT_PROVED
 from tracemine.verify.workers.ahead import Ahead
 from tracemine.verify.workers.provers import Machines, Provers, at_once
 
 GPU_LIMIT_S = 60.0  # a chain
 BATCH = 24  # findings that are compiled before the first of them is timed
-_MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's chain
-_MARK = re.compile(r"[0-9a-f]{16}")
-
-# The fingerprints that a variant may go by in the trace; None: not known.
-Identity = Callable[[Finding], tuple[str, ...] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,49 +87,6 @@ def fusable(findings: Sequence[Finding]) -> list[Finding]:
     return [v for v in variants if v.fused_ns is not None and v.activities and v.gpu_saving_ns.high > 0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A library call that stands in place of a kernel, with a reproduction of its own."""
-
-    rebuilt: Rebuilt
-    replacement: Replacement
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Otherwise:
-    """A finding's calls, beside other ways to compute the same."""
-
-    text: str
-    traced_ns: int  # that all their kernels take
-    calls: int = 1
-    evidence: str = "proven"
-    assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """What is made of a finding before anything runs."""
-
-    finding: Finding
-    rebuilt: Rebuilt | None = None
-    copy: HostCopy | None = None  # between host and device: no kernel takes its place, but pinned memory
-    made: _Otherwise | None = None  # the same call made in another way, or a fixed form of several, takes their place
-    refused: str | None = None  # why there is no kernel
-    text: str | None = None  # the reproduction, with the kernel
-    tried: Tried | None = None  # what the CPU proves
-    assumptions: tuple[str, ...] = ()
-    replacement: Replacement | None = None  # a call that says the same
-    alone: _Call | None = None  # that call, where no kernel is generated beside which it could be timed
-    around: _Call | None = None  # one that does the products too
-    bugs: Bugs = field(default_factory=Bugs)
-
-    @property
-    def texts(self) -> list[str]:
-        """Reproductions that a GPU runs."""
-        return [text for text in (self.text, *(c.text for c in (self.alone, self.around) if c)) if text is not None]
-
-
 def verify(
     findings: Sequence[Finding],
     flow: Flow,
@@ -193,85 +131,6 @@ def _ready(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: I
     bugs = Bugs()
     found = bugs.tried(lambda: prepared(finding, rebuilder, emitter, identity, bugs))
     return Ready(finding=finding, refused=found, bugs=bugs) if isinstance(found, str) else found
-
-
-def prepared(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, identity: Identity | None, bugs: Bugs) -> Ready:
-    if not _is_of(finding, rebuilder.flow):
-        return Ready(finding=finding, refused="its kernels are not in this trace: the findings are another trace's")
-    if identity is not None and _mark(finding) not in (identity(finding) or (_mark(finding),)):
-        return Ready(finding=finding, refused="its fingerprint is another finding's: scan the trace again")
-    copy = host_copy(finding, rebuilder.flow)
-    if copy is not None:
-        mark = _mark(finding)
-        text = copy_reproduction(finding, copy, mark, facts(finding, mark))
-        emitter.write(file_name(finding, mark), text)
-        return Ready(finding=finding, copy=copy, text=text, bugs=bugs)
-    try:
-        other = _otherwise(finding, rebuilder)
-        if other is not None:
-            emitter.write(file_name(finding, _mark(finding)), other.text)
-            return Ready(finding=finding, made=other, text=other.text, assumptions=other.assumptions, bugs=bugs)
-        rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
-    except NotRebuilt as reason:
-        return Ready(finding=finding, refused=f"not rebuilt: {reason.message}")
-    except NotRecorded as reason:
-        return Ready(finding=finding, refused=f"not rebuilt: {reason}")
-    except NoFixedForm as reason:
-        return Ready(finding=finding, refused=f"no fixed form: {reason}")
-    call = bugs.tried(lambda: find(rebuilt.chain, rebuilt.unread))
-    around = bugs.tried(lambda: _around(finding, rebuilder, emitter))
-    ready = Ready(
-        finding=finding,
-        rebuilt=rebuilt,
-        replacement=None if isinstance(call, str) else call.replacement,
-        around=None if isinstance(around, str) else around,
-        assumptions=rebuilt.assumptions,
-        bugs=bugs,
-    )
-    try:
-        made = bugs.tried(lambda: _generated(finding, rebuilt, rebuilder.flow, library=not isinstance(call, str)))
-    except Unsupported as reason:
-        made = f"no kernel is generated: {reason.message}"
-    if isinstance(made, str):
-        instead = ready.replacement
-        alone = None if instead is None else _call(finding, rebuilt, instead, rebuilder, emitter)
-        return replace(ready, refused=made, alone=alone)
-    text, proved = made
-    text = emitter.fitted(text)
-    emitter.write(file_name(finding, _mark(finding)), text)
-    return replace(ready, text=text, tried=proved, assumptions=(*ready.assumptions, *proved.says))
-
-
-def _otherwise(finding: Finding, rebuilder: Rebuilder) -> _Otherwise | None:
-    """Other ways to compute what a finding's calls do; None where its fix is a kernel. Raises NotRebuilt, NotRecorded
-    or NoFixedForm.
-    """
-    mark = _mark(finding)
-    call = library_call(finding, rebuilder.recorded)
-    if call is not None:
-        text = call_reproduction(finding, call, mark, facts(finding, mark))
-        return _Otherwise(text=text, traced_ns=call.traced_ns, assumptions=call.assumptions)
-    found = fixed_calls(finding, rebuilder)
-    if found is None:
-        return None
-    rebuilt, fixed = found
-    timeline = rebuilder.flow.timeline
-    kernels = kernels_of(timeline, rebuilt.activities)
-    return _Otherwise(
-        text=chain_reproduction(finding, rebuilt, fixed, kernels, mark, facts(finding, mark)),
-        traced_ns=sum(timeline.activities.column("dur_ns").take(list(rebuilt.activities)).to_pylist()),
-        calls=len(rebuilt.chain.calls),
-        evidence=rebuilt.evidence,
-        assumptions=(*rebuilt.assumptions, *fixed.assumptions),
-    )
-
-
-def _generated(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, library: bool) -> tuple[str, Tried]:
-    """The reproduction, and what the CPU proves. Raises Unsupported."""
-    try:
-        return reproduction(finding, rebuilt, flow, library=library), tried(rebuilt.chain)
-    except RecursionError:
-        raise Unsupported("the chain is too deep") from None
 
 
 def _proofs(ready: Ready, provers: Provers, how: How) -> Future[dict[str, Proof | str]]:
@@ -339,50 +198,9 @@ def judged(ready: Ready, proofs: Mapping[str, Proof | str], ran: Mapping[str, Ma
     )
 
 
-def _outcome(call: _Call, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
+def _outcome(call: CallInstead, proof: Proof | str, ran: Mapping[str, Any] | str | None) -> CallVerdict:
     calls = len(call.rebuilt.chain.calls)
     return outcome(call.replacement, calls=calls, traced_ns=None, proof=proof, ran=ran, source=call.text)
-
-
-def _is_of(finding: Finding, flow: Flow) -> bool:
-    """Whether a trace has what a finding names: it may come from a file, and the trace may be another since.
-
-    Asked are the kernels of its first occurrence and the time of all, which is in whole nanoseconds.
-    """
-    activities = flow.timeline.activities
-    rows = [row for occurrence in finding.activities for row in occurrence]
-    if not finding.activities[0] or any(not 0 <= row < activities.num_rows for row in rows):
-        return False
-    names = activities.column("name").take(list(finding.activities[0])).to_pylist()
-    known = len(names) == len(finding.kernels) and all(
-        (name or "").startswith(kernel) for name, kernel in zip(names, finding.kernels, strict=True)
-    )
-    return known and sum(activities.column("dur_ns").take(rows).to_pylist()) == finding.measured_ns
-
-
-def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter) -> _Call | None:
-    found = with_products(finding, rebuilder)
-    return None if found is None else _call(finding, *found, rebuilder, emitter)
-
-
-def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Replacement] | None:
-    """A finding's chain with the products around it, and the library call that does all of it; None: there is none."""
-    try:
-        rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
-    except NotRebuilt:
-        return None
-    replacement = None if rebuilt is None else find(rebuilt.chain, rebuilt.unread).replacement
-    if rebuilt is None or replacement is None or not replacement.products:
-        return None
-    return rebuilt, replacement
-
-
-def _call(
-    finding: Finding, rebuilt: Rebuilt, replacement: Replacement, rebuilder: Rebuilder, emitter: Emitter
-) -> _Call:
-    text = reproduction(finding, rebuilt, rebuilder.flow, kernel=False)
-    emitter.write(file_name(finding, _mark(finding), suffix="library"), text)
-    return _Call(rebuilt, replacement, text)
 
 
 def kernel_proof(chains: Tried, machines: Machines, *, mutants: bool) -> Proof | str:
@@ -398,81 +216,3 @@ def _proved(rebuilt: Rebuilt, replacement: Replacement, machines: Machines, how:
     if replacement.gpu_only is not None:
         return replacement.gpu_only
     return machines.calls.answer(job(rebuilt.chain, rebuilt.unread, how.mutants))
-
-
-def reproduction(finding: Finding, rebuilt: Rebuilt, flow: Flow, *, kernel: bool = True, library: bool = True) -> str:
-    """The file that reproduces a finding, with the library call that says the same beside the kernel.
-
-    kernel, library: False leaves it out. Raises Unsupported where no kernel can be generated.
-    """
-    return chain_text(
-        rebuilt.chain,
-        fingerprint=_mark(finding),
-        title=finding.title,
-        says=facts(finding, _mark(finding)),
-        recorded=recorded_kernels(rebuilt, flow),
-        assumptions=rebuilt.assumptions,
-        unread=rebuilt.unread,
-        kernel=kernel,
-        library=library,
-    )
-
-
-def recorded_kernels(rebuilt: Rebuilt, flow: Flow) -> list[tuple[str, list[int] | None]]:
-    """Name and grid of each kernel that a chain had in the trace."""
-    return kernels_of(flow.timeline, rebuilt.activities)
-
-
-def chain_text(
-    chain: Graph,
-    *,
-    fingerprint: str,
-    title: str,
-    says: Sequence[str] = (),
-    recorded: Sequence[tuple[str, Sequence[int] | None]] = (),
-    assumptions: Sequence[str] = (),
-    unread: Sequence[int] = (),
-    kernel: bool = True,
-    library: bool = True,
-) -> str:
-    """The file that reproduces a chain: as `repro`, with all that is made of the chain. Raises Unsupported."""
-    replacement = find(chain, unread).replacement if library else None
-    chain = chain if replacement is None else settled(chain, replacement.at)
-    said = () if replacement is None else replacement.assumptions
-    lowered = lower(chain) if kernel else None
-    return repro(
-        chain,
-        generate(chain) if kernel else None,
-        fingerprint=fingerprint,
-        title=title,
-        says=says,
-        ulp=LIBRARY_ULP if lowered is None else ulp_of(lowered.templates),
-        recorded=recorded,
-        assumptions=(*assumptions, *(f"for the library's call, {text}" for text in said)),
-        draws=lowered is not None and bool(lowered.drawn),
-        library=None if replacement is None else replacement.text,
-        positive=() if replacement is None else replacement.positive,
-        small=_on_cpu(chain, replacement, tuple(unread), kernel=kernel),
-    )
-
-
-def _on_cpu(chain: Graph, replacement: Replacement | None, unread: tuple[int, ...], *, kernel: bool) -> Graph | str:
-    """The chain at sizes at which a CPU tries a reproduction's own text; or why it does not."""
-    if not kernel and replacement is not None and replacement.gpu_only is not None:
-        return replacement.gpu_only
-    small = chain
-    if kernel:
-        small = smaller(chain)
-    elif replacement is not None:
-        sizes = Sizes(chain, unread).chain
-        made = find(sizes, unread).replacement
-        small = sizes if made is not None and made.text == replacement.text else chain
-    count = sum(spec.elements for spec in small.specs)
-    return small if count <= _MOST_ON_CPU else f"{count:,} elements, which no argument makes fewer"
-
-
-def _mark(finding: Finding) -> str:
-    """The fingerprint, if it is one: findings may come from a file, and this names another."""
-    if not _MARK.fullmatch(finding.fingerprint):
-        raise UsageError(f"{finding.fingerprint[:40]!a} is no fingerprint of a finding")
-    return finding.fingerprint
