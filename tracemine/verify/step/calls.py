@@ -8,7 +8,7 @@ outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -110,6 +110,10 @@ class Tree:
             todo.extend(reversed(self.children.get(at, ())))
         return found
 
+    def launched_by(self, rows: Sequence[int]) -> list[int]:
+        """Return the activities that some operators launched themselves, in order."""
+        return sorted(activity for row in rows for activity in self.launched.get(row, ()))
+
     def around(self, row: int) -> Iterator[int]:
         """An operator and all around it, from the inside."""
         while row >= 0:
@@ -174,27 +178,29 @@ class Cover:
         if overload.op_class == "collective":
             return "collectives are left out"
         inside = self.tree.subtree(row)
-        groups = {self.together.get(self.node_of[r], -1) for r in inside if r in self.node_of}
-        if facts.operator in _APART or row in self._escapes or len(groups) > 1:
+        if facts.operator in _APART or row in self._escapes or self._of_several(inside):
             return "it is called as what is inside it"
-        names = {self.facts(r).operator for r in inside}
-        if names & _BY_VALUE:
+        if any(self.facts(r).operator in _BY_VALUE for r in inside):
             return "the size of its result depends on values"
         if not facts.outputs and not overload.mutates:
             return "it gives no tensor"
+        activities = self.tree.launched_by(inside)
+        words = self.recorded.call(row, activities)
         try:
-            arguments = tuple(self._argument(k, facts, overload) for k in range(len(overload.arguments)))
+            arguments = self._arguments(facts, overload)
+            if words.kernels != facts.kernels:  # words are read off kernels
+                arguments = self._arguments(words, overload)
         except NotRecorded as reason:
             return str(reason)
-        activities = [a for r in inside for a in self.tree.launched.get(r, ())]
-        words = self.recorded.call(row, sorted(activities))
-        if words.kernels != facts.kernels:  # words are read off kernels
-            try:
-                arguments = tuple(self._argument(k, words, overload) for k in range(len(overload.arguments)))
-            except NotRecorded as reason:
-                return str(reason)
         written = frozenset(s for r in inside for s in self._written(r))
-        return Taken(words, overload, arguments, tuple(sorted(activities)), written, tuple(inside))
+        return Taken(words, overload, arguments, tuple(activities), written, tuple(inside))
+
+    def _of_several(self, rows: Sequence[int]) -> bool:
+        """Return whether operators are of several occurrences, or of one and of none."""
+        return len({self.together.get(self.node_of[r], -1) for r in rows if r in self.node_of}) > 1
+
+    def _arguments(self, facts: CallFacts, overload: Overload) -> tuple[Argument, ...]:
+        return tuple(self._argument(k, facts, overload) for k in range(len(overload.arguments)))
 
     def _argument(self, place: int, facts: CallFacts, overload: Overload) -> Argument:
         argument = overload.arguments[place]

@@ -164,38 +164,36 @@ def _fused(each: _Occurrence, chain: Graph, built: Built, recorded: Recorded) ->
     calls = tuple(sorted({built.call_of_node[node] for node in nodes}))
     if any(not nodes.issuperset(built.program.calls[c].nodes) for c in calls):
         return "one of its calls does more than the finding says"
-    where = _buffers(nodes, built, recorded)
-    count = len(chain.inputs)
-    takes: list[Place] = []
-    gives: list[Place | None] = []
-    for at, (lies, spec) in enumerate(zip(each.rebuilt.lies, _specs(each.rebuilt.chain), strict=True)):
-        found = _place(lies, where)
-        if found is not None and (found.shape, found.dtype) != spec:
-            return "where one of its tensors lies is not known"
-        if at >= count:
-            gives.append(found)
-        elif found is None:
-            return "where one of its tensors lies is not known"
-        else:
-            takes.append(found)
-    made = {b for c in calls for b in built.program.calls[c].makes}
-    for place in (*gives, *(p for p in takes if p.buffer in made)):
-        if place is None:
-            continue
-        buffer = built.program.buffers[place.buffer]
-        if place.buffer not in made:
-            return "it gives what it did not make"
-        if place.strides != _dense(place) or place.look.reach != (0, buffer.elements):
-            return "one of its results has gaps, or is a part of another"
-    own = each.rebuilt.chain
+    own, where = each.rebuilt.chain, _buffers(nodes, built, recorded)
+    places = [_place(lies, where) for lies in each.rebuilt.lies]
+    known = [p for p in places[: len(chain.inputs)] if p is not None]
+    takes, gives = tuple(known), tuple(places[len(chain.inputs) :])
+    other = any(p is not None and (p.shape, p.dtype) != spec for p, spec in zip(places, _specs(own), strict=True))
+    if other or len(takes) < len(chain.inputs):
+        return "where one of its tensors lies is not known"
+    reason = _unmade(takes, gives, {b for c in calls for b in built.program.calls[c].makes}, built)
+    if reason is not None:
+        return reason
     return Fused(
         finding=each.finding,
         kernel=each.kernel,
         calls=calls,
-        takes=tuple(takes),
-        gives=tuple(gives),
+        takes=takes,
+        gives=gives,
         scalars=tuple((s.name, _number(s)) for s in own.scalars),
     )
+
+
+def _unmade(takes: Sequence[Place], gives: Sequence[Place | None], made: set[int], built: Built) -> str | None:
+    """Return why a kernel cannot make results where its calls made them; None where it can."""
+    for place in (*gives, *(p for p in takes if p.buffer in made)):
+        if place is None:
+            continue
+        if place.buffer not in made:
+            return "it gives what it did not make"
+        if place.strides != _dense(place) or place.look.reach != (0, built.program.buffers[place.buffer].elements):
+            return "one of its results has gaps, or is a part of another"
+    return None
 
 
 def _number(scalar: Scalar) -> float | int:

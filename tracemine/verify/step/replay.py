@@ -318,36 +318,46 @@ def step_results(
         if found["replay"]["same_names"] < LEAST_SAME:
             found["says"] = "the replay launches other kernels than the trace has: it is not timed"
             return found
-        if kept is None:
-            if known is None:
-                known = [faults(*each) for each in zip(modules, about["ulps"], about["draws"], strict=True)]
-            found["kernels"] = screened(modules, known)
-        else:
-            found["kernels"] = [
-                {"kept": any(f in kept for f in of), "says": "" if any(f in kept for f in of) else "not asked for"}
-                for of in about["findings"]
-            ]
-        chains = [m.eager for m in modules]
+        found["kernels"] = _chosen(modules, about, kept, known)
         keeps = [one["kept"] for one in found["kernels"]]
         kernels = [m.fused if keep else m.eager for m, keep in zip(modules, keeps, strict=True)]
         holds = before is not None and not before["beyond"]
-        found["right"] = dict(before or {}) if holds else checked(eager, fused, inputs, chains, kernels)
+        found["right"] = (
+            dict(before or {}) if holds else checked(eager, fused, inputs, [m.eager for m in modules], kernels)
+        )
         found["right"]["draws"] = any(keep and d for keep, d in zip(keeps, about["draws"], strict=True))
         plain, mended = (lambda: eager(inputs.tensors, ())), (lambda: fused(inputs.tensors, kernels))
-        variants: dict[str, Callable[[], object]] = {"eager": plain, "fused": mended}
-        variants["fused"]()  # what is launched for the first time is compiled
-        events = traced(mended)
-        found["fused_gpu_ns"], found["fused_launches"] = sum(e["dur_ns"] for e in events), len(events)
-        found["not_captured"] = {}
-        for name, work in (("eager_graph", plain), ("fused_graph", mended)):
-            graph = graphed(work)
-            if isinstance(graph, str):
-                found["not_captured"][name] = graph
-            else:
-                variants[name] = graph
-        found["times"] = step_times(variants, inputs.restore, rounds, seconds)
+        found |= _timed(plain, mended, inputs, rounds, seconds)
     found["savings"] = savings(found["times"])
     return found
+
+
+def _chosen(
+    modules: Sequence[Any], about: Mapping[str, Any], kept: Sequence[str] | None, known: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Return for each kernel whether it is put in place, and why not: by its findings, or by its faults and times."""
+    if kept is not None:
+        asked = [not set(kept).isdisjoint(of) for of in about["findings"]]
+        return [{"kept": keep, "says": "" if keep else "not asked for"} for keep in asked]
+    if known is None:
+        known = [faults(*each) for each in zip(modules, about["ulps"], about["draws"], strict=True)]
+    return screened(modules, known)
+
+
+def _timed(
+    plain: Callable[[], object], mended: Callable[[], object], inputs: Inputs, rounds: int, seconds: float
+) -> dict[str, Any]:
+    """Time the step and the mended one, launched and as CUDA graphs where they can be captured."""
+    mended()  # what is launched for the first time is compiled
+    events = traced(mended)
+    graphs = {"eager_graph": graphed(plain), "fused_graph": graphed(mended)}
+    captured_graphs = {name: graph for name, graph in graphs.items() if not isinstance(graph, str)}
+    return {
+        "fused_gpu_ns": sum(e["dur_ns"] for e in events),
+        "fused_launches": len(events),
+        "not_captured": {name: reason for name, reason in graphs.items() if isinstance(reason, str)},
+        "times": step_times({"eager": plain, "fused": mended, **captured_graphs}, inputs.restore, rounds, seconds),
+    }
 
 
 def savings(times: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]:
