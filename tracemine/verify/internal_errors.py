@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Bugs:
-    """What went wrong with one finding that is nobody's fault but ours."""
+    """Internal errors that one finding comes upon."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -265,9 +265,9 @@ def test_a_reproduction_finds_the_call_right_and_a_wrong_one_wrong(
     from tracemine.verify.gpu.correctness import right
 
     made = module(CHAINS[name]())
-    spoiled: dict[str, Any] = {"torch": torch}
-    exec(replaced(CHAINS[name]()).wrong[0].text, spoiled)  # noqa: S102
-    variants = {"fused": made.library, "library": spoiled["library"]}
+    mutant: dict[str, Any] = {"torch": torch}
+    exec(replaced(CHAINS[name]()).mutants[0].text, mutant)  # noqa: S102
+    variants = {"fused": made.library, "library": mutant["library"]}
     found = right(made.eager, variants, made.INPUTS, 8.0, device="cpu")
     assert found["fused"]["faults"] == []
     assert found["library"]["faults"]

@@ -170,7 +170,7 @@ def test_what_lasts_but_nobody_reads_is_let_go_of() -> None:
     found = find(chain, unread=(chain.live[1],)).replacement
     assert found is not None
     assert found.text.rstrip().endswith(", None)")
-    assert "nobody is seen to read it" in found.assumptions[0]
+    assert "it has no known consumer" in found.assumptions[0]
 
 
 def test_a_gain_off_by_one_is_added_and_everything_stays_wide() -> None:

@@ -85,7 +85,7 @@ def test_without_an_execution_trace_the_dataflow_is_an_assumption() -> None:
     found = rebuilt("chain/trace.json.gz", 0)
     assert labels(found) == ["add.Tensor", "clamp_min", "add.Tensor", "log"]
     assert found.evidence == "consistent"
-    assert found.assumptions[0].startswith("who reads what is consistent")
+    assert found.assumptions[0].startswith("dataflow is consistent")
     assert labels(rebuilt("chain", 0)) == labels(found)
 
 

@@ -16,7 +16,7 @@ class NoFixedForm(Exception):
 class Around:
     """What is known of a chain beside its calls."""
 
-    unread: Collection[int] = ()  # live values that nobody is seen to read
+    unread: Collection[int] = ()  # live values without a known consumer
     remains: bool = True  # whether the fix is said to leave work in each step
     lies: Sequence[Lies | None] = ()  # where each input lies, and each live value
 

@@ -23,7 +23,7 @@ def once(chain: Graph, around: Around) -> Fixed:
         raise NoFixedForm("it does more than cast")
     by = {chain.first_output(n): (reads(call)[0], call.outputs[0].dtype) for n, call in enumerate(chain.calls)}
     if any(place >= len(chain.inputs) for place, _ in by.values()) or set(chain.live) != set(by):
-        raise NoFixedForm("what it casts is computed within it, or nobody reads it")
+        raise NoFixedForm("what it casts is computed within it, or has no consumer")
     casts = list(dict.fromkeys(by[v] for v in chain.live))  # one that several passes of a step repeat is made once
     firsts = [[by[v] for v in chain.live].index(cast) for cast in casts]
     taken = [casts.index(by[v]) for v in chain.live]

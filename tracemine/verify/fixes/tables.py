@@ -160,5 +160,5 @@ def _read_by_bags(chain: Graph, value: int, bags: Mapping[int, Call]) -> bool:
 
 
 def _beside(chain: Graph) -> set[int]:
-    """What bags give beside their sums: the last call's are live where nobody is known to read them."""
+    """Return what bags give beside their sums: the last call's are live where no consumer is known."""
     return {chain.first_output(n) + k for n, call in enumerate(chain.calls) for k in range(1, len(call.outputs))}

@@ -12,14 +12,14 @@ from math import prod
 
 from tracemine.codegen.graph import Scalar
 from tracemine.verify.library.pattern import Binding, names, parse
-from tracemine.verify.library.record import Found, Replacement, Spoiled
+from tracemine.verify.library.record import CallMutant, Found, Replacement
 from tracemine.verify.library.source import head, substituted
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
 from tracemine.verify.repro.text import number_text
 
 _DENSE = "the call takes tensors that lie densely, all of a parameter alike"
-LET_GO = "what it computes on the way is let go of: nobody is seen to read it"
+LET_GO = "what it computes on the way is let go of: it has no known consumer"
 _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
 
 
@@ -70,7 +70,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         at={s.name: number(row.instead[name], known.numbers) for name, s in scalars},
         assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.chain.live))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
-        wrong=tuple(_wrong(row, terms, steps, known.numbers)),
+        mutants=tuple(_mutants(row, terms, steps, known.numbers)),
     )
 
 
@@ -208,9 +208,9 @@ def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
         yield "the optimizer keeps its count of steps on the device, as fused=True does"
 
 
-def _wrong(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> Iterator[Spoiled]:
+def _mutants(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> Iterator[CallMutant]:
     for way in row.wrong:
         call = row.forms[0].call.replace(way.text, way.becomes, 1)
         if call != row.forms[0].call:
             name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-            yield Spoiled(name, call, _text(row, call, terms, steps, known))
+            yield CallMutant(name, call, _text(row, call, terms, steps, known))

@@ -19,7 +19,7 @@ WORKER = python("-m", "tracemine.verify.library.worker")
 MOST_ELEMENTS = 1 << 20  # of the largest tensor: calls that cannot be made smaller are not tried beyond
 LIBRARY_ULP = 8.0  # that a call's functions may be off by, of float32
 _MOST_FREE = 4  # sizes that are tried at others, each
-# Told apart, and no multiple of a block; the second, where products of many axes are large with the first.
+# All different, and no multiple of a block; the second, where products of many axes are large with the first.
 _SMALL = (33, 17, 9, 5, 3, 2, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16), (7, 5, 3, 2, 4, 6, 8, 9, 10, 11, 12, 13)
 _ENOUGH = 1 << 14  # elements of the largest tensor, for the first
 

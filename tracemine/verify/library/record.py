@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
-    """A wrong function beside the right one."""
+class CallMutant:
+    """A function with a planted mistake."""
 
     name: str
     line: str
     text: str
-    equivalent: str | None = None  # why it may not be told from the right one
+    equivalent: str | None = None  # why it may compute the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Replacement:
     # Kinds of values, and layouts: why the two may differ there.
     differs: Mapping[str, str] = field(default_factory=dict)
     gpu_only: str | None = None  # why a CPU can prove nothing of it
-    wrong: tuple[Spoiled, ...] = ()
+    mutants: tuple[CallMutant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

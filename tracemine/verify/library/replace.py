@@ -13,7 +13,7 @@ from tracemine.codegen.graph import Graph, Scalar
 from tracemine.ops import is_view
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
-from tracemine.verify.library.record import Found, Replacement, Spoiled
+from tracemine.verify.library.record import CallMutant, Found, Replacement
 from tracemine.verify.library.source import Pick, copied, function, pick, reads, shown
 from tracemine.verify.library.table import table
 from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
@@ -24,7 +24,7 @@ _MOST_TERMS = 2_000
 def find(chain: Graph, unread: Collection[int] = (), *, heads_apart: bool = False) -> Found:
     """The library call that a chain or a part of it can be replaced by, or why none that comes near it can.
 
-    unread: live values that nobody was seen to read, though their memory lasted. heads_apart: attention's results have
+    unread: live values without a known consumer, whose memory lasted. heads_apart: attention's results have
     batch and heads as axes of their own, as the call gives them, not the chain's shape.
 
     >>> from tracemine.codegen import GraphBuilder
@@ -86,7 +86,7 @@ class _Finding:
                 self.refused.append(f"{row.title}: {why or 'what stands between its operators is wanted elsewhere'}")
 
     def _kept_apart(self, picks: list[Pick]) -> bool:
-        """Whether nobody else wants what stands between the operators of any pick."""
+        """Return whether what stands between the operators of the picks has no other consumer."""
         wanted = reads(self.terms, picks)
         return not any((p.bound.taken - {p.root, *p.reads.values()}) & wanted for p in picks)
 
@@ -107,7 +107,7 @@ class _Finding:
             assumptions=self._assumptions(),
             differs={kind: why for row in rows.values() for kind, why in row.differs.items()},
             gpu_only=next((row.gpu_only for row in rows.values() if row.gpu_only), None),
-            wrong=tuple(self._wrong()),
+            mutants=tuple(self._mutants()),
         )
 
     def _fixed(self) -> dict[str, float]:
@@ -132,14 +132,14 @@ class _Finding:
         return tuple(dict.fromkeys(said))
 
     def _equivalent(self, one: Pick, text: str) -> str | None:
-        """Why a spoiled call may be right: one number added to all scores is taken off by the softmax."""
+        """Return why a mutant may be right: one number added to all scores is taken off by the softmax."""
         if "mask" not in text or "mask" not in one.reads:
             return None
         mask = self.terms.terms[self.terms.peeled(one.reads["mask"], RESHAPES | {"expand"})]
         return "the mask is one number" if mask.operator in ("full", "zeros") else None
 
-    def _wrong(self) -> Iterator[Spoiled]:
-        """Functions with one call spoiled, for each way to spoil one."""
+    def _mutants(self) -> Iterator[CallMutant]:
+        """Generate functions with a mistake in one call, for each mistake of the table."""
         for place, one in enumerate(self.picks):
             for way in one.row.wrong:
                 call = one.call.replace(way.text, way.becomes, 1)
@@ -147,7 +147,7 @@ class _Finding:
                     changed = replace(one, call=call)
                     text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
                     name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-                    yield Spoiled(name, call, text, self._equivalent(one, way.text))
+                    yield CallMutant(name, call, text, self._equivalent(one, way.text))
 
 
 def _free(operator: str) -> bool:

@@ -23,7 +23,7 @@ class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wrong(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way to spoil a call. unless: a text of calls that it does not spoil."""
+    """A mistake to plant in a call. unless: a text of calls that it does not change."""
 
     text: str
     becomes: str

@@ -66,7 +66,7 @@ def prove(job: Job) -> Proof:
         faults += [Fault(case.trial.says, text) for text in found]
         if len(faults) > _MOST_FAULTS:
             break
-    mutants = tuple(prover.mutant(k, cases) for k in range(len(prover.right.wrong))) if not faults else ()
+    mutants = tuple(prover.mutant(k, cases) for k in range(len(prover.right.mutants))) if not faults else ()
     return Proof(
         chain=chain.name,
         kernels=(prover.right.call,),
@@ -167,14 +167,14 @@ class _Prover:
         return found
 
     def mutant(self, number_: int, cases: list[_Case]) -> Mutant:
-        """What gives a wrong call away."""
-        spoiled = self.right.wrong[number_]
+        """Return a mutant with the first fault that kills it."""
+        mutant = self.right.mutants[number_]
         for case in cases:
-            wrong = case.replacement.wrong
-            found = self.faults(wrong[number_].text, case) if number_ < len(wrong) else []
+            mutants = case.replacement.mutants
+            found = self.faults(mutants[number_].text, case) if number_ < len(mutants) else []
             if found:
-                return Mutant(spoiled.name, spoiled.line, killed_by=f"{case.trial.says}: {found[0]}")
-        return Mutant(spoiled.name, spoiled.line, equivalent=spoiled.equivalent)
+                return Mutant(mutant.name, mutant.line, killed_by=f"{case.trial.says}: {found[0]}")
+        return Mutant(mutant.name, mutant.line, equivalent=mutant.equivalent)
 
 
 def _all(case: _Case, part: str, place: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -87,7 +87,7 @@ def outside(
 
 
 def with_result(facts: CallFacts) -> CallFacts:
-    """The call with what it gave, where only its shape is known: new memory without gaps; nobody is seen to read it."""
+    """Return the call with its result where only the shape is known: new memory without gaps, and no known consumer."""
     told = facts.reduced
     if told is None or facts.outputs:
         return facts

@@ -11,7 +11,7 @@ from tracemine.verify.rebuild.arguments import Plain
 from tracemine.verify.rebuild.call_facts import CallFacts, Seen
 from tracemine.verify.rebuild.view_recovery import Look
 
-# Operators that make a new tensor and have another fill it: what is filled was nobody's before.
+# Operators that make a new tensor and have another fill it: what is filled held no values before.
 _ALLOCATE = frozenset(
     f"aten::{name}"
     for name in (

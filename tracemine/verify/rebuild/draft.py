@@ -126,7 +126,7 @@ class Making:
         return in_tables(chain)[0] if computed(chain) else chain
 
 
-_FEW = 2  # whole numbers that places are computed from stay below this
+_FEW = 2  # integers that indices are computed from stay below this
 
 
 def _renumbered(call: Call, order: Mapping[int, int]) -> Call:

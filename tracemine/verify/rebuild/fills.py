@@ -1,8 +1,8 @@
-"""Memory that was filled before a chain writes a part of it: the fills belong to the chain, if nobody else reads them.
+"""Fills before a chain that writes a part of the memory: they belong to the chain, if they have no other consumer.
 
-A fusion group has those calls that save traffic together, and a fill of a large tensor of which the next one writes a
-small slice is not among them. Rebuilt without it, the chain would write a part of somebody's memory; with it the memory
-is its own, and need not exist. One kernel then saves what the fills took too, which no finding claims.
+A fusion group has calls that save traffic together; a fill of a large tensor of which the next call writes a small
+slice is not among them. Rebuilt without it, the chain would write a part of memory from outside. With it the memory is
+the chain's own, and need not exist. One kernel then saves what the fills took too, which no finding claims.
 """
 
 from __future__ import annotations

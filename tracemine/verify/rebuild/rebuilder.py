@@ -117,7 +117,7 @@ class Rebuilder:
         rows = [owned.activity[owned.activity_begin[n] : owned.activity_begin[n + 1]].tolist() for n in nodes]
         assumptions = [SAYS, *assembly.making.assumptions] if fills else list(assembly.making.assumptions)
         if evidence != "proven":
-            assumptions.insert(0, f"who reads what is {evidence}, for the trace records no tensor identities")
+            assumptions.insert(0, f"dataflow is {evidence}: the trace records no tensor identities")
         return Rebuilt(
             chain=chain,
             nodes=tuple(nodes),

@@ -209,9 +209,9 @@ class Recorded:
         return tuple(found)
 
     def wanted(self, nodes: Sequence[int]) -> list[tuple[int, int]]:
-        """Writes of some nodes that somebody beside them reads, or that last: the node and the row of `tensors`.
+        """Return writes that a node outside these reads, or that last: the node and the row of `tensors`.
 
-        A first result that nobody reads was made for a reason, and counts. As fusion.traffic counts what is written.
+        A first result without a consumer was made for a reason, and counts. As fusion.traffic counts what is written.
         """
         writes, inside = self.flow.writes, set(nodes)
         found: list[tuple[int, int]] = []
@@ -229,9 +229,7 @@ class Recorded:
         return found
 
     def let_go(self, nodes: Sequence[int]) -> frozenset[int]:
-        """Rows of `tensors`, of writes that some of the nodes read and nobody else, or that the call around drops: all
-        that they may do is last.
-        """
+        """Return rows of `tensors`, of writes that only these nodes read, or that the call around drops."""
         inside = set(nodes)
         rows = self.flow.writes.tensor_row
         found: set[int] = set()

@@ -26,7 +26,7 @@ from tracemine.verify.step.program import Buffer, Place, Places, Program, StepCa
 
 _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
 _MOST_OPERATORS = 200_000
-_FEW = 2  # whole numbers that places are computed from stay below this
+_FEW = 2  # integers that indices are computed from stay below this
 _KEEPS = KEEPS | {"to", "contiguous", "reshape", "t", "transpose", "flatten", "unflatten", "detach", "narrow", "split"}
 # Classes of operators that draw random numbers, some of them with an argument alone: these keep their order.
 _DRAWS = frozenset({"random", "attention", "rnn"})

@@ -33,10 +33,10 @@ _BY_VALUE = frozenset(
 )
 # Tensors of one number in the host's memory, which look like Python numbers.
 _NO_NUMBERS = frozenset({"philox_seed", "philox_offset", "rng_state", "unused"})
-_WHOLE = ("long int", "int64", "long")
+_INTEGERS = ("long int", "int64", "long")
 # A Python number that is not recorded: small enough that exponentials of what it scales stay finite in 16 bits.
-WHOLE_NUMBER, NUMBER = 2, 0.02
-UNKNOWN = f"Python numbers that are not recorded are taken to be {NUMBER}, and {WHOLE_NUMBER} where they are whole"
+INTEGER, NUMBER = 2, 0.02
+UNKNOWN = f"Python numbers that are not recorded are taken to be {NUMBER}, and {INTEGER} where they are integers"
 _SHAPING = ("exponent", "ord", "correction")  # as in graph.py: kernels have them as constants
 
 Argument = Seen | tuple[Seen | None, ...] | Plain | None
@@ -217,7 +217,7 @@ class Cover:
             return Plain(known)
         if number and argument.name not in _NO_NUMBERS:
             self.assumptions[UNKNOWN] = None
-            return Plain(WHOLE_NUMBER if facts.types[place] in _WHOLE else NUMBER)
+            return Plain(INTEGER if facts.types[place] in _INTEGERS else NUMBER)
         if not seen:
             if facts.types[place : place + 1] in ((), ("",)):  # not given, or undefined as autograd leaves them
                 return None

@@ -38,7 +38,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     gpu_ns: dict[str, Range]  # and what its kernels do
     graph: Range  # what the eager step gains where all of its launch gaps are closed and nothing else is done
     busy_ns: int  # of the device, in a recorded step
-    alone_step_ns: int | None  # the step with nobody recording; null: not timed
+    alone_step_ns: int | None  # the step unprofiled; null: not timed
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,9 +233,9 @@ def of_the_model(
 ) -> dict[str, int]:
     """Of what a replay saved what holds for the model's own step, where the host sets the pace of both.
 
-    What a replay's host wastes beside the model's, its Python calling each operator, is nobody's to save. A graph saves
-    all that the host does but no more than the model has; kernels save calls, which the model makes in so much less
-    time, while launching them takes what it takes. A replay that is faster than the model is taken as it is.
+    A replay's host is slower than the model's, for its Python calls each operator: that time is no saving. A graph
+    saves all that the host does, but no more than the model has. Kernels save calls, which the model makes in so much
+    less time, while launching them takes as long. A replay that is faster than the model is taken as it is.
 
     >>> of_the_model({"ns": 900, "low": 800, "high": 950}, "graph", replay_ns=1000, alone_ns=600, kernels=0)
     {'ns': 500, 'low': 400, 'high': 550}

@@ -120,7 +120,7 @@ def _inputs(program: Program, writer: Writer) -> str:
             "VIEWS = [",
             *views,
             "]",
-            "# What is left at the end: state that was written, and what nobody reads.",
+            "# What is left at the end: state that was written, and what no call reads.",
             "LIVE = [",
             *live,
             "]",

@@ -19,7 +19,7 @@ from tracemine.verify.rebuild.memory import Lies
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.step.build import Built, build, step_of
-from tracemine.verify.step.calls import NUMBER, WHOLE_NUMBER
+from tracemine.verify.step.calls import INTEGER, NUMBER
 from tracemine.verify.step.order import Schedule, follows, schedule, touches
 from tracemine.verify.step.program import Place, Program
 
@@ -200,7 +200,7 @@ def _number(scalar: Scalar) -> float | int:
     """As in the program's calls."""
     if scalar.recorded:
         return scalar.value
-    return WHOLE_NUMBER if isinstance(scalar.value, int) else NUMBER
+    return INTEGER if isinstance(scalar.value, int) else NUMBER
 
 
 def _specs(chain: Graph) -> list[tuple[tuple[int, ...], str | None]]:

@@ -99,7 +99,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     step: str  # its name in the trace; "" where the trace has no steps, and all of it is taken for one
     buffers: tuple[Buffer, ...]
     calls: tuple[StepCall, ...]
-    live: tuple[Place, ...]  # what is left at its end: state that was written, and what nobody read
+    live: tuple[Place, ...]  # what is left at its end: state that was written, and what no call read
     left: tuple[Left, ...]
     gpu_ns: int  # of the step
     replayed_ns: int  # of what the calls launched

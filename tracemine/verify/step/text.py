@@ -200,7 +200,7 @@ def _buffers(item: Item) -> list[int]:
 
 
 def needed(items: Sequence[Item], program: Program) -> list[Item]:
-    """Without allocations and views that nobody looks at any more: a kernel does what was done with them."""
+    """Leave out allocations and views without a consumer: a kernel does what was done with them."""
     read = {place.buffer for place in program.live}
     kept: list[Item] = []
     for item in reversed(items):
